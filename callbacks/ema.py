@@ -1,0 +1,54 @@
+"""Moving average of the weights."""
+
+import copy
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from detector.module import Detector
+from detector.schedule import ema_decay
+
+
+class EMA(L.Callback):
+    """Keeps an exponential moving average of parameters and batch norm statistics, as YOLOv5 does; validation, checkpoints and
+    predictions use it. It is the submodule `ema` beside `network`, so checkpoints hold both and nothing is ever swapped.
+
+    Args:
+        decay: Share of the old average that an update keeps in the end; 0 makes the average a plain copy.
+        tau: Updates after which about 63 % of that is reached.
+    """
+
+    def __init__(self, decay: float = 0.9999, tau: float = 2000.0) -> None:
+        self.decay, self.tau, self.updates = decay, tau, 0
+        self._average: list[Tensor] = []
+        self._current: list[Tensor] = []
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Before a checkpoint is restored, so that its average finds its place."""
+        assert isinstance(pl_module, Detector)
+        if pl_module.ema is None:
+            pl_module.ema = copy.deepcopy(pl_module.network).requires_grad_(False)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector) and pl_module.ema is not None
+        if self.updates == 0:  # the network may have changed since setup: better anchors, a class prior
+            pl_module.ema.load_state_dict(pl_module.network.state_dict())
+        average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
+        floating = [name for name, tensor in average.items() if tensor.is_floating_point()]
+        self._average, self._current = [average[name] for name in floating], [current[name] for name in floating]
+        trainer.optimizers[0].register_step_post_hook(self._update)
+
+    @torch.no_grad()
+    def _update(self, optimizer: Optimizer, *_: Any) -> None:
+        """After every real step: neither batches that only collect gradients nor steps that AMP skips count."""
+        self.updates += 1
+        torch._foreach_lerp_(self._average, self._current, 1 - ema_decay(self.updates, self.decay, self.tau))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.updates = state_dict["updates"]

@@ -1,0 +1,69 @@
+"""Warm-up of learning rate, momentum and accumulation."""
+
+from typing import Any
+
+import lightning as L
+
+from detector.module import COLLECT, Detector
+from detector.schedule import accumulation, warmup, warmup_iterations
+
+
+class Warmup(L.Callback):
+    """Sets lr of each group, momentum and the accumulation window before every batch of the warm-up, the window also after it.
+
+    Put it before a LearningRateMonitor: that one then shows what is used.
+
+    Args:
+        warmup_epochs: Length in epochs; 0 is off.
+        warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
+        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0.
+        warmup_min_iterations: At least so many, but no more than a third of the run.
+        literal: YOLOv5's accidents: the minimum holds even for short runs and warmup_epochs 0, and gradients of a window that is
+            open at the end of an epoch are thrown away instead of applied.
+    """
+
+    def __init__(
+        self,
+        warmup_epochs: float = 3.0,
+        warmup_momentum: float = 0.8,
+        warmup_bias_lr: float = 0.1,
+        warmup_min_iterations: int = 100,
+        literal: bool = False,
+    ) -> None:
+        self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = warmup_epochs, warmup_momentum, warmup_bias_lr
+        self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
+        self.last_step = -1  # iteration of the last optimizer step
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        assert isinstance(pl_module, Detector)
+        h, batches = pl_module.hparams, int(trainer.num_training_batches)
+        iteration = trainer.current_epoch * batches + batch_idx
+        last = warmup_iterations(
+            self.warmup_epochs, batches, trainer.max_epochs or 1, self.warmup_min_iterations, self.literal
+        )
+        accumulate = accumulation(h["nominal_batch_size"], h["batch_size"])
+        if iteration <= last and last > 0:
+            state = warmup(
+                iteration,
+                last,
+                lr=pl_module.learning_rate(trainer.current_epoch),
+                momentum=h["momentum"],
+                accumulate=h["nominal_batch_size"] / h["batch_size"],
+                warmup_bias_lr=self.warmup_bias_lr,
+                warmup_momentum=self.warmup_momentum,
+            )
+            accumulate = state.accumulate
+            for group in trainer.optimizers[0].param_groups:
+                group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
+                if "momentum" in group:
+                    group["momentum"] = state.momentum
+        due = iteration - self.last_step >= accumulate or (trainer.is_last_batch and not self.literal)
+        trainer.accumulate_grad_batches = 1 if due else COLLECT
+        if due:
+            self.last_step = iteration
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_step": self.last_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last_step = state_dict["last_step"]

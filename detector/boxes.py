@@ -1,0 +1,109 @@
+"""Boxes: formats, conversions, overlap. The format is in each name; every function takes NumPy arrays or tensors.
+
+    xyxy    x1, y1, x2, y2: left, top, right, bottom edge
+    cxcywh  centre and size
+    cxcywhn centre and size as fractions of the image's width and height
+
+Coordinates are continuous: a box from pixel column 3 to pixel column 5 inclusive is x1 = 3, x2 = 6.
+"""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Boxes = Any  # np.ndarray or Tensor of shape (..., 4): in means out, so no union that the caller would have to narrow
+
+EPS = 1e-7
+
+
+def _concat(parts: list[Boxes]) -> Boxes:
+    return torch.cat(parts, -1) if isinstance(parts[0], Tensor) else np.concatenate(parts, -1)
+
+
+def cxcywh_to_xyxy(boxes: Boxes) -> Boxes:
+    """(..., 4) centre and size -> (..., 4) corners, same unit."""
+    centre, half = boxes[..., :2], boxes[..., 2:4] / 2
+    return _concat([centre - half, centre + half])
+
+
+def xyxy_to_cxcywh(boxes: Boxes) -> Boxes:
+    """(..., 4) corners -> (..., 4) centre and size, same unit."""
+    low, high = boxes[..., :2], boxes[..., 2:4]
+    return _concat([(low + high) / 2, high - low])
+
+
+def cxcywhn_to_xyxy(boxes: Boxes, width: float, height: float, pad_x: float = 0.0, pad_y: float = 0.0) -> Boxes:
+    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels of a frame that holds the image at (pad_x, pad_y)."""
+    cx, cy, w, h = (boxes[..., i : i + 1] for i in range(4))
+    return _concat(
+        [
+            width * (cx - w / 2) + pad_x,
+            height * (cy - h / 2) + pad_y,
+            width * (cx + w / 2) + pad_x,
+            height * (cy + h / 2) + pad_y,
+        ]
+    )
+
+
+def xyxy_to_cxcywhn(boxes: Boxes, width: float, height: float) -> Boxes:
+    """(..., 4) corner pixels -> (..., 4) centre and size as fractions of a `width` x `height` image."""
+    x1, y1, x2, y2 = (boxes[..., i : i + 1] for i in range(4))
+    return _concat([(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height])
+
+
+def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
+    """(..., 4) corners limited to the rectangle from (0, 0) to (width, height)."""
+    return _concat([boxes[..., i : i + 1].clip(0, limit) for i, limit in enumerate((width, height, width, height))])
+
+
+def area_xyxy(boxes: Boxes) -> Boxes:
+    """(..., 4) corners -> (...) area; no check for x2 < x1."""
+    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+
+
+def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(n, 4) and (m, 4) corners -> (n, m) intersection over union, in the dtype of the input."""
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    overlap = (high - low).clip(0).prod(-1)
+    return overlap / (area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS)
+
+
+def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "giou", "diou", "ciou"] = "ciou") -> Tensor:
+    """Overlap of aligned pairs of boxes, differentiable in `pred`.
+
+    Args:
+        pred, target: (n, 4) centre and size, any common unit.
+        kind: `iou`; `giou` (Rezatofighi et al. 2019, arXiv 1902.09630); `diou` and `ciou` (Zheng et al. 2019,
+            arXiv 1911.08287; the trade-off weight alpha is not differentiated, as the paper says).
+
+    Returns:
+        (n,): 1 for identical boxes; `iou` in [0, 1], the others in (-1, 1], `ciou` a little lower still.
+    """
+    (px, py, pw, ph), (tx, ty, tw, th) = pred.unbind(-1), target.unbind(-1)
+    px1, px2, py1, py2 = px - pw / 2, px + pw / 2, py - ph / 2, py + ph / 2
+    tx1, tx2, ty1, ty2 = tx - tw / 2, tx + tw / 2, ty - th / 2, ty + th / 2
+
+    overlap = (px2.minimum(tx2) - px1.maximum(tx1)).clamp(0) * (py2.minimum(ty2) - py1.maximum(ty1)).clamp(0)
+    union = pw * ph + tw * th - overlap + EPS
+    iou = overlap / union
+    if kind == "iou":
+        return iou
+
+    hull_w, hull_h = px2.maximum(tx2) - px1.minimum(tx1), py2.maximum(ty2) - py1.minimum(ty1)
+    if kind == "giou":
+        hull = hull_w * hull_h + EPS
+        return iou - (hull - union) / hull
+
+    centre_distance = (tx1 + tx2 - px1 - px2) ** 2 / 4 + (ty1 + ty2 - py1 - py2) ** 2 / 4
+    diou_penalty = centre_distance / (hull_w**2 + hull_h**2 + EPS)
+    if kind == "diou":
+        return iou - diou_penalty
+
+    v = 4 / math.pi**2 * (torch.atan(tw / th) - torch.atan(pw / ph)) ** 2
+    with torch.no_grad():
+        alpha = v / (v - iou + 1 + EPS)
+    return iou - diou_penalty - alpha * v

@@ -1,0 +1,130 @@
+"""The order of the augmentation, under the names that YOLOv5's hyper-parameter files use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from detector.data.colour import Albumentations, RandomFlip, RandomHSV
+from detector.data.datasets import DetectionDataset
+from detector.data.letterbox import Letterbox, Resize
+from detector.data.mixing import CopyPaste, MixUp
+from detector.data.mosaic import Mosaic
+from detector.data.perspective import RandomPerspective
+from detector.data.sample import Sample
+from detector.data.sampler import Key
+
+
+class Transform(Protocol):
+    """A step. `rng` is the sample's own np.random.Generator; `draw()` gives another random sample, prepared by the steps before this one."""
+
+    def __call__(self, sample: Sample, rng: Any, draw: Any) -> Sample: ...
+
+
+@dataclass
+class Augment:
+    """Strengths of the training augmentation; names, ranges and defaults are those of YOLOv5's hyper-parameter files.
+
+    Args:
+        hsv_h: Hue is multiplied by 1 +- this.
+        hsv_s: Saturation is multiplied by 1 +- this.
+        hsv_v: Value is multiplied by 1 +- this.
+        degrees: Rotation by +- this many degrees.
+        translate: Translation by +- this fraction of the image.
+        scale: Scaling by 1 +- this.
+        shear: Shear by +- this many degrees.
+        perspective: Perspective by +- this (0 to 0.001).
+        flipud: Probability of an upside-down flip.
+        fliplr: Probability of a left-right flip.
+        mosaic: Probability of a four-image mosaic.
+        mixup: Probability of blending with another finished sample.
+        copy_paste: Share of the objects that are pasted again, mirrored; needs polygon labels.
+        albumentations: Transforms of that library, like [{"Blur": {"p": 0.01}}], before the change of colour.
+    """
+
+    hsv_h: float = 0.015
+    hsv_s: float = 0.7
+    hsv_v: float = 0.4
+    degrees: float = 0.0
+    translate: float = 0.1
+    scale: float = 0.5
+    shear: float = 0.0
+    perspective: float = 0.0
+    flipud: float = 0.0
+    fliplr: float = 0.5
+    mosaic: float = 1.0
+    mixup: float = 0.0
+    copy_paste: float = 0.0
+    albumentations: list[dict[str, Any]] = field(default_factory=list)
+
+    def steps(self, size: int, shapes: np.ndarray | None = None) -> list[Transform]:
+        """The whole order, from the image file to size x size pixels.
+
+        Args:
+            size: side in pixels.
+            shapes: (n, 2) height and width for each image of the data set, for rectangular training, which has no mosaic.
+        """
+        rectangular = shapes is not None
+        return [
+            Resize(size, smooth=False),
+            Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic),
+            CopyPaste(self.copy_paste),
+            RandomPerspective(
+                None if rectangular else size, self.degrees, self.translate, self.scale, self.shear, self.perspective
+            ),
+            *([] if rectangular else [MixUp(self.mixup)]),
+            *([Albumentations(self.albumentations)] if self.albumentations else []),
+            RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v),
+            RandomFlip(0, self.flipud),
+            RandomFlip(1, self.fliplr),
+        ]
+
+
+def validation_steps(size: int, shapes: np.ndarray) -> list[Transform]:
+    """Longer side to `size` pixels, then centred on the shape (height, width) that `shapes` (n, 2) gives the image."""
+    return [Resize(size, smooth=True), Letterbox(shapes, scaleup=False)]
+
+
+class TrainSamples:
+    """Augmented samples by key. Item (epoch, index, repeat) depends on the key and the seed alone, whichever process asks.
+
+    Args:
+        dataset: item i is a Sample at the file's resolution.
+        steps: the augmentation in order.
+        seed: of the run.
+    """
+
+    def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
+        self.dataset, self.steps, self.seed = dataset, steps, seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: Key) -> Sample:
+        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, *key)))
+        return self._prepare(key[1], rng, len(self.steps))
+
+    def _prepare(self, index: int, rng: np.random.Generator, depth: int) -> Sample:
+        """The sample after the first `depth` steps."""
+        sample = self.dataset[index]
+        for i, step in enumerate(self.steps[:depth]):
+            sample = step(sample, rng, lambda i=i: self._prepare(int(rng.integers(len(self.dataset))), rng, i))
+        return sample
+
+
+class ValidationSamples:
+    """Samples without randomness, with the truth attached; item i is the i-th of the data set."""
+
+    def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform]) -> None:
+        self.dataset, self.steps = dataset, steps
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = self.dataset[index]
+        for step in self.steps:
+            sample = step(sample, None, None)
+        sample.truth = self.dataset.labels[index]
+        return sample

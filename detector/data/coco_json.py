@@ -1,0 +1,96 @@
+"""COCO annotations."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from detector.data.datasets import DetectionDataset, box_problem
+from detector.data.images import image_sizes
+from detector.data.report import DataReport, Fault
+from detector.data.sample import Labels
+from detector.errors import InputError
+
+
+class CocoDataset(DetectionDataset):
+    """COCO json: polygons, crowd regions and areas are kept.
+
+    Args:
+        annotations: json files with `images`, `annotations`, `categories`.
+        names: class names in order; categories are matched by name.
+        folders: where the images may be, tried in order.
+    """
+
+    def __init__(self, annotations: Sequence[Path], names: list[str], folders: Sequence[Path]) -> None:
+        report = DataReport()
+        numbers = {name: c for c, name in enumerate(names)}
+        files, labels = [], []
+        for source in annotations:
+            content = read_coco(source)
+            categories = {c["id"]: c["name"] for c in content["categories"]}
+            of_image: dict[int, list[dict]] = {image["id"]: [] for image in content["images"]}
+            for a in content.get("annotations", []):
+                if a["image_id"] in of_image:
+                    of_image[a["image_id"]].append(a)
+                else:
+                    report.faults.append(
+                        Fault(str(source), f"annotation {a.get('id')}", f"its image {a['image_id']} is not listed")
+                    )
+            images = sorted(content["images"], key=lambda image: image["file_name"])
+            paths = [str(_locate(image["file_name"], folders)) for image in images]
+            for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
+                if isinstance(size, str):
+                    report.lost_images.append(Fault(path, "", size))
+                    continue
+                kept, boxes, classes = [], [], []
+                for a in of_image[image["id"]]:
+                    x, y, w, h = map(float, a.get("bbox") or [math.nan] * 4)
+                    name = categories.get(a["category_id"])
+                    problem = box_problem((x, y, x + w, y + h))
+                    if problem:
+                        report.faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
+                    elif name not in numbers:
+                        raise InputError(f"{source}: annotation {a.get('id')} has category {a['category_id']} ('{name}'), "
+                                         f"which is not among the names {names}; add it")
+                    else:
+                        kept.append(a)
+                        boxes.append((x, y, x + w, y + h))
+                        classes.append(numbers[name])
+                files.append(path)
+                labels.append(
+                    Labels.of(
+                        np.array(boxes),
+                        np.array(classes),
+                        *size,
+                        polygons=[_parts(a.get("segmentation")) for a in kept],
+                        crowd=np.array([bool(a.get("iscrowd", 0)) for a in kept]),
+                        area=np.array([a.get("area", a["bbox"][2] * a["bbox"][3]) for a in kept]),
+                    )
+                )
+        super().__init__(files, labels, names, report)
+
+
+def read_coco(source: Path) -> dict:
+    """The content of a COCO json file; InputError if it is not one."""
+    try:
+        content = json.loads(source.read_text())
+        if not all(isinstance(content[key], list) for key in ("images", "categories")):
+            raise KeyError("images")
+    except FileNotFoundError:
+        raise InputError(f"{source}: no such file; correct the path in the data set's file") from None
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as e:
+        raise InputError(f"{source}: not a COCO json file with `images` and `categories` ({e!r})") from None
+    return content
+
+
+def _parts(segmentation: object) -> list[np.ndarray]:
+    """COCO's list of flat polygons -> parts (k, 2); run-length masks have none."""
+    if not isinstance(segmentation, list):
+        return []
+    return [np.array(p, np.float32).reshape(-1, 2) for p in segmentation if len(p) >= 6 and len(p) % 2 == 0]
+
+
+def _locate(name: str, folders: Sequence[Path]) -> Path:
+    return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)

@@ -1,0 +1,216 @@
+"""DetectionData: from a data set's file to batches on the device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import cv2
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from torch.utils.data import DataLoader
+
+from detector.data.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset
+from detector.data.images import find_images, image_sizes
+from detector.data.letterbox import round_up
+from detector.data.report import DataReport, Fault
+from detector.data.sample import Batch, Labels, collate
+from detector.data.sampler import TrainBatches, class_weights, image_weights, rectangular_batches
+from detector.errors import InputError
+
+
+class DetectionData(L.LightningDataModule):
+    """Training, validation, test and prediction images.
+
+    Args:
+        dataset: A data.yaml (YOLO text, VOC or COCO labels), a VOC folder, or `demo`, a data set that is drawn on the spot.
+        image_size: Longer side of the network's input in pixels; rounded up to the network's stride.
+        batch_size: Images a batch, over all devices.
+        workers: Loader processes a device, at most; 0 loads in the training process.
+        seed: Of the order and the augmentation.
+        augment: Strengths of the training augmentation.
+        single_class: Treat every object as one class.
+        rect: Train on rectangular batches, without shuffling and mosaic.
+        image_weights: Draw images by how rare, and how badly found so far, their classes are.
+        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
+        source: Image, folder or glob pattern for `predict`.
+        names: Class names, where there is no data set to give them (`predict`).
+
+    Raises:
+        InputError: the data set cannot be used; the message says what to do.
+    """
+
+    def __init__(
+        self,
+        dataset: str | None = None,
+        image_size: int = 640,
+        batch_size: int = 16,
+        workers: int = 8,
+        seed: int = 0,
+        augment: Augment = Augment(),  # noqa: B008 (never changed)
+        single_class: bool = False,
+        rect: bool = False,
+        image_weights: bool = False,
+        val_batch_size: int | None = None,
+        source: str | None = None,
+        names: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        for option, value, least in (("image_size", image_size, 1), ("batch_size", batch_size, 1), ("workers", workers, 0)):
+            if value < least:
+                raise InputError(f"data.{option} is {value}; it must be at least {least}")
+        if dataset is None and source is None:
+            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or --data.dataset demo")
+        self.file = None if dataset is None else DatasetFile.read(dataset)
+        self.image_size, self.batch_size, self.workers, self.seed = image_size, batch_size, workers, seed
+        self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
+        self.val_batch_size = val_batch_size or min(batch_size, 32)
+        self.source = source
+        own_names = self.file.names if self.file else []
+        if single_class and len(own_names) > 1:
+            own_names = ["item"]
+        self.names = own_names or list(names or [])
+        self.stride = 32
+        self.class_maps: list[float] = [0.0] * len(self.names)  # mAP50-95 of each class so far, for image_weights
+        self.datasets: dict[str, DetectionDataset] = {}
+
+    def prepare_data(self) -> None:
+        if self.file:
+            self.file.draw_demo()
+
+    def setup(self, stage: str) -> None:
+        network = getattr(self.trainer and self.trainer.lightning_module, "network", None)
+        self.stride = max(getattr(network, "max_stride", 32), 32)
+        size = round_up(self.image_size, self.stride)
+        if size != self.image_size:
+            rank_zero_info(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
+            self.image_size = size
+        if stage == "predict":
+            self._find_sources()
+            return
+        if self.file is None:
+            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or --data.dataset demo")
+        for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
+            if split not in self.datasets:
+                self.datasets[split] = self._open(self.file, split)
+
+    def _open(self, file: DatasetFile, split: str) -> DetectionDataset:
+        dataset = file.open(split)
+        if self.single_class:
+            dataset.merge_classes()
+        dataset.check_classes()
+        for line in dataset.report.lines(split):
+            rank_zero_info(line)
+        if not dataset.report.boxes:
+            hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
+            raise InputError(f"{file.source}: no usable box in {split} ({dataset.report.images} images{hint})")
+        return dataset
+
+    def _find_sources(self) -> None:
+        if self.source is None:
+            raise InputError("nothing to predict on: give --data.source with an image, a folder or a glob pattern")
+        files = [str(p) for p in find_images(self.source)]
+        if not files:
+            raise InputError(f"data.source {self.source}: no image file there")
+        report, kept, labels = DataReport(), [], []
+        for file, size in zip(files, image_sizes(files), strict=True):
+            if isinstance(size, str):
+                report.lost_images.append(Fault(file, "", size))
+            else:
+                kept.append(file)
+                labels.append(Labels.of(np.zeros((0, 4)), np.zeros(0), *size))
+        for fault in report.lost_images:
+            rank_zero_info(f"left out: {fault}")
+        if not kept:
+            raise InputError(f"data.source {self.source}: none of its {len(files)} files is a usable image")
+        self.datasets["predict"] = DetectionDataset(kept, labels, self.names, report)
+
+    def train_dataloader(self) -> DataLoader:
+        dataset, rank, world = self.datasets["train"], *self._place()
+        if self.batch_size % world:
+            raise InputError(f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
+                             f"{self.batch_size // world * world or world} or {(self.batch_size // world + 1) * world}")
+        shapes = order = None
+        if self.rect:
+            batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
+            order = np.concatenate(batches)
+        samples = TrainSamples(dataset, self.augment.steps(self.image_size, shapes), self.seed)
+        sampler = TrainBatches(
+            len(dataset),
+            self.batch_size,
+            self.seed,
+            done=self._batches_done,
+            order=order,
+            weights=self._image_weights if self.weighted and not self.rect else None,
+            rank=rank,
+            world=world,
+        )
+        return self._loader(samples, sampler)
+
+    def _batches_done(self) -> int:
+        """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
+        return self.trainer.fit_loop.epoch_loop.batch_progress.total.processed if self.trainer else 0
+
+    def _image_weights(self) -> np.ndarray:
+        dataset = self.datasets["train"]
+        maps = np.asarray(self.class_maps)
+        weights = class_weights(dataset.class_counts()) * (1 - maps) ** 2
+        return image_weights([x.classes[~x.crowd] for x in dataset.labels], weights)
+
+    def val_dataloader(self) -> DataLoader:
+        return self._evaluation_loader("val", pad=0.5)
+
+    def test_dataloader(self) -> DataLoader:
+        return self._evaluation_loader("test", pad=0.5)
+
+    def predict_dataloader(self) -> DataLoader:
+        return self._evaluation_loader("predict", pad=0.0)
+
+    def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
+        dataset, rank, world = self.datasets[split], *self._place()
+        batches, shapes = rectangular_batches(
+            dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad
+        )
+        return self._loader(ValidationSamples(dataset, validation_steps(self.image_size, shapes)), batches[rank::world])
+
+    def _place(self) -> tuple[int, int]:
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+    def _loader(self, samples: Any, batches: Any) -> DataLoader:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
+        workers = min(self.workers, max(len(os.sched_getaffinity(0)) // local, 1))
+        return DataLoader(
+            samples,
+            batch_sampler=batches,
+            num_workers=workers,
+            collate_fn=collate,
+            pin_memory=torch.cuda.is_available(),
+            persistent_workers=workers > 0,
+            prefetch_factor=4 if workers else None,
+            worker_init_fn=_one_thread,
+        )
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """On the device: uint8 -> float in 0..1."""
+        return batch._replace(images=batch.images.float() / 255)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"class_maps": self.class_maps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.class_maps = state_dict["class_maps"]
+
+    def path(self, split: str, index: int) -> Path:
+        """The file of an image."""
+        return Path(self.datasets[split].files[index])
+
+
+def _one_thread(worker: int) -> None:
+    """A worker's parallelism is the number of workers."""
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)

@@ -1,0 +1,205 @@
+"""The demo data set: drawn on the spot, so that a first training needs neither data nor a network.
+
+    root/data.yaml · root/images/{train,val}/0000.jpg · root/labels/{train,val}/0000.txt
+
+Solid shapes, lit from one side, lie over one another on textured ground. A class is its shape alone: colour, size and
+direction say nothing, so every augmentation keeps the labels true. Each image has a seed of its own, (version, split,
+index), and is the same whatever the counts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+
+from detector.errors import InputError
+
+VERSION = 1  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
+TRAIN, VAL = 256, 64  # images
+EMPTY = 20  # one training image in so many is without an object
+OBJECTS = (2, 8)  # an image, at most: what finds no room is left out
+SIZES = (0.05, 0.6)  # longer side of an object over the shorter side of its image, log-uniform
+INSIDE, VISIBLE = 0.6, 0.35  # least share of an object within the image, and of its whole not covered by later ones
+CONTRAST = 80  # of 255, in the channel where an object differs most from the mean of what lies behind it
+FINE = 3  # objects are drawn this many times larger, then averaged down
+
+
+def circle(points: int) -> np.ndarray:
+    """Corners of a regular polygon on the unit circle, as complex numbers."""
+    return np.exp(2j * np.pi * np.arange(points) / points)
+
+
+def cross(arm: float) -> np.ndarray:
+    """The twelve corners of a plus with arms of length 1 and half-width `arm`."""
+    return (1j ** np.arange(4)[:, None] * np.array([1 - arm * 1j, 1 + arm * 1j, arm + arm * 1j])).ravel()
+
+
+# Contours in the complex plane, the outer one first; a second one is a hole.
+SHAPES: dict[str, Callable[[Generator], list[np.ndarray]]] = {
+    "disc": lambda rng: [circle(90)],
+    "ring": lambda rng: [circle(90), circle(90) * rng.uniform(0.5, 0.7)],
+    "star": lambda rng: [circle(10) * np.tile([1, rng.uniform(0.4, 0.5)], 5)],
+    "triangle": lambda rng: [circle(3)],
+    "cross": lambda rng: [cross(rng.uniform(0.26, 0.36))],
+}
+NAMES = tuple(SHAPES)
+
+
+def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
+    """Draws the data set into the folder `root`, unless it is there already, and returns the path of its data.yaml.
+
+    It is drawn beside `root` and moved there whole, so nobody ever sees half of it and of two processes either may win.
+    """
+    mark = f"# boltbox demo data set, version {VERSION} ({train} train, {val} val)"
+    config = root / "data.yaml"
+    if _mark(root) == mark:
+        return config
+    _refuse_foreign(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as beside:
+        new = Path(beside, "new")
+        for split, count in enumerate((train, val)):
+            _write_split(new, split, count)
+        names = "".join(f"  {i}: {name}\n" for i, name in enumerate(NAMES))
+        head = f"{mark}\npath: .\ntrain: images/train\nval: images/val\nnc: {len(NAMES)}\n"
+        (new / "data.yaml").write_text(f"{head}names:\n{names}", encoding="utf-8")
+        try:
+            if _mark(root) not in ("", mark):
+                with suppress(FileNotFoundError):
+                    os.replace(root, Path(beside, "old"))
+            os.replace(new, root)
+        except OSError:
+            if _mark(root) != mark:  # else another process was first, with the same images
+                _refuse_foreign(root)
+                raise
+    return config
+
+
+def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """One image, (height, width, 3) uint8 BGR, and its labels, (n, 5) float64: class, cx, cy, w, h as fractions."""
+    height, width = (int(side) for side in rng.integers(240, 321, 2))
+    if rng.random() < 0.25:
+        width = height
+    canvas = _ground(height, width, rng)
+    owner = np.zeros((height, width), np.int64)  # the object seen at each pixel, from 1; 0 is ground
+    areas, rows = [0], []
+    for _ in range(0 if empty else rng.integers(OBJECTS[0], OBJECTS[1] + 1)):
+        kind = int(rng.integers(len(NAMES)))
+        side = min(height, width) * float(np.exp(rng.uniform(*np.log(SIZES))))
+        alpha, light = _stamp(NAMES[kind], side, rng)
+        solid = alpha > 0.5
+        areas.append(int(solid.sum()))
+        h, w = alpha.shape
+        for _ in range(20):
+            x, y = (int(rng.integers(-n // 5, room - n * 4 // 5)) for n, room in ((w, width), (h, height)))
+            there = slice(max(y, 0), y + h), slice(max(x, 0), x + w)
+            here = slice(max(-y, 0), height - y), slice(max(-x, 0), width - x)
+            covered = owner.copy()
+            covered[there][solid[here]] = len(areas) - 1
+            seen = np.bincount(covered.ravel(), minlength=len(areas))
+            if seen[-1] >= INSIDE * areas[-1] and (seen >= VISIBLE * np.array(areas)).all():
+                break
+        else:
+            areas.pop()
+            continue
+        owner = covered
+        colours = rng.uniform(15, 240, (50, 3))  # the first one that stands out from what lies behind is taken
+        colour = colours[np.abs(colours - canvas[there][solid[here]].mean(0)).max(1) > CONTRAST][0]
+        canvas[there] += alpha[here][..., None] * (colour * light[here][..., None] - canvas[there])
+        left, top, w, h = cv2.boundingRect(solid[here].astype(np.uint8))
+        cx, cy = max(x, 0) + left + w / 2, max(y, 0) + top + h / 2
+        rows.append([kind, cx / width, cy / height, w / width, h / height])
+    noise = rng.uniform(0, 7) * rng.standard_normal(canvas.shape, np.float32)
+    canvas = cv2.GaussianBlur(canvas, (0, 0), rng.uniform(0.2, 0.8)) + noise
+    return canvas.clip(0, 255).astype(np.uint8), np.array(rows).reshape(-1, 5)
+
+
+def _write_split(root: Path, split: int, count: int) -> None:
+    """Writes images and label files of split 0 (train) or 1 (val); every other empty image has no label file."""
+    images, labels = (root / kind / ("train", "val")[split] for kind in ("images", "labels"))
+    images.mkdir(parents=True)
+    labels.mkdir(parents=True)
+    for index in range(count):
+        rng = np.random.default_rng(np.random.SeedSequence((VERSION, split, index)))
+        image, rows = draw_image(rng, empty=split == 0 and index % EMPTY == EMPTY // 2)
+        jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(85, 96))])[1]
+        (images / f"{index:04d}.jpg").write_bytes(jpeg.tobytes())
+        if len(rows) or index // EMPTY % 2 == 0:
+            lines = [f"{int(kind)} " + " ".join(f"{x:.6f}" for x in box) + "\n" for kind, *box in rows]
+            (labels / f"{index:04d}.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def _stamp(name: str, side: float, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+    """One object, turned and stretched, its longer side `side` pixels: coverage 0..1 and brightness, (h, w) float32."""
+    turn, stretch = np.exp(2j * np.pi * rng.random(2)) * (1, rng.uniform(0, 0.14))
+    contours = [turn * (z + stretch * z.conj()) for z in SHAPES[name](rng)]
+    extent = np.array([np.ptp(contours[0].real), np.ptp(contours[0].imag)])
+    scale = side / extent.max()
+    corner = contours[0].real.min() + 1j * contours[0].imag.min() - (1 + 1j) / scale  # leaves a pixel of margin
+    contours = [(z - corner) * scale * FINE for z in contours]
+    w, h = (int(n) for n in np.ceil(extent * scale) + 2)
+    mask = np.zeros((h * FINE, w * FINE), np.uint8)
+    cv2.fillPoly(mask, [np.stack([z.real, z.imag], 1).round().astype(np.int32) for z in contours], 1)
+    # The surface rises from the edge as a quarter circle of radius `bevel`, from a flat plate to a ball.
+    edge = cv2.distanceTransform(mask, cv2.DIST_L2, cv2.DIST_MASK_5)
+    bevel = FINE * side * rng.uniform(0.06, 0.5)
+    surface = cv2.GaussianBlur(bevel * np.sqrt(1 - (1 - np.minimum(edge / bevel, 1)) ** 2), (0, 0), 2 + 0.01 * bevel)
+    dx, dy = (cv2.Sobel(surface, cv2.CV_32F, i, 1 - i, scale=1 / 8) for i in (1, 0))
+    angle = rng.uniform(0, 2 * np.pi)
+    slope = dx * math.cos(angle) + dy * math.sin(angle)  # downwards from the lamp, which stands 0.8 high at distance 1
+    lit = np.maximum(0.8 - slope, 0) / np.sqrt(1 + dx**2 + dy**2) / math.hypot(1, 0.8)
+    light = 0.6 + 0.5 * lit + rng.uniform(0, 0.8) * lit**12
+    light[edge < FINE * max(0.8, 0.02 * side)] *= rng.uniform(0.4, 1)  # the outline
+    alpha = cv2.resize(mask.astype(np.float32), (w, h), interpolation=cv2.INTER_AREA)
+    return alpha, cv2.resize(light * mask, (w, h), interpolation=cv2.INTER_AREA) / np.maximum(alpha, 1e-3)
+
+
+def _ground(height: int, width: int, rng: Generator) -> np.ndarray:
+    """A textured image without objects, (height, width, 3) float32 BGR: a muted colour, low contrast, some clutter."""
+    y, x = np.mgrid[:height, :width].astype(np.float32) / max(height, width)
+    octaves = [rng.uniform(-1, 1, (n, n)).astype(np.float32) / n**0.7 for n in (3, 6, 12, 24, 48)]
+    clouds = np.sum([cv2.resize(o, (width, height), interpolation=cv2.INTER_CUBIC) for o in octaves], 0)
+    angle = rng.uniform(0, 2 * np.pi)
+    slope = x * math.cos(angle) + y * math.sin(angle)
+    stripes = np.sin(2 * np.pi * rng.uniform(3, 25) * slope + rng.uniform(0, 6) * clouds)
+    speckle = cv2.GaussianBlur(rng.standard_normal((height, width), np.float32), (0, 0), rng.uniform(0.6, 2))
+    base = rng.uniform(50, 205) + rng.uniform(-25, 25, 3)
+    canvas = np.tile(base, (height, width, 1)).astype(np.float32)
+    for field, most, share in ((clouds, 70, 0.9), (slope, 60, 0.5), (stripes, 16, 0.5), (speckle, 25, 0.6)):
+        if rng.random() < share:
+            canvas += field[..., None] * (rng.uniform(0.2, 1) * most * rng.uniform(0.6, 1, 3)).astype(np.float32)
+    for _ in range(rng.integers(0, 4)):  # faint blobs
+        u, v, size = rng.random(3, np.float32)
+        blob = np.exp(-((x - u) ** 2 + (y - v) ** 2) / (0.03 + 0.12 * size) ** 2)
+        canvas += blob[..., None] * rng.uniform(-30, 30, 3).astype(np.float32)
+    for _ in range(rng.integers(0, 5)):  # thin lines
+        start, end = ((int(u * width), int(v * height)) for u, v in rng.uniform(-0.1, 1.1, (2, 2)))
+        cv2.line(canvas, start, end, (base + rng.uniform(-50, 50)).tolist(), int(rng.integers(1, 3)))
+    return canvas
+
+
+def _mark(root: Path) -> str:
+    """The first line of our data.yaml in `root`, or nothing when there is none or it is not ours."""
+    try:
+        line = (root / "data.yaml").read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return line if line.startswith("# boltbox demo data set, version ") else ""
+
+
+def _refuse_foreign(root: Path) -> None:
+    """Raises InputError unless `root` is absent, empty, or holds only what some version of this module draws."""
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return
+    drawn = re.compile(r"data\.yaml|\d{4,}\.(jpg|txt)|.*\.cache")
+    if not _mark(root) or not all(drawn.fullmatch(p.name) for p in root.rglob("*") if not p.is_dir()):
+        raise InputError(f"{root} exists and is not the demo data set: name another folder or move this one away")

@@ -1,0 +1,136 @@
+"""Bring an image to the network's size: scale, then pad with grey. Not random."""
+
+import math
+
+import cv2
+import numpy as np
+
+from detector.data.sample import Sample
+
+GREY = 114  # of 255, the padding's value in every channel
+
+
+def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
+    """Scale so that the longer side has `size` pixels; the shorter is rounded up.
+
+    Args:
+        smooth: average over the area when shrinking (validation); else bilinear (training, and whenever enlarging).
+    """
+    height, width = sample.size
+    r = size / max(height, width)
+    if r == 1:
+        return sample
+    # The product is rounded before the ceiling: 3 * (1 / 3) must not become the next integer.
+    new_width, new_height = math.ceil(round(width * r, 6)), math.ceil(round(height * r, 6))
+    interpolation = cv2.INTER_AREA if smooth and r < 1 else cv2.INTER_LINEAR
+    image = cv2.resize(sample.image, (new_width, new_height), interpolation=interpolation)
+    return _moved(sample, image, (new_width / width, new_height / height), (0, 0))
+
+
+def letterbox(
+    image: np.ndarray,
+    shape: tuple[int, int],
+    auto: bool = False,
+    scale_fill: bool = False,
+    scaleup: bool = True,
+    stride: int = 32,
+) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
+    """Scale (H, W, 3) into `shape` (height, width) and centre it there on grey.
+
+    Args:
+        auto: pad only to the next multiple of `stride` instead of to the whole shape.
+        scale_fill: stretch to the shape instead of padding (unless auto).
+        scaleup: allow enlarging.
+
+    Returns:
+        image; (gain_x, gain_y); padding left and top, in half pixels: the pixels are shifted by the padding rounded down.
+    """
+    height, width = image.shape[:2]
+    r = min(shape[0] / height, shape[1] / width)
+    r = r if scaleup else min(r, 1.0)
+    gain = (r, r)
+    new_width, new_height = round(width * r), round(height * r)
+    pad_x: float = shape[1] - new_width
+    pad_y: float = shape[0] - new_height
+    if auto:
+        pad_x, pad_y = pad_x % stride, pad_y % stride
+    elif scale_fill:
+        pad_x = pad_y = 0.0
+        new_width, new_height = shape[1], shape[0]
+        gain = (shape[1] / width, shape[0] / height)
+    pad_x, pad_y = pad_x / 2, pad_y / 2
+    if (height, width) != (new_height, new_width):
+        image = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
+    if pad_x or pad_y:
+        top, bottom = round(pad_y - 0.1), round(pad_y + 0.1)
+        left, right = round(pad_x - 0.1), round(pad_x + 0.1)
+        image = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(GREY,) * 3)
+    return image, gain, (pad_x, pad_y)
+
+
+def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> Sample:
+    """`letterbox` for an image with its objects and the way back to its file."""
+    image, gain, pad = letterbox(sample.image, shape, scaleup=scaleup)
+    return _moved(sample, image, gain, pad)
+
+
+def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float]) -> Sample:
+    """The sample with another image, to which its coordinates go by x * gain + pad."""
+    scale, shift = np.float32(gain), np.float32(pad)
+    return Sample(
+        image,
+        sample.boxes * np.tile(scale, 2) + np.tile(shift, 2),
+        sample.classes,
+        [[part * scale + shift for part in parts] for parts in sample.polygons],
+        sample.frame.resized(*gain).shifted(*pad) if sample.frame else None,
+        sample.index,
+        sample.truth,
+    )
+
+
+class Resize:
+    """See `resize_longest`."""
+
+    def __init__(self, size: int, smooth: bool) -> None:
+        self.size, self.smooth = size, smooth
+
+    def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
+        return resize_longest(sample, self.size, self.smooth)
+
+
+class Letterbox:
+    """Into the (height, width) that `shapes` (n, 2) gives the image of this index; see `letterbox`."""
+
+    def __init__(self, shapes: np.ndarray, scaleup: bool) -> None:
+        self.shapes, self.scaleup = shapes, scaleup
+
+    def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
+        height, width = self.shapes[sample.index].tolist()
+        return letterbox_sample(sample, (height, width), self.scaleup)
+
+
+def batch_shapes(shapes: np.ndarray, batch: np.ndarray, size: int, stride: int, pad: float) -> np.ndarray:
+    """The least rectangle for each batch of images of like aspect ratio.
+
+    Args:
+        shapes: (n, 2) height and width of every image, sorted by height / width.
+        batch: (n,) number of the batch that each belongs to, ascending from 0.
+        size: longer side in pixels; stride: sides become multiples of it; pad: extra, in strides.
+
+    Returns:
+        (batches, 2) int64 height and width in pixels.
+    """
+    ratio = shapes[:, 0] / shapes[:, 1]
+    unit = np.ones((batch[-1] + 1, 2))
+    for b in range(len(unit)):
+        low, high = ratio[batch == b].min(), ratio[batch == b].max()
+        if high < 1:
+            unit[b] = high, 1
+        elif low > 1:
+            unit[b] = 1, 1 / low
+    return np.ceil(unit * size / stride + pad).astype(np.int64) * stride
+
+
+def round_up(size: int, stride: int) -> int:
+    """An image size that the network can take: the next multiple of `stride`, at least two of them."""
+    return max(math.ceil(size / stride), 2) * stride

@@ -1,0 +1,41 @@
+"""What was found in a data set, and what of it was left out and why."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """One thing that was left out: the file, the place in it ("line 3", "object 2", "" for the whole), the reason."""
+
+    file: str
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
+
+
+@dataclass
+class DataReport:
+    """Counts of one split. `faults` names every box that was dropped, `lost_images` every image."""
+
+    images: int = 0
+    boxes: int = 0
+    background: int = 0  # images without any object
+    unlabelled: int = 0  # of these, images without a label file
+    faults: list[Fault] = field(default_factory=list)
+    lost_images: list[Fault] = field(default_factory=list)
+
+    def lines(self, split: str, most: int = 10) -> list[str]:
+        """A summary line, then the first few names of what was left out."""
+        words = [f"{self.images} images", f"{self.boxes} boxes"]
+        if self.background:
+            words.append(f"{self.background} images without objects ({self.unlabelled} without a label file)")
+        if self.faults:
+            words.append(f"{len(self.faults)} boxes dropped")
+        if self.lost_images:
+            words.append(f"{len(self.lost_images)} images dropped")
+        left_out = [f"  left out: {fault}" for fault in self.lost_images + self.faults]
+        if len(left_out) > most:
+            left_out[most:] = [f"  ... and {len(left_out) - most} more"]
+        return [f"{split}: " + ", ".join(words), *left_out]

@@ -1,0 +1,141 @@
+"""The formats that travel: Labels of one image, a Sample, a Batch. Nothing else defines them.
+
+    files -> Labels -> Sample -> (transforms) -> Sample -> collate -> Batch -> (device) -> network
+
+Boxes are xyxy pixels of the image they belong to, until `collate` writes the loss's rows (cxcywh as fractions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.boxes import clip_xyxy, xyxy_to_cxcywhn
+
+Polygons = list[list[np.ndarray]]  # one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
+
+
+@dataclass
+class Labels:
+    """What the label file says of one image, in pixels of the image as shown (after EXIF rotation).
+
+    boxes (n, 4) float32 xyxy · classes (n,) int64 · polygons: n lists of parts · crowd (n,) bool: a region of uncounted
+    objects, ignored in training and in COCO's evaluation · area (n,) float32 square pixels, for COCO's size classes.
+    """
+
+    boxes: np.ndarray
+    classes: np.ndarray
+    polygons: Polygons
+    crowd: np.ndarray
+    area: np.ndarray
+    height: int
+    width: int
+
+    @classmethod
+    def of(
+        cls,
+        boxes: np.ndarray,
+        classes: np.ndarray,
+        height: int,
+        width: int,
+        polygons: Polygons | None = None,
+        crowd: np.ndarray | None = None,
+        area: np.ndarray | None = None,
+    ) -> Labels:
+        """Labels with dtypes set and the optional columns filled in: no polygons, no crowd, area = box area."""
+        boxes = np.asarray(boxes, np.float32).reshape(-1, 4)
+        n = len(boxes)
+        return cls(
+            boxes,
+            np.asarray(classes, np.int64).reshape(n),
+            polygons if polygons is not None else [[] for _ in range(n)],
+            np.zeros(n, bool) if crowd is None else np.asarray(crowd, bool).reshape(n),
+            (boxes[:, 2:] - boxes[:, :2]).prod(1) if area is None else np.asarray(area, np.float32).reshape(n),
+            height,
+            width,
+        )
+
+    def keep(self, mask: np.ndarray) -> Labels:
+        """The objects where the (n,) boolean mask is true."""
+        polygons = [p for p, kept in zip(self.polygons, mask, strict=True) if kept]
+        return Labels(
+            self.boxes[mask], self.classes[mask], polygons, self.crowd[mask], self.area[mask], self.height, self.width
+        )
+
+
+class Frame(NamedTuple):
+    """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. Sizes are those of the file's image in pixels."""
+
+    height: int
+    width: int
+    gain_x: float = 1.0
+    gain_y: float = 1.0
+    pad_x: float = 0.0
+    pad_y: float = 0.0
+
+    def resized(self, gain_x: float, gain_y: float) -> Frame:
+        return self._replace(
+            gain_x=self.gain_x * gain_x,
+            gain_y=self.gain_y * gain_y,
+            pad_x=self.pad_x * gain_x,
+            pad_y=self.pad_y * gain_y,
+        )
+
+    def shifted(self, x: float, y: float) -> Frame:
+        return self._replace(pad_x=self.pad_x + x, pad_y=self.pad_y + y)
+
+    def to_file(self, xyxy: np.ndarray) -> np.ndarray:
+        """(n, 4) xyxy pixels of this frame -> (n, 4) pixels of the file's image, clipped to it."""
+        boxes = (xyxy - (self.pad_x, self.pad_y) * 2) / ((self.gain_x, self.gain_y) * 2)
+        return clip_xyxy(boxes, self.width, self.height).astype(xyxy.dtype)
+
+
+@dataclass
+class Sample:
+    """One image with its objects. image (H, W, 3) uint8 RGB; boxes (n, 4) float32 xyxy pixels of this image; classes (n,)
+    int64; polygons: n lists of parts in pixels of this image; frame: the way back to the file, None once images are mixed."""
+
+    image: np.ndarray
+    boxes: np.ndarray
+    classes: np.ndarray
+    polygons: Polygons = field(default_factory=list)
+    frame: Frame | None = None
+    index: int = -1
+    truth: Labels | None = None  # validation only: what the metrics compare with, in pixels of the file's image
+
+    def __post_init__(self) -> None:
+        if not self.polygons and len(self.boxes):
+            self.polygons = [[] for _ in range(len(self.boxes))]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        return self.image.shape[0], self.image.shape[1]
+
+
+class Batch(NamedTuple):
+    """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
+    class, cx, cy, w, h as fractions of W, H; then one entry an image: index in the data set, Frame, Labels (validation only)."""
+
+    images: Tensor
+    targets: Tensor
+    index: list[int]
+    frames: list[Frame | None]
+    truths: list[Labels | None]
+
+
+def collate(samples: list[Sample]) -> Batch:
+    """Samples of one size -> Batch. Boxes are clipped to the image just inside its right and lower edge (1e-3 px), so that
+    their centres lie in a grid cell."""
+    images = torch.from_numpy(np.stack([np.ascontiguousarray(s.image.transpose(2, 0, 1)) for s in samples]))
+    rows = []
+    for i, s in enumerate(samples):
+        height, width = s.size
+        boxes = xyxy_to_cxcywhn(clip_xyxy(s.boxes, width - 1e-3, height - 1e-3), width, height)
+        rows.append(np.column_stack([np.full(len(boxes), i), s.classes, boxes]))
+    targets = torch.from_numpy(np.concatenate(rows).astype(np.float32))
+    return Batch(images, targets, [s.index for s in samples], [s.frame for s in samples], [s.truth for s in samples])

@@ -1,0 +1,95 @@
+"""The order of the images: a function of seed and epoch, the same for any number of processes and workers."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from detector.data.letterbox import batch_shapes
+
+Key = tuple[int, int, int]  # epoch, index, how often the index has come before in this epoch
+
+
+class TrainBatches(Sampler[list[Key]]):
+    """Batches of keys for this process. All processes share one global list of batches; each takes every world-th key of each.
+
+    Args:
+        n: images. batch_size: over all processes; the last batch of an epoch may be smaller.
+        seed: of the run.
+        done: tells how many batches have been trained on, over all epochs: the position from which to go on.
+        order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
+        weights: gives (n,) weights to draw images by, with replacement; None: every image once.
+        rank, world: this process and how many there are.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        batch_size: int,
+        seed: int,
+        done: Callable[[], int],
+        order: np.ndarray | None = None,
+        weights: Callable[[], np.ndarray] | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.n, self.batch_size, self.seed, self.done = n, min(batch_size, n), seed, done
+        self.fixed_order, self.weights, self.rank, self.world = order, weights, rank, world
+
+    def __len__(self) -> int:
+        return math.ceil(self.n / self.batch_size)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """(n,) image numbers of an epoch."""
+        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 0, epoch)))
+        if self.weights is not None:
+            w = self.weights()
+            return rng.choice(self.n, self.n, p=w / w.sum())
+        return rng.permutation(self.n) if self.fixed_order is None else self.fixed_order
+
+    def batches(self, epoch: int) -> list[list[Key]]:
+        """The global batches of an epoch. One that doesn't divide by the number of processes is filled up from its start."""
+        seen: Counter[int] = Counter()
+        keys = []
+        for index in self.order(epoch).tolist():
+            keys.append((epoch, index, seen[index]))
+            seen[index] += 1
+        batches = [keys[i : i + self.batch_size] for i in range(0, self.n, self.batch_size)]
+        return [batch + batch[: -len(batch) % self.world] for batch in batches]
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        epoch, start = divmod(self.done(), len(self))
+        for batch in self.batches(epoch)[start:]:
+            yield batch[self.rank :: self.world]
+
+
+def rectangular_batches(
+    shapes: np.ndarray, size: int, batch_size: int, stride: int, pad: float
+) -> tuple[list[list[int]], np.ndarray]:
+    """Batches of images of like aspect ratio, so that little padding is needed.
+
+    Args:
+        shapes: (n, 2) height and width of every image.
+        size, stride, pad: see `batch_shapes`.
+
+    Returns:
+        batches of image numbers, from wide to tall; (n, 2) height and width in pixels to letterbox each image to.
+    """
+    order = np.argsort(shapes[:, 0] / shapes[:, 1], kind="stable")
+    batch = np.arange(len(order)) // batch_size
+    per_image = np.empty((len(order), 2), np.int64)
+    per_image[order] = batch_shapes(shapes[order], batch, size, stride, pad)[batch]
+    return [order[i : i + batch_size].tolist() for i in range(0, len(order), batch_size)], per_image
+
+
+def class_weights(counts: np.ndarray) -> np.ndarray:
+    """(C,) inverse class frequencies that sum to 1; absent classes count as if they had one label."""
+    weights = 1 / np.where(counts == 0, 1, counts)
+    return weights / weights.sum()
+
+
+def image_weights(image_classes: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """(n,) weight of each image: the sum of the weights of its objects' classes."""
+    return np.array([weights[classes].sum() for classes in image_classes])

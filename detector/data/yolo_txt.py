@@ -1,0 +1,120 @@
+"""YOLO text labels."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from detector.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
+from detector.data.datasets import DetectionDataset
+from detector.data.images import find_images, image_sizes
+from detector.data.report import DataReport, Fault
+from detector.data.sample import Labels, Polygons
+from detector.errors import InputError
+
+
+class YoloDataset(DetectionDataset):
+    """Text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object: `class cx cy w h`, or
+    `class x y x y ...` for a polygon, as fractions of the image.
+
+    Args:
+        sources: folders of images, or text files that list images ("./" relative to the list).
+        names: class names.
+        root: where relative paths in lists start, after the list's own folder.
+    """
+
+    def __init__(self, sources: Sequence[Path], names: list[str], root: Path) -> None:
+        report = DataReport()
+        paths = sorted({str(p) for source in sources for p in _images_of(source, root)})
+        files, labels = [], []
+        for path, size in zip(paths, image_sizes(paths), strict=True):
+            if isinstance(size, str):
+                report.lost_images.append(Fault(path, "", size))
+                continue
+            label_file = label_path(path)
+            text = label_file.read_text(errors="replace") if label_file.is_file() else None
+            report.unlabelled += text is None
+            rows, polygons, faults = parse_yolo(text or "")
+            report.faults += [Fault(str(label_file), where, problem) for where, problem in faults]
+            height, width = size
+            files.append(path)
+            labels.append(
+                Labels.of(
+                    cxcywhn_to_xyxy(rows[:, 1:], width, height),
+                    rows[:, 0],
+                    height,
+                    width,
+                    [[p * np.float32((width, height)) for p in parts] for parts in polygons],
+                )
+            )
+        super().__init__(files, labels, names, report)
+
+
+def label_path(image: str | Path) -> Path:
+    """Where the text labels of an image are: the last folder `images` becomes `labels`, the suffix .txt."""
+    parts = list(Path(image).with_suffix(".txt").parts)
+    for i in range(len(parts) - 2, -1, -1):
+        if parts[i] == "images":
+            parts[i] = "labels"
+            break
+    return Path(*parts)
+
+
+def parse_yolo(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
+    """The text of a label file -> (n, 5) float32 class, cx, cy, w, h as fractions; n lists of polygon parts (k, 2) in
+    fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too."""
+    rows: list[np.ndarray] = []
+    polygons: Polygons = []
+    faults = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            values = np.array(fields, np.float32)
+            problem = _problem(values)
+        except ValueError:
+            problem = "not a number"
+        if not problem:
+            points = values[1:].reshape(-1, 2) if len(values) > 5 else None
+            if points is not None:
+                corners = np.concatenate((points.min(0), points.max(0)))
+                values = np.concatenate((values[:1], xyxy_to_cxcywh(corners)))
+            if min(values[3:]) <= 0:
+                problem = "zero width or height"
+            elif any(np.array_equal(values, row) for row in rows):
+                problem = "duplicate of an earlier line"
+            else:
+                rows.append(values)
+                polygons.append([] if points is None else [points])
+        if problem:
+            faults.append((f"line {number}", problem))
+    return np.array(rows, np.float32).reshape(-1, 5), polygons, faults
+
+
+def _problem(values: np.ndarray) -> str:
+    """What is wrong with the numbers of one line, or an empty string."""
+    if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
+        return f"wrong column count ({len(values)}; a box has 5, a polygon 7, 9, 11, ...)"
+    if not np.isfinite(values).all():
+        return "non-finite value"
+    if (values < 0).any():
+        return "negative value"
+    if (values[1:] > 1).any():
+        return "coordinate above 1 (coordinates are fractions of the image)"
+    return "" if values[0] == int(values[0]) else f"class {values[0]} is not an integer"
+
+
+def _images_of(source: Path, root: Path) -> list[Path]:
+    """Images of a folder, or those that a text file lists."""
+    if source.is_dir():
+        return find_images(source)
+    if not source.is_file():
+        raise InputError(f"{source}: no such folder or list of images; correct the path in the data set's file")
+    found = []
+    for line in source.read_text().splitlines():
+        if line.strip():
+            path = Path(line.strip())
+            places = [source.parent / path, root / path, path]
+            found.append(next((p for p in places if p.exists()), places[0]))
+    return found

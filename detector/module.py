@@ -1,0 +1,289 @@
+"""Detector: the network, its loss and its optimizer as a LightningModule. Wiring only."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+from torch.optim import Optimizer
+
+from detector.data.letterbox import round_up
+from detector.data.sample import Batch
+from detector.errors import InputError
+from detector.loss import DetectionLoss, scaled_gains
+from detector.metrics import DetectionMetrics, Result
+from detector.network import YOLOv5
+from detector.optimizer import OptimizerName, build_optimizer
+from detector.postprocess import decode, nms
+from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
+from detector.weights import load_weights
+
+# `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and training_step
+# multiplies by it, which is exact for a power of two. With 1 the batch ends in an optimizer step.
+COLLECT = 2**40
+
+
+class Detector(L.LightningModule):
+    """A YOLOv5 detector in training, validation and prediction.
+
+    Gradients are sums over images, as in YOLOv5: they do not change with the number of devices, and accumulate as they are.
+
+    Args:
+        names: Class names; their number is the number of classes.
+        size: Network size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
+        weights: Weights to start from: a YOLOv5 .pt file or a checkpoint of ours.
+        image_size: Longer side of the input in pixels, for the scale of the objectness loss.
+        batch_size: Images a batch over all devices, for accumulation and weight decay.
+        seed: Of the random image sizes (multi_scale).
+        depth_multiple: Instead of that of the size.
+        width_multiple: Instead of that of the size.
+        levels: Detection levels, level k has stride 2**k; instead of those of the size.
+        anchors: A row a level of pixels w, h, w, h, ...; default: those of the size.
+        activation: silu, relu, leaky_relu or hardswish.
+        class_prior: Starting bias of the classes: all alike, or by their frequency in the training labels.
+        box: Gain of the box loss.
+        obj: Gain of the objectness loss, for 640 px.
+        cls: Gain of the class loss, for 80 classes.
+        cls_pw: Weight of positives in the class loss.
+        obj_pw: Weight of positives in the objectness loss.
+        label_smoothing: Epsilon of the class targets.
+        fl_gamma: Exponent of the focal loss; 0 is off.
+        anchor_t: Anchors whose sides differ from the object's by less than this factor are trained on it.
+        autobalance: Adapt the weights of the levels' objectness losses.
+        shared_cell: Objectness target where objects share cell and anchor: best overlap, or the last one (YOLOv5 on a CPU).
+        optimizer: SGD (Nesterov), Adam or AdamW.
+        lr0: Learning rate of the first epoch.
+        lrf: The learning rate falls towards lr0 * lrf.
+        momentum: SGD momentum, Adam beta1.
+        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms.
+        nominal_batch_size: Gradients are accumulated to about so many images.
+        lr_schedule: linear, cosine, or cosine_restarts.
+        t_0: Epochs of the first cosine before a restart.
+        t_mult: Each further cosine is so many times as long.
+        schedule_lag: YOLOv5's way: from epoch 1 on, the learning rate of the epoch before.
+        freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
+        freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
+        multi_scale: Vary the image size by +- 50 % from batch to batch.
+        conf: Least confidence of a detection.
+        iou: Overlap above which the less confident of two detections of a class is dropped.
+        max_det: Most detections an image.
+        agnostic: Suppress across classes.
+
+    Raises:
+        InputError: an option that does not fit, or weights that do not.
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        size: str = "n",
+        weights: str | None = None,
+        image_size: int = 640,
+        batch_size: int = 16,
+        seed: int = 0,
+        depth_multiple: float | None = None,
+        width_multiple: float | None = None,
+        levels: list[int] | None = None,
+        anchors: list[list[float]] | None = None,
+        activation: str = "silu",
+        class_prior: Literal["uniform", "frequency"] = "uniform",
+        box: float = 0.05,
+        obj: float = 1.0,
+        cls: float = 0.5,
+        cls_pw: float = 1.0,
+        obj_pw: float = 1.0,
+        label_smoothing: float = 0.0,
+        fl_gamma: float = 0.0,
+        anchor_t: float = 4.0,
+        autobalance: bool = False,
+        shared_cell: Literal["best", "last"] = "best",
+        optimizer: OptimizerName = "SGD",
+        lr0: float = 0.01,
+        lrf: float = 0.01,
+        momentum: float = 0.937,
+        weight_decay: float = 0.0005,
+        nominal_batch_size: int = 64,
+        lr_schedule: LrSchedule = "linear",
+        t_0: int = 10,
+        t_mult: int = 1,
+        schedule_lag: bool = False,
+        freeze: int | list[int] = 0,
+        freeze_bn: bool = True,
+        multi_scale: bool = False,
+        conf: float = 0.001,
+        iou: float = 0.6,
+        max_det: int = 300,
+        agnostic: bool = False,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(ignore=["weights"])
+        if not names:
+            raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
+        self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
+        self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
+        if weights:
+            rank_zero_info(load_weights(self.network, weights))
+        self.image_size = round_up(image_size, self.network.max_stride)
+        gains = scaled_gains(box, obj, cls, len(self.network.levels), len(names), self.image_size)
+        self.loss = DetectionLoss(
+            len(names),
+            self.network.strides,
+            *gains,
+            cls_pw=cls_pw,
+            obj_pw=obj_pw,
+            label_smoothing=label_smoothing,
+            fl_gamma=fl_gamma,
+            anchor_t=anchor_t,
+            autobalance=autobalance,
+            shared_cell=shared_cell,
+        )
+        self.metrics = DetectionMetrics(len(names))
+        self.result: Result | None = None  # of the last validation or test, on the first process
+        self.frozen = self._freeze(freeze)
+        self._evaluated: YOLOv5 = self.network
+
+    @property
+    def names(self) -> list[str]:
+        return self.hparams["names"]
+
+    def _freeze(self, freeze: int | list[int]) -> list[nn.Module]:
+        layers = self.network.layer_names()
+        numbers = list(range(freeze)) if isinstance(freeze, int) else freeze
+        if numbers and not 0 <= min(numbers) <= max(numbers) <= max(layers):
+            raise InputError(f"model.freeze {freeze}: the network has the layers 0 to {max(layers)}")
+        frozen = [self.network.get_submodule(layers[i]) for i in numbers if i in layers]
+        for module in frozen:
+            module.requires_grad_(False)
+        return frozen
+
+    def setup(self, stage: str) -> None:
+        if stage == "fit" and self.hparams["class_prior"] == "frequency" and not self.trainer.ckpt_path:
+            counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
+            self.network.head.set_class_prior(counts)
+
+    def configure_optimizers(self) -> Optimizer:
+        h = self.hparams
+        decay = effective_weight_decay(h["weight_decay"], h["nominal_batch_size"], h["batch_size"])
+        return build_optimizer(self.network, h["optimizer"], h["lr0"], h["momentum"], decay)
+
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch outside warm-up."""
+        h = self.hparams
+        epochs = self.trainer.max_epochs
+        if not epochs or epochs < 1:
+            raise InputError("trainer.max_epochs must be a positive number: the learning rate falls over the whole run")
+        return h["lr0"] * lr_factor(epoch, epochs, h["lrf"], h["lr_schedule"], h["t_0"], h["t_mult"])
+
+    def on_train_epoch_start(self) -> None:
+        lag = int(self.hparams["schedule_lag"])
+        for group in self.trainer.optimizers[0].param_groups:
+            group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0))
+            if "momentum" in group:
+                group["momentum"] = self.hparams["momentum"]
+        if self.hparams["freeze_bn"]:
+            for module in self.frozen:
+                module.eval()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        images = self._rescale(batch.images) if self.hparams["multi_scale"] else batch.images
+        total, parts = self.loss(self.network(images), batch.targets, self.network.anchors)
+        self._log_losses("train", parts)
+        return total * self.trainer.world_size * self.trainer.accumulate_grad_batches
+
+    def _rescale(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
+        stride, size = max(self.network.max_stride, 32), self.image_size
+        iteration = self.trainer.fit_loop.epoch_loop.batch_progress.total.processed
+        rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
+        chosen = int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride * stride
+        sides = [math.ceil(s * chosen / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
+        return interpolate(images, sides, mode="bilinear", align_corners=False)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Nothing: gradients are cleared after each step, not before a backward pass, so that windows may have any length."""
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        if self.trainer.accumulate_grad_batches == COLLECT:  # the last batch of an epoch, and its gradients are not wanted
+            assert optimizer_closure is not None
+            optimizer_closure()
+        else:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        optimizer.zero_grad()
+
+    def _start_evaluation(self) -> None:
+        network = self.network if self.ema is None else self.ema
+        self._evaluated = network if self.trainer.training else network.fused()
+        self.metrics.reset()
+
+    on_validation_start = on_test_start = on_predict_start = _start_evaluation
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluate(batch, "test")
+
+    def _evaluate(self, batch: Batch, split: str) -> None:
+        raw = self._evaluated(batch.images)
+        _, parts = self.loss(raw, batch.targets, self._evaluated.anchors)
+        self._log_losses(split, parts)
+        for index, truth, found in zip(batch.index, batch.truths, self._detect(raw, batch), strict=True):
+            assert truth is not None
+            self.metrics.update(index, found, truth)
+
+    def _detect(self, raw: list[Tensor], batch: Batch) -> list[np.ndarray]:
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
+        h = self.hparams
+        decoded = decode(raw, self._evaluated.anchors, self._evaluated.strides)
+        results = []
+        for found, frame in zip(nms(decoded, h["conf"], h["iou"], h["max_det"], agnostic=h["agnostic"]), batch.frames, strict=True):
+            assert frame is not None
+            boxes = frame.to_file(found.boxes.cpu().numpy())
+            results.append(np.column_stack((boxes, found.scores.cpu().numpy(), found.classes.cpu().numpy())))
+        return [r.astype(np.float32) for r in results]
+
+    def on_validation_epoch_end(self) -> None:
+        self._finish_evaluation("val")
+
+    def on_test_epoch_end(self) -> None:
+        self._finish_evaluation("test")
+
+    def _finish_evaluation(self, split: str) -> None:
+        """Figures are computed once, on the first process, and sent to all."""
+        self.metrics.gather()
+        self.result = self.metrics.compute() if self.trainer.is_global_zero else None
+        self.metrics.reset()
+        told = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist())
+        summary, class_maps = self.trainer.strategy.broadcast(told)  # type: ignore[misc]
+        self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if hasattr(datamodule, "class_maps"):
+            datamodule.class_maps = class_maps
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
+        """See `_detect`; one array an image of the batch."""
+        return self._detect(self._evaluated(batch.images), batch)
+
+    def _log_losses(self, split: str, parts: Tensor) -> None:
+        """The means over batches, as YOLOv5 shows them (batch_size=1: every batch counts alike)."""
+        values = dict(zip(("box_loss", "obj_loss", "cls_loss"), parts, strict=True))
+        self.log_dict(
+            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=True, batch_size=1
+        )
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        names = checkpoint.get("hyper_parameters", {}).get("names", self.names)
+        if names != self.names:
+            raise InputError(f"the checkpoint knows the classes {names}, but here they are {self.names}")
+        if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
+            self.ema = copy.deepcopy(self.network).requires_grad_(False)

@@ -1,0 +1,94 @@
+"""Learning rate, momentum and accumulation as pure functions of epoch and iteration."""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+LrSchedule = Literal["linear", "cosine", "cosine_restarts"]
+
+
+def lr_factor(
+    epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear", t_0: int = 10, t_mult: int = 1
+) -> float:
+    """The share of lr0 in an epoch, falling from 1 towards `lrf`.
+
+    Args:
+        epoch: from 0. epochs: of the whole run (linear and cosine reach `lrf` at its end).
+        schedule: straight line; half a cosine; or cosines that start anew after t_0 epochs, then after t_mult times as many
+            each time (SGDR: Loshchilov and Hutter 2017, arXiv 1608.03983).
+    """
+    if schedule == "linear":
+        return (1 - epoch / epochs) * (1 - lrf) + lrf
+    if schedule == "cosine":
+        return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
+    length = t_0
+    while epoch >= length:
+        epoch, length = epoch - length, length * t_mult
+    return (1 + math.cos(math.pi * epoch / length)) / 2 * (1 - lrf) + lrf
+
+
+def warmup_iterations(warmup_epochs: float, batches: int, epochs: int, least: int = 100, literal: bool = False) -> int:
+    """The iteration at which warm-up ends.
+
+    It lasts `warmup_epochs` of `batches` iterations, but at least `least` iterations, so that small data sets warm up at all;
+    this lower bound in turn takes no more than a third of the run, and nothing if warmup_epochs is 0.
+
+    Args:
+        literal: YOLOv5's way: at least `least` iterations whatever the run's length, even with warmup_epochs = 0.
+    """
+    wanted = round(warmup_epochs * batches)
+    if literal:
+        return max(wanted, least)
+    return max(wanted, min(least, batches * epochs // 3)) if warmup_epochs > 0 else 0
+
+
+class WarmupState(NamedTuple):
+    """bias_lr for the biases' group, lr for the others."""
+
+    bias_lr: float
+    lr: float
+    momentum: float
+    accumulate: int
+
+
+def warmup(
+    iteration: int,
+    last: int,
+    lr: float,
+    momentum: float,
+    accumulate: float,
+    warmup_bias_lr: float,
+    warmup_momentum: float,
+) -> WarmupState:
+    """The state in iteration 0 to `last`, both included: straight lines to the values after warm-up.
+
+    Args:
+        lr, momentum: after warm-up. accumulate: nominal batch size / batch size, not rounded.
+        warmup_bias_lr, warmup_momentum: at the start; the other learning rates start from 0, accumulation from 1.
+    """
+
+    def line(start: float, end: float) -> float:
+        return float(np.interp(iteration, (0, last), (start, end)))
+
+    return WarmupState(
+        bias_lr=line(warmup_bias_lr, lr),
+        lr=line(0.0, lr),
+        momentum=line(warmup_momentum, momentum),
+        accumulate=max(1, round(line(1, accumulate))),
+    )
+
+
+def accumulation(nominal_batch_size: int, batch_size: int) -> int:
+    """Batches per optimizer step after warm-up."""
+    return max(round(nominal_batch_size / batch_size), 1)
+
+
+def effective_weight_decay(weight_decay: float, nominal_batch_size: int, batch_size: int) -> float:
+    """Weight decay scaled with the number of images that a step really sees."""
+    return weight_decay * batch_size * accumulation(nominal_batch_size, batch_size) / nominal_batch_size
+
+
+def ema_decay(updates: int, decay: float = 0.9999, tau: float = 2000.0) -> float:
+    """Share of the old average kept in update number `updates` (from 1): small at first, `decay` in the end."""
+    return decay * (1 - math.exp(-updates / tau))

@@ -1,0 +1,205 @@
+"""Published YOLOv5 weights -> our network.
+
+Those files are pickles of whole Python objects. They are read by torch's restricted unpickler, in which every class of theirs
+is a stand-in that only keeps what the file says of it: nothing in a file is executed, and a file that names anything else is
+refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from detector.errors import InputError
+from detector.network import SIZES, YOLOv5
+
+
+class StandIn:
+    """Any object of a YOLOv5 file: what it was made with, and its state."""
+
+    state: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+# Everything that a detection checkpoint may name besides tensors and plain types.
+ALLOWED = [
+    *(f"models.yolo.{name}" for name in ("DetectionModel", "Model", "Detect")),
+    *(f"models.common.{name}" for name in ("Conv", "DWConv", "Bottleneck", "C3", "SPP", "SPPF", "Concat", "Focus")),
+    *(
+        f"torch.nn.modules.{name}"
+        for name in (
+            "conv.Conv2d",
+            "batchnorm.BatchNorm2d",
+            "activation.SiLU",
+            "activation.LeakyReLU",
+            "activation.Hardswish",
+            "activation.ReLU",
+            "pooling.MaxPool2d",
+            "upsampling.Upsample",
+            "container.Sequential",
+            "container.ModuleList",
+            "linear.Identity",
+        )
+    ),
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    "numpy.ndarray",
+    "numpy.dtype",
+    *(f"pathlib.{name}" for name in ("Path", "PosixPath", "WindowsPath", "PurePosixPath")),
+    *(f"pathlib._local.{name}" for name in ("Path", "PosixPath", "WindowsPath")),
+    "__builtin__.set",
+    "builtins.set",
+]
+
+
+@dataclass
+class Weights:
+    """state: tensors by YOLOv5's names ("model.0.conv.weight"), floats in float32 · names: class names ·
+    multiples: (depth, width), None where the file does not say."""
+
+    state: dict[str, Tensor]
+    names: list[str]
+    multiples: tuple[float, float] | None = None
+
+
+def load_weights(network: YOLOv5, path: str | Path) -> str:
+    """Start a network from a YOLOv5 file (.pt), or from a checkpoint of ours (.ckpt), its moving average first.
+
+    Returns and raises: see `load_yolov5`.
+    """
+    if Path(path).suffix == ".ckpt":
+        return load_yolov5(network, read_checkpoint(network, path), path)
+    return load_yolov5(network, read_yolov5(path), path)
+
+
+def read_checkpoint(network: YOLOv5, path: str | Path) -> Weights:
+    """A checkpoint of ours, under YOLOv5's names as far as this network has them."""
+    content = load_restricted(path, [])
+    if "state_dict" not in content or "hyper_parameters" not in content:
+        raise InputError(f"{path}: this is not a checkpoint of a detector")
+    tensors = content["state_dict"]
+    prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
+    theirs = {ours: name for name, ours in key_map(network).items()}
+    state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return Weights({theirs.get(name, name): t for name, t in state.items()}, content["hyper_parameters"]["names"])
+
+
+def read_yolov5(path: str | Path) -> Weights:
+    """The averaged weights of a YOLOv5 checkpoint, or its plain ones, as published (full or stripped).
+
+    Raises:
+        InputError: no such file, not a YOLOv5 detection checkpoint, or one that holds something outside ALLOWED.
+    """
+    content = load_restricted(path, ALLOWED)
+    model = next((content[k] for k in ("ema", "model") if content.get(k) is not None), None)
+    if not isinstance(model, StandIn) or not isinstance(model.state, dict):
+        raise InputError(f"{path}: this is not a YOLOv5 checkpoint (it has no `model`)")
+    state = {k: v.float() if v.is_floating_point() else v for k, v in _tensors(model)}
+    names = model.state.get("names") or [str(i) for i in range(model.state.get("nc", 0))]
+    config = model.state.get("yaml") or {}
+    multiples = (config.get("depth_multiple"), config.get("width_multiple"))
+    return Weights(
+        state,
+        [str(names[k]) for k in sorted(names)] if isinstance(names, dict) else [str(n) for n in names],
+        multiples if all(isinstance(m, int | float) for m in multiples) else None,
+    )
+
+
+def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
+    """`torch.load` of tensors, plain types and stand-ins for the allowed globals; anything else is an InputError with its name."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such weights file")
+    try:
+        with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as e:
+        name = re.search(r"(?:GLOBAL|global:?) (?:GLOBAL )?([\w.]+\.[\w.]+)", str(e))
+        if name:
+            raise InputError(f"{path}: refused, because it holds '{name[1]}', which weights do not need") from None
+        raise InputError(f"{path}: not a checkpoint that torch can read") from None
+    except (RuntimeError, EOFError, OSError, KeyError, ValueError, TypeError, AttributeError, IndexError) as e:
+        raise InputError(f"{path}: not a readable checkpoint ({str(e).splitlines()[0] if str(e) else e!r})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
+    return content
+
+
+def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of a pickled module's parameters and buffers, as its state_dict would give them."""
+    state = module.state if isinstance(module.state, dict) else {}
+    for group in ("_parameters", "_buffers"):
+        for name, tensor in (state.get(group) or {}).items():
+            if isinstance(tensor, Tensor):
+                yield prefix + name, tensor.detach()
+    for name, child in (state.get("_modules") or {}).items():
+        if isinstance(child, StandIn):
+            yield from _tensors(child, f"{prefix}{name}.")
+
+
+def key_map(network: YOLOv5) -> dict[str, str]:
+    """YOLOv5's name of every tensor of this network -> its name here.
+
+    `model.<layer>.` becomes the module of `network.layer_names()`; within a layer the names are the same, but for the head:
+    `m.<level>` is `convs.<level>` here, and its `anchors` belong to the network.
+    """
+    layers = {name: i for i, name in network.layer_names().items()}
+    head = layers["head"]
+    names = {}
+    for ours in network.state_dict():
+        if ours == "anchors":
+            names[f"model.{head}.anchors"] = ours
+            continue
+        layer = next(name for name in layers if ours.startswith(name + "."))
+        rest = ours.removeprefix(layer + ".")
+        names[f"model.{layers[layer]}.{rest.replace('convs.', 'm.') if layer == 'head' else rest}"] = ours
+    return names
+
+
+def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path) -> str:
+    """Copy published weights into the network; every tensor must find its place, except the head's if the number of classes
+    differs.
+
+    Returns:
+        One line that says what was taken and what was not.
+
+    Raises:
+        InputError: the file is of another size or topology; it says which size to ask for.
+    """
+    names = key_map(network)
+    known_extra = {name for name in weights.state if name.endswith(".anchor_grid")}  # a copy of the anchors, before release 6
+    fresh = network.state_dict()
+    given = {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in known_extra}
+    left_out = set()
+    if len(weights.names) != network.num_classes:
+        left_out = {name for name in fresh if name.startswith("head.")}
+        given = {name: tensor for name, tensor in given.items() if name not in left_out}
+    wrong = set(given) ^ (set(fresh) - left_out) | {
+        name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
+    }
+    if wrong:
+        raise InputError(
+            f"{source}: these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)}); {_size_hint(weights)}"
+        )
+    network.load_state_dict({**fresh, **given})
+    taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
+    if left_out:
+        taken += f"; not the head ({len(weights.names)} classes there, {network.num_classes} here), which starts fresh"
+    return taken
+
+
+def _size_hint(weights: Weights) -> str:
+    levels = len(next((t for name, t in weights.state.items() if name.endswith(".anchors")), ()))
+    rows = ((name, row) for name, row in SIZES.items() if len(row.levels) == levels)
+    sizes = [name for name, row in rows if (row.depth, row.width) == weights.multiples]
+    return f"they are of size {sizes[0]}: use --model.size {sizes[0]}" if sizes else "they are of another size or topology"

@@ -1,0 +1,140 @@
+"""The demo data set: the same bytes each time, labels that fit what is drawn, nobody else's files touched."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from detector.data import demo
+from detector.data.demo import NAMES, make_demo
+from detector.errors import InputError
+
+
+def contents(root: Path) -> dict[str, str]:
+    """The hash of every file below `root`, by its relative path."""
+    files = (p for p in root.rglob("*") if p.is_file())
+    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def read_labels(root: Path, split: str) -> np.ndarray:
+    """All label lines of a split, (n, 5)."""
+    lines = "".join(p.read_text() for p in (root / "labels" / split).iterdir()).splitlines()
+    return np.array([[float(field) for field in line.split()] for line in lines])
+
+
+def test_layout(tmp_path: Path) -> None:
+    config = make_demo(tmp_path / "deep" / "demo", train=32, val=4)
+    root = tmp_path / "deep" / "demo"
+    assert config == root / "data.yaml"
+    assert sorted(p.name for p in (root / "images/train").iterdir()) == [f"{i:04d}.jpg" for i in range(32)]
+    assert sorted(p.name for p in (root / "images/val").iterdir()) == [f"{i:04d}.jpg" for i in range(4)]
+    assert sorted(p.name for p in (root / "labels/val").iterdir()) == [f"{i:04d}.txt" for i in range(4)]
+    assert (root / "labels/train/0010.txt").read_text() == "", "an empty image with a label file"
+    assert not (root / "labels/train/0030.txt").exists(), "an empty image without one"
+    first, *rest = config.read_text().splitlines()
+    assert first.startswith("# boltbox demo data set, version ")
+    assert rest[:4] == ["path: .", "train: images/train", "val: images/val", f"nc: {len(NAMES)}"]
+    assert rest[4:] == ["names:", *(f"  {i}: {name}" for i, name in enumerate(NAMES))]
+    assert [p.name for p in root.parent.iterdir()] == ["demo"], "nothing is left beside it"
+
+
+def test_same_bytes_each_time(tmp_path: Path) -> None:
+    for name, train in (("a", 8), ("b", 8), ("more", 9)):
+        make_demo(tmp_path / name, train=train, val=4)
+    a, b, more = (contents(tmp_path / name) for name in ("a", "b", "more"))
+    assert len(a) == 2 * 12 + 1
+    assert a == b
+    del a["data.yaml"]
+    assert a.items() <= more.items(), "an image does not depend on how many there are"
+
+
+def test_default_counts(tmp_path: Path) -> None:
+    root = make_demo(tmp_path / "demo").parent
+    for split, count in (("train", demo.TRAIN), ("val", demo.VAL)):
+        images = sorted((root / "images" / split).iterdir())
+        assert len(images) == count
+        rows = read_labels(root, split)
+        counts = np.bincount(rows[:, 0].astype(int), minlength=len(NAMES))
+        assert len(counts) == len(NAMES)
+        assert counts.min() > count / 2
+        low, high = rows[:, 1:3] - rows[:, 3:] / 2, rows[:, 1:3] + rows[:, 3:] / 2
+        assert low.min() > -2e-6
+        assert high.max() < 1 + 2e-6
+        assert rows[:, 3:].min() * 240 > 4
+
+
+def test_boxes_fit_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp = demo._stamp
+
+    def flat(name: str, side: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        alpha, light = stamp(name, side, rng)
+        return alpha, np.ones_like(light)
+
+    monkeypatch.setattr(demo, "_stamp", flat)
+    monkeypatch.setattr(demo, "_ground", lambda h, w, rng: np.full((h, w, 3), 128, np.float32))
+    monkeypatch.setattr(demo, "OBJECTS", (1, 1))
+    errors = []
+    for seed in range(100):
+        image, rows = demo.draw_image(np.random.default_rng(seed))
+        assert len(rows) == 1
+        apart = np.abs(image.astype(int) - 128).max(2)
+        x, y, w, h = cv2.boundingRect((apart > max(45, apart.max() * 0.45)).astype(np.uint8))
+        cx, cy, bw, bh = rows[0, 1:] * np.tile(image.shape[1::-1], 2)
+        box = [cx - bw / 2, cy - bh / 2, cx + bw / 2, cy + bh / 2]
+        errors.append(np.abs(np.array([x, y, x + w, y + h]) - box))
+    assert np.max(errors) < 2.5, "a tip, blurred, may fade by two pixels"
+    assert np.mean(errors) < 0.3
+
+
+def test_second_call_writes_nothing(tmp_path: Path) -> None:
+    root = make_demo(tmp_path / "demo", train=2, val=1).parent
+    before = {p: p.stat().st_mtime_ns for p in (root, *root.rglob("*"))}
+    assert make_demo(root, train=2, val=1) == root / "data.yaml"
+    assert {p: p.stat().st_mtime_ns for p in (root, *root.rglob("*"))} == before
+
+
+def test_older_version_is_drawn_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_demo(tmp_path / "demo", train=3, val=1).parent
+    (root / "labels/train.cache").write_text("left by a training")
+    old = contents(root)
+    monkeypatch.setattr(demo, "VERSION", demo.VERSION + 1)
+    make_demo(root, train=3, val=1)
+    new = contents(root)
+    assert new.keys() == old.keys() - {"labels/train.cache"}
+    assert not new.items() & old.items()
+    assert [p.name for p in tmp_path.iterdir()] == ["demo"]
+
+
+@pytest.mark.parametrize("name", ["data.yaml", "notes.txt", "images/train/cat.jpg"])
+def test_foreign_folder_is_refused(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("path: .\n")
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="name another folder"):
+        make_demo(tmp_path / "mine", train=1, val=1)
+    assert contents(tmp_path) == before
+
+
+def test_own_files_in_an_older_version_are_safe(tmp_path: Path) -> None:
+    root = make_demo(tmp_path / "demo", train=2, val=1).parent
+    (root / "images/train/cat.jpg").write_bytes(b"mine")
+    before = contents(root)
+    with pytest.raises(InputError):
+        make_demo(root, train=3, val=1)
+    assert contents(root) == before
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_several_at_once(tmp_path: Path, older: bool) -> None:
+    root = tmp_path / "demo"
+    if older:
+        make_demo(root, train=1, val=1)
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(lambda _: make_demo(root, train=3, val=1), range(4)))
+    assert paths == [root / "data.yaml"] * 4
+    make_demo(tmp_path / "alone", train=3, val=1)
+    assert contents(root) == contents(tmp_path / "alone")
