@@ -200,9 +200,12 @@ class YOLOv5(nn.Module):
         self.neck = Neck(
             channels, self.levels, {k: _scaled(3 if k > 2 else 1, depth) for k in range(min(self.levels), top + 1)}
         )
-        pixels = torch.tensor(default_anchors(self.levels) if anchors is None else anchors, dtype=torch.float32)
-        self._check(pixels)
-        pixels = pixels.view(len(self.levels), -1, 2)
+        rows = default_anchors(self.levels) if anchors is None else anchors
+        if len(rows) != len(self.levels) or len({len(r) for r in rows}) > 1 or len(rows[0]) % 2 or min(map(min, rows)) <= 0:
+            raise InputError(
+                f"model.anchors: give one row of positive pixels w, h, w, h, ... for each of the {len(self.levels)} levels"
+            )
+        pixels = torch.tensor(rows, dtype=torch.float32).view(len(rows), -1, 2)
         self.register_buffer("anchors", pixels / torch.tensor(self.strides).view(-1, 1, 1))
         self.head = Head([channels[k] for k in self.levels], pixels.shape[1], num_classes)
         self.head.add_priors(self.strides, class_counts)
@@ -210,12 +213,6 @@ class YOLOv5(nn.Module):
             for module in self.modules():
                 if isinstance(module, Conv):
                     module.act = ACTIVATIONS[activation]()
-
-    def _check(self, pixels: Tensor) -> None:
-        if pixels.dim() != 2 or len(pixels) != len(self.levels) or pixels.shape[1] % 2 or not (pixels > 0).all():
-            raise InputError(
-                f"model.anchors: give one row of positive pixels w, h, w, h, ... for each of the {len(self.levels)} levels"
-            )
 
     def forward(self, images: Tensor) -> list[Tensor]:
         return self.head(self.neck(self.backbone(images)))

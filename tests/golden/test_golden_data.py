@@ -1,0 +1,132 @@
+"""From files on disk to tensors, label checks, batch shapes, sampling weights, published checkpoints."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from golden.cases import ALL, Case, close, each
+
+from detector.data.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.images import image_sizes
+from detector.data.letterbox import batch_shapes
+from detector.data.sample import collate
+from detector.data.sampler import class_weights, image_weights, rectangular_batches
+from detector.data.yolo_txt import YoloDataset, parse_yolo
+from detector.postprocess import decode
+from detector.weights import key_map, load_yolov5, read_yolov5
+
+
+@each("valset")
+def test_dataset(case: Case, tmp_path: Path) -> None:
+    """Resize, letterbox, label transform, flips, for square and rectangular batches."""
+    m = case.meta
+    (tmp_path / "images").mkdir()
+    (tmp_path / "labels").mkdir()
+    for k, (image, labels) in enumerate(zip(case.numbered("in_image"), case.numbered("in_labels"), strict=True)):
+        cv2.imwrite(str(tmp_path / f"images/{k:04d}.png"), image)
+        lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in labels]
+        (tmp_path / f"labels/{k:04d}.txt").write_text("\n".join(lines))
+    names = ["a", "b", "c", "d", "e"]
+    dataset = YoloDataset([tmp_path / "images"], names, tmp_path)
+    if m.get("single_cls"):
+        dataset.merge_classes()
+        assert dataset.names == ["item"]
+
+    order, shapes = np.arange(len(dataset)), np.full((len(dataset), 2), m["imgsz"])
+    if m["rect"]:
+        batches, shapes = rectangular_batches(dataset.shapes(), m["imgsz"], m["batch_size"], m["stride"], m["pad"])
+        order = np.concatenate(batches)
+        close([shapes[b[0]] for b in batches], case["out_batch_shapes_hw"], 0)
+    assert order.tolist() == case["out_order"].tolist()
+    if m["augment"]:
+        hyp = Augment(**m["hyp"])
+        train = TrainSamples(dataset, hyp.steps(m["imgsz"], shapes if m["rect"] else None), seed=0)
+        samples = [train[(0, int(i), 0)] for i in order]
+    else:
+        val = ValidationSamples(dataset, validation_steps(m["imgsz"], shapes))
+        samples = [val[int(i)] for i in order]
+    for k, s in enumerate(samples):
+        batch = collate([s])
+        close(batch.images[0].int(), case[f"out_tensor_{k}"].astype(int), 1)
+        close(batch.targets, case[f"out_targets_{k}"], 1e-5)
+        if not m["augment"] and f"out_shapes_{k}" in case.arrays:
+            h0, w0, gain_h, gain_w, pad_w, pad_h = case[f"out_shapes_{k}"]
+            assert s.frame is not None
+            close(s.frame, (h0, w0, gain_w, gain_h, pad_w, pad_h), 1e-6)
+
+
+@each("rectshapes")
+def test_rectangular_shapes(case: Case) -> None:
+    m, shapes = case.meta, case["in_shapes_wh"][:, ::-1]
+    theirs = case["out_order"]
+    ours = batch_shapes(shapes[theirs], case["out_batch_index"], m["imgsz"], m["stride"], m["pad"])
+    close(ours, case["out_batch_shapes_hw"], 0)
+    batches, per_image = rectangular_batches(shapes, m["imgsz"], m["batch_size"], m["stride"], m["pad"])
+    ratio = shapes[:, 0] / shapes[:, 1]
+    close(ratio[np.concatenate(batches)], ratio[theirs], 0)  # equal ratios may change places
+    close([per_image[b[0]] for b in batches], case["out_batch_shapes_hw"], 0)
+
+
+@each("weights")
+def test_sampling_weights(case: Case) -> None:
+    m, labels = case.meta, case["in_labels"]
+    counts = np.bincount(labels[:, 0].astype(int), minlength=m["nc"])
+    weights = class_weights(counts)
+    close(weights, case["out_class_weights_normalised"], 1e-6)
+    close(weights * m["nc"], case["out_class_weights_attached"], 1e-6)
+    sampling = weights * (1 - case["in_maps"]) ** 2
+    close(sampling, case["out_class_weights_for_sampling"], 1e-6)
+    images = [labels[case["in_label_image"] == i][:, 0].astype(int) for i in range(m["n_images"])]
+    close(image_weights(images, sampling), case["out_image_weights"], 1e-6)
+
+
+LABEL_FILES = [
+    pair for case in ALL if case.kind == "labels" for pair in zip(case.meta["cases"], case.meta["results"], strict=True)
+]
+
+
+def test_label_files(tmp_path: Path) -> None:
+    """YOLOv5 drops the whole image for one bad line; we drop the line, so an accepted file must agree exactly and a refused one
+    must name the same fault."""
+    assert LABEL_FILES
+    words = {
+        "wrong column count": "wrong column count",
+        "negative value": "negative value",
+        "coordinate above 1": "coordinate above 1",
+        "duplicates removed": "duplicate",
+        "": "",
+    }
+    for given, wanted in LABEL_FILES:
+        file = tmp_path / "image.png"
+        cv2.imwrite(str(file), np.zeros((given["h"], given["w"], 3), np.uint8))
+        (size,) = image_sizes([file])
+        if wanted["message_kind"] == "image too small":
+            assert isinstance(size, str)
+            assert "image too small" in size
+            continue
+        rows, polygons, faults = parse_yolo(given["text"] or "")
+        assert all(words[wanted["message_kind"]] in problem for _, problem in faults)
+        assert bool(faults) == bool(wanted["message_kind"])
+        if wanted["accepted"]:
+            assert np.array_equal(rows, np.array(wanted["labels"], np.float32).reshape(-1, 5))
+            assert size == tuple(wanted["shape_wh"][::-1])
+            assert sum(map(bool, polygons)) == wanted["n_segments"]
+
+
+@each("checkpoint")
+def test_checkpoint(case: Case) -> None:
+    """Real files, read without the original's classes, key by key; then the forward pass."""
+    network = case.network()
+    names = key_map(network)
+    for file, prefix in ((case.meta["full"], "out_ema::"), (case.meta["stripped"], "out_stripped::")):
+        weights = read_yolov5(case.path.parent / file)
+        theirs = case.tensors(prefix)
+        assert weights.names == [case.meta["names"][k] for k in sorted(case.meta["names"])]
+        assert set(weights.state) == set(theirs) == set(names)
+        assert all(torch.equal(weights.state[k], v.to(weights.state[k].dtype)) for k, v in theirs.items())
+        assert "took" in load_yolov5(network, weights, file)
+    fused = network.fused()
+    with torch.no_grad():
+        raw = fused(case.tensor("in_images_u8").float() / 255)
+    close(decode(raw, fused.anchors, fused.strides), case["out_loaded_fused_decoded"], 2e-2)

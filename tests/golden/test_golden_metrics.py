@@ -1,0 +1,79 @@
+"""Non-maximum suppression, matching, average precision, confusion matrix."""
+
+import numpy as np
+import torch
+from golden.cases import Case, close, each
+
+from detector.data.sample import Labels
+from detector.metrics import DetectionMetrics, class_figures, coco_figures, confusion_matrix, match
+from detector.postprocess import nms
+
+
+@each("nms")
+def test_nms(case: Case) -> None:
+    """With YOLOv5's rounding; YOLOv5's time limit is not copied."""
+    decoded = case.tensor("in_pred")
+    for k, setting in enumerate(case.meta["settings"]):
+        known = None
+        if setting.pop("labels"):
+            rows = case.tensor("in_labels")
+            known = [rows[rows[:, 0] == i][:, 1:] for i in range(len(decoded))]
+        found = nms(decoded, known=known, rounded=True, **setting)
+        counts = case[f"out_n_{k}"]
+        assert [len(f.boxes) for f in found] == counts.tolist()
+        theirs = np.split(case[f"out_det_{k}"], np.cumsum(counts)[:-1])
+        for f, t in zip(found, theirs, strict=True):
+            ours = torch.column_stack((*f.boxes.T, f.scores, f.classes)).numpy()
+            ours, t = (r[np.lexsort((r[:, 0], -r[:, 4]))] for r in (ours, t))  # rows of score 1 have no order
+            close(ours[:, :4], t[:, :4], 1e-3)
+            close(ours[:, 4:], t[:, 4:], 1e-6)
+
+
+def test_nms_stays_the_same_without_rounding_where_boxes_are_not_on_the_edge() -> None:
+    """The default compares exact boxes; on boxes of whole pixels both ways agree."""
+    rng = torch.Generator().manual_seed(0)
+    decoded = torch.rand(2, 500, 5 + 80, generator=rng)
+    decoded[..., :4] = (decoded[..., :4] * 100).round() * 8
+    ours, theirs = nms(decoded, 0.3), nms(decoded, 0.3, rounded=True)
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a.boxes, b.boxes)
+
+
+@each("ap")
+def test_average_precision(case: Case) -> None:
+    figures = class_figures(case["in_tp"], case["in_conf"], case["in_pred_cls"], case["in_target_cls"])
+    _compare(figures, case)
+
+
+@each("boxes")
+def test_boxes_to_metrics(case: Case) -> None:
+    found, labels, nc = case["in_det"], case["in_labels"], case.meta["nc"]
+    hits, confusion, metrics = [], np.zeros((nc + 1, nc + 1)), DetectionMetrics(nc)
+    for i in range(case.meta["n_images"]):
+        d, t = found[case["in_det_image"] == i], labels[case["in_label_image"] == i]
+        if len(d):
+            hits.append(match(d[:, :4], d[:, 5], t[:, 1:], t[:, 0]))
+        if len(t):  # YOLOv5 leaves images without labels out
+            confusion += confusion_matrix(d[:, :4], d[:, 4], d[:, 5], t[:, 1:], t[:, 0], nc, skip_unmatched=True)
+        metrics.update(i, d, Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6))
+    assert np.array_equal(np.concatenate(hits), case["out_correct"])
+    close(confusion, case["out_confusion"], 0)
+    truths = [truth for _, truth in metrics.images.values()]
+    wide, _ = coco_figures([d for d, _ in metrics.images.values()], truths, nc, max_det=300)
+    close([wide["AP"], wide["AP50"]], case["out_coco_maxdet300_ap_ap50"], 1e-6)
+    result = metrics.compute()
+    if "out_ap" in case.arrays:
+        _compare(result.figures, case)
+    close([result.summary[k] for k in ("P", "R", "mAP50", "mAP50-95")], case["out_summary"], 1e-6)
+    close([result.summary["coco/AP"], result.summary["coco/AP50"]], case["out_coco_ap_ap50"], 1e-6)
+    close(result.class_maps(nc), case["out_maps"], 1e-6)
+
+
+def _compare(figures, case: Case) -> None:
+    names = {"p": "precision", "r": "recall", "f1": "f1", "tp": "true_positives", "fp": "false_positives", "ap": "ap"}
+    for theirs, ours in names.items():
+        close(getattr(figures, ours), case[f"out_{theirs}"], 1e-9)
+    assert np.array_equal(figures.classes, case["out_classes"])
+    summary = figures.summary()
+    close([summary[k] for k in ("P", "R", "mAP50", "mAP50-95")], case["out_summary"], 1e-9)
+    close(summary["fitness"], case["out_fitness"].item(), 1e-9)

@@ -1,0 +1,119 @@
+"""Forward pass, sizes, parameter groups, head biases."""
+
+import pytest
+import torch
+from golden.cases import ALL, BASES_NOT_COVERED, Case, close, each, size_of
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from detector.network import YOLOv5
+from detector.optimizer import parameter_groups
+from detector.postprocess import decode
+from detector.weights import Weights, key_map, load_yolov5
+
+
+@each("forward")
+def test_forward(case: Case) -> None:
+    network = case.network()
+    load_yolov5(network, Weights(case.tensors("in_w::"), case.names()), case.path)
+    names = key_map(network)
+    assert sum(p.numel() for p in network.parameters()) == case.meta["n_params"]
+    images = case.tensor("in_images_u8").float() / 255
+    with torch.no_grad():
+        raw = network.eval()(images)
+        for ours, theirs in zip(raw, case.numbered("out_raw"), strict=True):
+            close(ours, theirs, 1e-4)
+        decoded = decode(raw, network.anchors, network.strides)
+        close(decoded, case["out_decoded"], 2e-3, 1e-5)
+
+        fused = network.fused()
+        close(decode(fused(images), fused.anchors, fused.strides), case["out_fused_decoded"], 2e-2)
+        assert not any(isinstance(m, nn.BatchNorm2d) for m in fused.modules())
+        state = fused.state_dict()
+        for k, key in enumerate(case.meta["fused_keys"]):
+            ours = names[key.replace(".bias", ".weight")]
+            close(state[ours], case[f"out_fused_weight_{k}"], 1e-5)
+            close(state[ours.replace(".weight", ".bias")], case[f"out_fused_bias_{k}"], 1e-5)
+
+        for ours, theirs in zip(network.train()(images), case.numbered("out_trainbn_raw"), strict=True):
+            close(ours, theirs, 1e-3)
+    state = network.state_dict()
+    for place, key in zip(("first", "mid", "last"), case.meta["bn_keys"], strict=True):
+        close(state[names[key]], case[f"out_trainbn_{place}_running_mean"], 1e-5)
+        close(
+            state[names[key.replace("running_mean", "running_var")]], case[f"out_trainbn_{place}_running_var"], 1e-5, 1e-5
+        )
+
+
+MODELS = [m for case in ALL if case.kind == "models" for m in case.meta["models"]]
+COVERED = [m for m in MODELS if size_of(m["base"])]
+
+
+def test_models_left_out_are_listed() -> None:
+    left_out = {m["base"] for m in MODELS} - {m["base"] for m in COVERED}
+    assert all(any(part in base for part in BASES_NOT_COVERED) for base in left_out), left_out
+
+
+@pytest.mark.parametrize("model", COVERED, ids=[m["base"] for m in COVERED])
+def test_models(model: dict) -> None:
+    """Not compared: modules_total, modules_leaf, top_layers, save_layers, which count YOLOv5's own containers."""
+    leaky = model["activation"] == "LeakyReLU"
+    with torch.device("meta"):
+        network = YOLOv5(model["nc"], size_of(model["base"]), activation="leaky_relu" if leaky else "silu")
+    assert sum(p.numel() for p in network.parameters()) == model["params"]
+    assert len(list(network.parameters())) == model["n_param_tensors"]
+    assert len(network.state_dict()) == model["n_state_entries"]
+    assert network.strides == model["strides"]
+    assert list(network.anchors.shape) == [model["nl"], model["na"], 2]
+    assert [c.in_channels for c in network.head.convs] == model["head_in_channels"]
+    assert {c.out_channels for c in network.head.convs} == {model["head_channels"]}
+    assert max(network.layer_names()) + 1 == model["top_layers"]
+    with FlopCounterMode(display=False) as counter:
+        raw = network(torch.zeros(1, 3, 640, 640, device="meta"))
+    assert [list(r.shape) for r in raw] == model["level_shapes_640"]
+    assert sum(r[..., 0].numel() for r in raw) == model["eval_rows_640"]
+    close(counter.get_total_flops() / 1e9, model["gflops_conv_only_640"], 0, 1e-5)
+
+
+@pytest.mark.parametrize("model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"])
+def test_default_anchors(model: dict) -> None:
+    network = YOLOv5(1, size_of(model["base"]), width_multiple=0.125)
+    close(network.anchors_px.flatten(1), model["anchors_px"], 1e-4)
+    close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
+
+
+@pytest.mark.parametrize("model", [m for m in COVERED if m["params"] < 8e6], ids=lambda m: m["base"])
+def test_fused_size(model: dict) -> None:
+    fused = YOLOv5(model["nc"], size_of(model["base"])).fused()
+    assert sum(p.numel() for p in fused.parameters()) == model["fused"]["params"]
+
+
+GROUPS = [g for case in ALL if case.kind == "param_groups" for g in case.meta["groups"]]
+
+
+@pytest.mark.parametrize("model", [g for g in GROUPS if size_of(g["base"])], ids=lambda g: g["base"])
+def test_param_groups(model: dict) -> None:
+    groups = parameter_groups(YOLOv5(model["nc"], size_of(model["base"])))
+    names = {"bias": "bias", "weights_decay": "weight", "norm_weights": "norm"}
+    assert [names[k] for k in model["optimizer_group_order"]] == list(groups)
+    for g in model["groups"]:
+        ours = groups[names[g["group"]]]
+        assert (len(ours), sum(p.numel() for p in ours)) == (g["n_tensors"], g["n_params"])
+
+
+@each("bias")
+def test_bias(case: Case) -> None:
+    network = case.network()
+    for conv in network.head.convs:
+        nn.init.zeros_(conv.bias)
+    counts = case.tensor("in_class_freq") if "in_class_freq" in case.arrays else None
+    network.head.add_priors(network.strides, counts)
+    for conv, theirs in zip(network.head.convs, case.numbered("out_bias"), strict=True):
+        close(conv.bias.detach().view(theirs.shape), theirs, 1e-5)
+    if counts is not None:  # the other way to the same place: replace the uniform prior
+        for conv in network.head.convs:
+            nn.init.zeros_(conv.bias)
+        network.head.add_priors(network.strides)
+        network.head.set_class_prior(counts)
+        for conv, theirs in zip(network.head.convs, case.numbered("out_bias"), strict=True):
+            close(conv.bias.detach().view(theirs.shape), theirs, 1e-5)

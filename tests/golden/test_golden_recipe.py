@@ -1,0 +1,243 @@
+"""Schedule, warm-up, accumulation, moving average, early stopping, and whole training runs."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from golden.cases import Case, close, detector, each
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from callbacks import EMA, EarlyStop, Warmup
+from detector.data.datamodule import DetectionData
+from detector.data.sample import Batch, Sample, collate
+from detector.module import COLLECT, Detector
+from detector.schedule import effective_weight_decay, ema_decay
+from detector.weights import Weights, key_map, load_yolov5
+
+
+class Recorder(L.Callback):
+    """What the optimizer is told in every iteration. Comes after Warmup."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.epochs: list[dict[str, float]] = []
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        groups = trainer.optimizers[0].param_groups
+        self.rows.append(
+            {
+                "lr": [g["lr"] for g in groups],
+                "momentum": groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0],
+                "stepped": trainer.accumulate_grad_batches != COLLECT,
+                "epoch": trainer.current_epoch,
+                "batch": batch,
+            }
+        )
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.rows[-1]["loss"] = outputs["loss"].item()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.epochs.append({k: float(v) for k, v in trainer.callback_metrics.items()})
+
+    def column(self, name: str) -> np.ndarray:
+        return np.array([row[name] for row in self.rows])
+
+
+def options(case: Case) -> dict[str, Any]:
+    """A Detector's and Warmup's options from the hyper-parameters of a case."""
+    meta, hyp = case.meta, case.meta["hyp_full"]
+    return {
+        "batch_size": meta["batch_size"],
+        "optimizer": meta.get("optimizer", "SGD"),
+        "lr_schedule": "cosine" if meta["cos_lr"] else "linear",
+        "schedule_lag": True,
+        "shared_cell": "last",
+        **{k: hyp[k] for k in ("lr0", "lrf", "momentum", "weight_decay", "box", "obj", "cls", "cls_pw", "obj_pw")},
+    }
+
+
+def literal_warmup(case: Case) -> Warmup:
+    hyp = case.meta["hyp_full"]
+    return Warmup(hyp["warmup_epochs"], hyp["warmup_momentum"], hyp["warmup_bias_lr"], literal=True)
+
+
+def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
+    return L.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        gradient_clip_val=10.0,
+        num_sanity_val_steps=0,
+        precision="32-true",
+        callbacks=callbacks,
+    )
+
+
+class Featherweight(Detector):
+    """A Detector whose training step costs nothing: schedules of thousands of iterations run in seconds."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        parameters = self.network.head.convs[0].parameters()
+        return sum(p.sum() for p in parameters) * 0.0 * self.trainer.accumulate_grad_batches
+
+
+@each("schedule")
+def test_schedule(case: Case) -> None:
+    meta = case.meta
+    module = Featherweight(["a"], width_multiple=0.0625, **options(case))
+    for layer in (module.network.backbone, module.network.neck):
+        layer.requires_grad_(False)
+    recorder = Recorder()
+    trainer(meta["epochs"], [literal_warmup(case), recorder]).fit(module, DataLoader(range(meta["nb"]), 1))  # type: ignore[arg-type]
+    close(recorder.column("lr"), case["out_lr"], 0, 1e-12)
+    close(recorder.column("momentum"), case["out_momentum"], 0, 1e-12)
+    assert recorder.column("stepped").tolist() == case["out_stepped"].astype(bool).tolist()
+    assert recorder.column("epoch").tolist() == case["out_epoch"].tolist()
+    decay = effective_weight_decay(meta["hyp_full"]["weight_decay"], 64, meta["batch_size"])
+    close(decay, case["out_effective_weight_decay"], 0, 1e-12)
+    groups = module.trainer.optimizers[0].param_groups
+    close([g["weight_decay"] for g in groups], case["out_group_weight_decay"], 0, 1e-12)
+
+
+@each("ema")
+def test_ema(case: Case) -> None:
+    start = case.meta.get("start_updates", 0)
+    decays = [ema_decay(n, case.meta.get("decay", 0.9999), case.meta.get("tau", 2000)) for n in case.meta["updates_list"]]
+    close(decays, case["out_decay_at"], 1e-12)
+
+    module = Detector(["a"], width_multiple=0.0625)
+    module.network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))  # type: ignore[assignment]
+    weight = nn.Parameter(case.tensor("in_weight_seq")[0].clone())
+    module.network[0].weight, module.network[0].bias = weight, nn.Parameter(case.tensor("in_bias_seq")[0].clone())  # type: ignore[index]
+    module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[0])  # type: ignore[index]
+    ema, optimizer = EMA(), torch.optim.SGD([weight], lr=0.0)
+    module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][0]))  # type: ignore[index]
+    stub: Any = type("Trainer", (), {"optimizers": [optimizer]})()
+    ema.setup(stub, module, "fit")
+    ema.on_train_start(stub, module)
+    ema.updates = start
+    with torch.no_grad():
+        for k in range(len(case["out_updates"])):
+            module.network[0].weight.copy_(case.tensor("in_weight_seq")[k + 1])  # type: ignore[index]
+            module.network[0].bias.copy_(case.tensor("in_bias_seq")[k + 1])  # type: ignore[index]
+            module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[k + 1])  # type: ignore[index]
+            module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][k + 1]))  # type: ignore[index]
+            optimizer.step()
+            average: Any = module.ema
+            close(average[0].weight, case["out_ema_weight"][k], 1e-5)
+            close(average[0].bias, case["out_ema_bias"][k], 1e-5)
+            close(average[1].running_mean, case["out_ema_running_mean"][k], 1e-5)
+            assert int(average[1].num_batches_tracked) == int(case["out_ema_num_batches"][k])
+            assert ema.updates == int(case["out_updates"][k])
+
+
+@each("earlystop")
+def test_early_stopping(case: Case) -> None:
+    stopper = EarlyStop(patience=case.meta["patience"])
+    best = -1
+    stub: Any = type("Trainer", (), {"callback_metrics": {}, "fast_dev_run": False, "should_stop": False})()
+    stub.strategy = type("Strategy", (), {"reduce_boolean_decision": staticmethod(lambda x, all: x)})
+    stub.world_size, stub.current_epoch = 1, 0
+    for epoch, fitness in enumerate(case["in_fitness"]):
+        stub.callback_metrics = {"val/fitness": torch.tensor(fitness)}
+        stub.current_epoch, stub.should_stop, before = epoch, False, stopper.best_score.clone()
+        stopper._run_early_stopping_check(stub)
+        best = epoch if stopper.best_score > before else best
+        patience = case.meta["patience"]
+        assert stub.should_stop == bool(case["out_stop"][epoch]), epoch
+        assert (patience > 0 and stopper.wait_count >= patience - 1) == bool(case["out_possible_stop"][epoch])
+        assert best == int(case["out_best_epoch"][epoch])
+
+
+def write_images(case: Case, split: str, root: Path) -> None:
+    """The images of a case as a user has them on disk."""
+    (root / f"images/{split}").mkdir(parents=True)
+    (root / f"labels/{split}").mkdir(parents=True)
+    for i, image in enumerate(case[f"in_{split}_images"]):
+        cv2.imwrite(str(root / f"images/{split}/{i:04d}.png"), image)
+        rows = case[f"in_{split}_labels"][case[f"in_{split}_label_image"] == i]
+        lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in rows]
+        (root / f"labels/{split}/{i:04d}.txt").write_text("\n".join(lines))
+
+
+class RecordedOrder(DetectionData):
+    """The data of a case, in the order in which the original saw it, unaugmented."""
+
+    recorded: np.ndarray
+
+    def train_dataloader(self) -> DataLoader:
+        dataset = self.datasets["train"]
+        batches = [[int(i) for i in row if i >= 0] for row in self.recorded]
+        per_epoch = len(batches) // self.trainer.max_epochs  # type: ignore[union-attr, operator]
+        trainer = self.trainer
+
+        class Batches(list):
+            def __iter__(self) -> Any:
+                epoch = trainer.current_epoch  # type: ignore[union-attr]
+                return iter(batches[epoch * per_epoch : (epoch + 1) * per_epoch])
+
+            def __len__(self) -> int:
+                return per_epoch
+
+        def load(samples: list[Sample]) -> Batch:
+            return collate(samples)
+
+        return DataLoader(dataset, batch_sampler=Batches(), collate_fn=load)
+
+
+@each("e2e")
+def test_training_trace(case: Case, tmp_path: Path) -> None:
+    """Four epochs from the same weights give the same losses, weights, averages and figures."""
+    torch.set_num_threads(1)
+    meta = case.meta
+    for split in ("train", "val"):
+        write_images(case, split, tmp_path)
+    names = "\n".join(f"  {i}: {name}" for i, name in enumerate(case.names()))
+    (tmp_path / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames:\n{names}\n")
+    data = RecordedOrder(str(tmp_path / "data.yaml"), meta["imgsz"], meta["batch_size"], workers=0)
+    data.val_batch_size, data.recorded = 2 * meta["batch_size"], case["out_order"]
+
+    module = detector(case, image_size=meta["imgsz"], label_smoothing=meta["label_smoothing"], **options(case))
+    load_yolov5(module.network, Weights(case.tensors("in_w::"), case.names()), case.path)
+    recorder, ema = Recorder(), EMA()
+    trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
+
+    for i, row in enumerate(recorder.rows):
+        theirs = case["out_batch_targets_iter_img_cls_xywh"]
+        close(row["batch"].targets, theirs[theirs[:, 0] == i][:, 1:], 1e-5)
+    close(recorder.column("lr"), case["out_lr"], 0, 1e-12)
+    assert recorder.column("stepped").tolist() == case["out_stepped"].astype(bool).tolist()
+    close(recorder.column("loss"), case["out_loss"], 0, 1e-4)
+    assert ema.updates == int(case["out_ema_updates"])
+    ours = key_map(module.network)
+    for prefix, network in (("out_model::", module.network), ("out_ema::", module.ema)):
+        state = network.state_dict()  # type: ignore[union-attr]
+        for name, theirs in case.tensors(prefix).items():
+            if "num_batches_tracked" not in name:
+                close(state[ours[name]], theirs, 5e-4)
+    figures = np.array([[e[f"val/{k}"] for k in ("P", "R", "mAP50", "mAP50-95")] for e in recorder.epochs])
+    losses = np.array([[e[f"val/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs])
+    theirs = case["out_epoch_results_P_R_m50_map_box_obj_cls"]
+    close(figures, theirs[:, :4], 0.02)
+    close(losses, theirs[:, 4:], 1e-3)
+    close([e["val/fitness"] for e in recorder.epochs], case["out_epoch_fitness"].ravel(), 0.02)
+    trained = [[e[f"train/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs]
+    close(trained, case["out_epoch_mean_losses"], 1e-7, 1e-4)
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads() -> Any:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
