@@ -1,7 +1,24 @@
 """Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
 
+from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
+from callbacks.metrics_files import MetricsFiles
+from callbacks.pictures import Pictures
+from callbacks.predictions import PredictionWriter
+from callbacks.progress import Progress
+from callbacks.run_folder import RunFolder
 from callbacks.warmup import Warmup
 
-__all__ = ["EMA", "EarlyStop", "Warmup"]
+__all__ = [
+    "EMA",
+    "AtomicCheckpointIO",
+    "Checkpoints",
+    "EarlyStop",
+    "MetricsFiles",
+    "Pictures",
+    "PredictionWriter",
+    "Progress",
+    "RunFolder",
+    "Warmup",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
@@ -128,6 +130,7 @@ class Detector(L.LightningModule):
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
         self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
             rank_zero_info(load_weights(self.network, weights))
@@ -192,11 +195,11 @@ class Detector(L.LightningModule):
             for module in self.frozen:
                 module.eval()
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         images = self._rescale(batch.images) if self.hparams["multi_scale"] else batch.images
         total, parts = self.loss(self.network(images), batch.targets, self.network.anchors)
         self._log_losses("train", parts)
-        return total * self.trainer.world_size * self.trainer.accumulate_grad_batches
+        return {"loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches, "parts": parts}
 
     def _rescale(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
@@ -222,31 +225,42 @@ class Detector(L.LightningModule):
 
     def _start_evaluation(self) -> None:
         network = self.network if self.ema is None else self.ema
-        self._evaluated = network if self.trainer.training else network.fused()
+        self._evaluated = network if self.trainer.state.fn == TrainerFn.FITTING else network.fused()
         self.metrics.reset()
 
     on_validation_start = on_test_start = on_predict_start = _start_evaluation
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, "val")
+    def validation_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
+        return self._evaluate(batch, "val")
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, "test")
+    def test_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
+        return self._evaluate(batch, "test")
 
-    def _evaluate(self, batch: Batch, split: str) -> None:
-        raw = self._evaluated(batch.images)
+    def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
+        raw = self._forward(batch.images)
         _, parts = self.loss(raw, batch.targets, self._evaluated.anchors)
         self._log_losses(split, parts)
-        for index, truth, found in zip(batch.index, batch.truths, self._detect(raw, batch), strict=True):
+        detections = self._detect(raw, batch, multi_label=True)
+        for index, truth, found in zip(batch.index, batch.truths, detections, strict=True):
             assert truth is not None
             self.metrics.update(index, found, truth)
+        return detections
 
-    def _detect(self, raw: list[Tensor], batch: Batch) -> list[np.ndarray]:
+    def _forward(self, images: Tensor) -> list[Tensor]:
+        """Evaluation is in the Trainer's precision, but never in bfloat16, whose 8 bits are too few for confidences."""
+        with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
+            return self._evaluated(images)
+
+    def _is_bfloat16(self) -> bool:
+        return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
+
+    def _detect(self, raw: list[Tensor], batch: Batch, multi_label: bool) -> list[np.ndarray]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
         h = self.hparams
         decoded = decode(raw, self._evaluated.anchors, self._evaluated.strides)
+        detections = nms(decoded, h["conf"], h["iou"], h["max_det"], multi_label, h["agnostic"])
         results = []
-        for found, frame in zip(nms(decoded, h["conf"], h["iou"], h["max_det"], agnostic=h["agnostic"]), batch.frames, strict=True):
+        for found, frame in zip(detections, batch.frames, strict=True):
             assert frame is not None
             boxes = frame.to_file(found.boxes.cpu().numpy())
             results.append(np.column_stack((boxes, found.scores.cpu().numpy(), found.classes.cpu().numpy())))
@@ -271,8 +285,8 @@ class Detector(L.LightningModule):
             datamodule.class_maps = class_maps
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
-        """See `_detect`; one array an image of the batch."""
-        return self._detect(self._evaluated(batch.images), batch)
+        """See `_detect`; one array an image of the batch. Each box gets its best class only."""
+        return self._detect(self._forward(batch.images), batch, multi_label=False)
 
     def _log_losses(self, split: str, parts: Tensor) -> None:
         """The means over batches, as YOLOv5 shows them (batch_size=1: every batch counts alike)."""

@@ -20,7 +20,7 @@ from detector.data.images import find_images, image_sizes
 from detector.data.letterbox import round_up
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, collate
-from detector.data.sampler import TrainBatches, class_weights, image_weights, rectangular_batches
+from detector.data.sampler import GivenBatches, TrainBatches, class_weights, image_weights, rectangular_batches
 from detector.errors import InputError
 
 
@@ -176,7 +176,7 @@ class DetectionData(L.LightningDataModule):
         batches, shapes = rectangular_batches(
             dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad
         )
-        return self._loader(ValidationSamples(dataset, validation_steps(self.image_size, shapes)), batches[rank::world])
+        return self._loader(ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world))
 
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)

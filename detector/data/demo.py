@@ -23,12 +23,12 @@ from numpy.random import Generator
 
 from detector.errors import InputError
 
-VERSION = 1  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
-TRAIN, VAL = 256, 64  # images
+VERSION = 5  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
+TRAIN, VAL = 512, 64  # images
 EMPTY = 20  # one training image in so many is without an object
-OBJECTS = (2, 8)  # an image, at most: what finds no room is left out
-SIZES = (0.05, 0.6)  # longer side of an object over the shorter side of its image, log-uniform
-INSIDE, VISIBLE = 0.6, 0.35  # least share of an object within the image, and of its whole not covered by later ones
+OBJECTS = (1, 5)  # an image, at most: what finds no room is left out
+SIZES = (0.14, 0.7)  # longer side of an object over the shorter side of its image, log-uniform
+INSIDE, VISIBLE = 0.7, 0.6  # least share of an object within the image, and of its whole not covered by later ones
 CONTRAST = 80  # of 255, in the channel where an object differs most from the mean of what lies behind it
 FINE = 3  # objects are drawn this many times larger, then averaged down
 
@@ -86,7 +86,7 @@ def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
 
 def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """One image, (height, width, 3) uint8 BGR, and its labels, (n, 5) float64: class, cx, cy, w, h as fractions."""
-    height, width = (int(side) for side in rng.integers(240, 321, 2))
+    height, width = (int(side) for side in rng.integers(160, 225, 2))
     if rng.random() < 0.25:
         width = height
     canvas = _ground(height, width, rng)
@@ -112,8 +112,9 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
             areas.pop()
             continue
         owner = covered
-        colours = rng.uniform(15, 240, (50, 3))  # the first one that stands out from what lies behind is taken
-        colour = colours[np.abs(colours - canvas[there][solid[here]].mean(0)).max(1) > CONTRAST][0]
+        colours = _colours(kind, rng)  # the first one that stands out from what lies behind is taken
+        far = np.abs(colours - canvas[there][solid[here]].mean(0)).max(1)
+        colour = colours[np.argmax(far > CONTRAST)] if (far > CONTRAST).any() else colours[far.argmax()]
         canvas[there] += alpha[here][..., None] * (colour * light[here][..., None] - canvas[there])
         left, top, w, h = cv2.boundingRect(solid[here].astype(np.uint8))
         cx, cy = max(x, 0) + left + w / 2, max(y, 0) + top + h / 2
@@ -121,6 +122,13 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
     noise = rng.uniform(0, 7) * rng.standard_normal(canvas.shape, np.float32)
     canvas = cv2.GaussianBlur(canvas, (0, 0), rng.uniform(0.2, 0.8)) + noise
     return canvas.clip(0, 255).astype(np.uint8), np.array(rows).reshape(-1, 5)
+
+
+def _colours(kind: int, rng: Generator) -> np.ndarray:
+    """Fifty random colours of a class, (50, 3) BGR: its hue, any strength."""
+    hue = (kind / len(NAMES) + rng.normal(0, 0.03, 50)) % 1 * 180
+    hsv = np.stack((hue, rng.uniform(110, 255, 50), rng.uniform(90, 255, 50)), 1).astype(np.uint8)
+    return cv2.cvtColor(hsv[None], cv2.COLOR_HSV2BGR)[0].astype(float)
 
 
 def _write_split(root: Path, split: int, count: int) -> None:

@@ -87,9 +87,9 @@ def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
 class Featherweight(Detector):
     """A Detector whose training step costs nothing: schedules of thousands of iterations run in seconds."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         parameters = self.network.head.convs[0].parameters()
-        return sum(p.sum() for p in parameters) * 0.0 * self.trainer.accumulate_grad_batches
+        return {"loss": sum(p.sum() for p in parameters) * 0.0 * self.trainer.accumulate_grad_batches}
 
 
 @each("schedule")

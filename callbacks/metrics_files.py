@@ -1,0 +1,119 @@
+"""metrics.csv, a row an epoch; metrics.json, the figures that count; the table on the screen."""
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
+
+from detector.files import write_atomically
+from detector.metrics import Result
+from detector.module import Detector
+from detector.results import class_table, result_json
+
+
+class MetricsFiles(L.Callback):
+    """After every epoch a row of metrics.csv: losses, figures, learning rates, seconds. metrics.json holds the best epoch of a
+    fit, or what validate or test found. The table by class is printed at the end."""
+
+    def __init__(self) -> None:
+        self.best = -1.0
+        self.best_result: Result | None = None
+        self.validated = False
+        self.started = time.perf_counter()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """After a resume: rows of epochs that will be trained again go."""
+        if trainer.is_global_zero:
+            rows = _read(_csv_path(trainer))
+            kept = [row for row in rows if int(row["epoch"]) < trainer.current_epoch]
+            if len(kept) < len(rows):
+                _write(_csv_path(trainer), kept)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.started, self.validated = time.perf_counter(), False
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        self.validated = True
+        result = pl_module.result
+        if result is None or trainer.sanity_checking:
+            return
+        if trainer.state.fn != TrainerFn.FITTING:
+            self._report(trainer, pl_module, result, "val")
+        elif result.summary["fitness"] > self.best:
+            self.best, self.best_result = result.summary["fitness"], result
+            self._write_json(trainer, pl_module, result, "val")
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        if pl_module.result is not None:
+            self._report(trainer, pl_module, pl_module.result, "test")
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
+        for name, value in trainer.callback_metrics.items():
+            if self.validated or not name.startswith("val/"):
+                row[name] = f"{float(value):.6g}"
+        for group in trainer.optimizers[0].param_groups:
+            row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
+        row["seconds"] = f"{time.perf_counter() - self.started:.1f}"
+        _write(_csv_path(trainer), [*_read(_csv_path(trainer)), row])
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        if trainer.is_global_zero and self.best_result is not None:
+            print(f"\nbest epoch:\n{class_table(self.best_result, pl_module.names)}")
+
+    def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
+        self._write_json(trainer, pl_module, result, split)
+        print(f"\n{class_table(result, pl_module.names)}\nfigures: {_json_path(trainer)}")
+
+    def _write_json(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
+        """Figures of another command in the same folder stay, under another name."""
+        path, command = _json_path(trainer), str(trainer.state.fn.value if trainer.state.fn else "")
+        if path.is_file():
+            before = json.loads(path.read_text()).get("command")
+            if before != command:
+                path.replace(path.with_name(f"metrics.{before}.json"))
+        head = {"command": command, "split": split}
+        if trainer.state.fn == TrainerFn.FITTING:
+            head |= {"epoch": trainer.current_epoch}
+        text = json.dumps(head | result_json(result, pl_module.names), indent=1)
+        write_atomically(path, lambda file: file.write(text.encode()))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"]
+
+
+def _csv_path(trainer: L.Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "metrics.csv"
+
+
+def _json_path(trainer: L.Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "metrics.json"
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, lambda file: file.write(text.getvalue().encode()))

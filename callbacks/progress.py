@@ -1,0 +1,76 @@
+"""The progress bar."""
+
+import resource
+import sys
+import time
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import TQDMProgressBar
+
+from detector.data.sample import Batch
+
+
+class Progress(TQDMProgressBar):
+    """A line an epoch: memory, running means of the three losses, objects and image size of the last batch, the share of the
+    time spent waiting for data, and after validation its figures."""
+
+    def __init__(self) -> None:
+        super().__init__(refresh_rate=1 if sys.stderr.isatty() else 50, leave=True)
+        self._losses: torch.Tensor | None = None
+        self._batches = self._objects = 0
+        self._size = ""
+        self._waited = self._worked = 0.0
+        self._ready = self._done = 0.0
+        self._figures: dict[str, str] = {}
+
+    def on_train_epoch_start(self, trainer: L.Trainer, *args: Any) -> None:
+        super().on_train_epoch_start(trainer, *args)
+        self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
+        self._losses, self._batches, self._figures = None, 0, {}
+        self._waited = self._worked = 0.0
+        self._done = time.perf_counter()
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
+        self._ready = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        now = time.perf_counter()
+        self._waited, self._worked = self._waited + self._ready - self._done, self._worked + now - self._ready
+        self._done = now
+        parts = outputs["parts"]
+        self._losses = parts if self._losses is None else self._losses + parts
+        self._batches, self._objects = self._batches + 1, len(batch.targets)
+        height, width = batch.images.shape[2:]
+        self._size = str(width) if width == height else f"{width}x{height}"
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        figures = {k: trainer.callback_metrics.get(f"val/{k}") for k in ("P", "R", "mAP50", "mAP50-95")}
+        self._figures = {k: f"{float(v):.3f}" for k, v in figures.items() if v is not None}
+        super().on_validation_end(trainer, pl_module)
+
+    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+        if self._losses is None:
+            return {}
+        means = (self._losses / self._batches).tolist()
+        return {
+            "mem": _memory(),
+            **{k: f"{v:.4f}" for k, v in zip(("box", "obj", "cls"), means, strict=True)},
+            "objects": self._objects,
+            "size": self._size,
+            "wait": f"{self._waited / (self._waited + self._worked):.0%}",
+            **self._figures,
+        }
+
+
+def _memory() -> str:
+    """Peak memory: of the GPU if there is one, else of this process."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.max_memory_reserved() / 2**30:.1f}G"
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.1f}G"

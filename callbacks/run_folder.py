@@ -1,0 +1,27 @@
+"""The run's folder, made when all that could fail early has gone well."""
+
+from pathlib import Path
+
+import lightning as L
+
+from detector.errors import InputError
+
+
+class RunFolder(L.Callback):
+    """Makes the Trainer's default_root_dir and writes the configuration there.
+
+    Args:
+        config: text of config.yaml.
+        fresh: the folder must not hold a run yet.
+    """
+
+    def __init__(self, config: str, fresh: bool) -> None:
+        self.config, self.fresh = config, fresh
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if trainer.is_global_zero and not trainer.fast_dev_run:
+            folder = Path(trainer.default_root_dir)
+            if self.fresh and (folder / "config.yaml").exists():
+                raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.yaml").write_text(self.config)

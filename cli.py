@@ -1,0 +1,214 @@
+"""boltbox: train, evaluate and use a YOLOv5 detector.
+
+python cli.py fit --config configs/yolo.yaml
+python cli.py fit --config configs/yolo.yaml --data.dataset my/data.yaml --data.image_size 640 --model.weights yolov5n.pt
+python cli.py fit --ckpt_path last
+python cli.py validate --ckpt_path last
+python cli.py predict --ckpt_path last --data.source my/images
+"""
+
+import inspect
+import os
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lightning as L
+import torch
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+import callbacks
+from detector.data.datamodule import DetectionData
+from detector.errors import InputError, nearest
+from detector.module import Detector
+from detector.runs import next_run, resolve_checkpoint, run_of
+from detector.weights import read_yolov5
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "validate": {"verbose": False},  # Lightning's table of figures; ours is by class
+    "test": {"verbose": False},
+    "predict": {"return_predictions": False, "model.conf": 0.25, "model.iou": 0.45, "model.max_det": 1000},
+}
+LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
+
+
+class Parser(LightningArgumentParser):
+    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        raise InputError(message)
+
+
+class CLI(LightningCLI):
+    """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults."""
+
+    run: Path
+    checkpoint: Path | None = None
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        parser.add_lightning_class_args(callbacks.Warmup, "warmup")
+        parser.add_lightning_class_args(callbacks.EMA, "ema")
+        parser.add_lightning_class_args(callbacks.EarlyStop, "early_stop")
+        parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
+        parser.link_arguments("seed_everything", "data.seed")
+        parser.link_arguments("seed_everything", "model.seed")
+        parser.link_arguments("data.image_size", "model.image_size")
+        parser.link_arguments("data.batch_size", "model.batch_size")
+        parser.link_arguments("data.names", "model.names", apply_on="instantiate")
+
+    def setup_parser(self, *args: Any, **kwargs: Any) -> None:
+        super().setup_parser(*args, **kwargs)
+        for command, parser in self._subcommand_parsers.items():
+            parser.set_defaults(DEFAULTS.get(command, {}))
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
+        try:
+            super().parse_arguments(parser, args)
+            command = self.config.subcommand
+            options, inherited = self.config[command], []
+            defaults: dict[str, Any] = {}
+            if options.ckpt_path:
+                run = Path(options.run) if options.run else None
+                self.checkpoint = resolve_checkpoint(options.ckpt_path, run)
+                defaults = {**_checkpoint_defaults(self.checkpoint), **DEFAULTS.get(command, {})}
+                home = run_of(self.checkpoint)
+                if home and command != "predict" and not options.config:
+                    inherited = ["--config", str(home / "config.yaml")]
+            elif options.model.weights and not options.data.dataset and command == "predict":
+                defaults["data.names"] = read_yolov5(options.model.weights).names
+            if defaults or inherited:
+                self._subcommand_parsers[command].set_defaults(defaults)
+                super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
+        except InputError as e:
+            raise InputError(_with_nearest(str(e), self._subcommand_parsers)) from None
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would let the checkpoint override what the user typed."""
+
+    def before_instantiate_classes(self) -> None:
+        command, options = self.config.subcommand, self.config[self.config.subcommand]
+        self.text = self._config_text()
+        continues = command == "fit" and self.checkpoint is not None and options.ckpt_path in ("last", "best")
+        if options.run:
+            self.run = Path(options.run)
+        elif continues and self.checkpoint:
+            self.run = self.checkpoint.parent.parent
+        elif "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ:  # a process that the first one started
+            self.run = Path(os.environ["BOLTBOX_RUN"])
+        else:
+            self.run = next_run(command)
+        os.environ["BOLTBOX_RUN"] = str(self.run)
+        self.fresh = command == "fit" and not continues
+        options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
+        options.trainer.default_root_dir = str(self.run)
+        options.trainer.precision = _precision(options.trainer.precision, options.trainer.accelerator, command)
+        _place_loggers(options.trainer.logger, self.run)
+        if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
+            options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
+            options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
+        """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
+        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), *callbacks_]
+        own += [callbacks.MetricsFiles(), callbacks.Pictures()]
+        if self.subcommand == "predict":
+            own.append(callbacks.PredictionWriter())
+        if config["enable_progress_bar"] is not False:
+            own.append(callbacks.Progress())
+        given = config["callbacks"] or []
+        config["callbacks"] = own + (given if isinstance(given, list) else [given])
+        config["plugins"] = [*_as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
+        return super()._instantiate_trainer(config, [])
+
+    def _config_text(self) -> str:
+        """The whole configuration, without what belongs to this one call."""
+        config = self.config[self.subcommand].clone()
+        config.run = config.ckpt_path = config.trainer.default_root_dir = None
+        return self._parser(self.subcommand).dump(config, skip_none=False)
+
+
+def _checkpoint_defaults(path: Path) -> dict[str, Any]:
+    """The options that a checkpoint was trained with, as far as they are the model's own."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        saved = content["hyper_parameters"]
+    except Exception as e:
+        raise InputError(f"{path}: not a readable checkpoint of a detector ({str(e).splitlines()[0]})") from None
+    known = set(inspect.signature(Detector.__init__).parameters) - LINKED
+    defaults = {f"model.{k}": v for k, v in saved.items() if k in known}
+    return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
+
+
+def _with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
+    """An error about an option that doesn't exist, with the nearest that does."""
+    found = re.search(r"(?:--|option '|key ')([\w.]+)", message)
+    known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
+    if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
+        return f"{' '.join(message.split())}; {nearest(found[1], known)}"
+    return message
+
+
+def _precision(precision: str, accelerator: str, command: str) -> str:
+    """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
+    if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
+        return precision
+    supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    chosen = "bf16-mixed" if supported else "32-true"
+    rank_zero_info(f"precision 16-mixed needs a GPU; on this CPU it becomes {chosen}")
+    return chosen
+
+
+def _place_loggers(loggers: Any, run: Path) -> None:
+    """Loggers without a folder of their own write into the run's."""
+    for logger in _as_list(loggers):
+        if not isinstance(logger, bool) and "save_dir" in logger.init_args:
+            arguments = logger.init_args
+            arguments.save_dir = arguments.save_dir or str(run)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a command; what the user can put right ends in one sentence and exit code 2."""
+    warnings.filterwarnings("ignore", module="lightning")
+    if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
+        os.environ.setdefault("WANDB_MODE", "offline")
+    try:
+        CLI(
+            Detector,
+            DetectionData,
+            save_config_callback=None,
+            trainer_defaults={
+                "max_epochs": 100,
+                "devices": 1,
+                "gradient_clip_val": 10.0,
+                "logger": False,
+                "num_sanity_val_steps": 0,
+                "use_distributed_sampler": False,
+                "enable_model_summary": False,
+            },
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            parser_class=Parser,
+            args=list(sys.argv[1:] if args is None else args),
+        )
+    except (InputError, MisconfigurationException) as e:
+        print(f"error: {e}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
