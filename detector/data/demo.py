@@ -2,9 +2,9 @@
 
     root/data.yaml · root/images/{train,val}/0000.jpg · root/labels/{train,val}/0000.txt
 
-Solid shapes, lit from one side, lie over one another on textured ground. A class is its shape alone: colour, size and
-direction say nothing, so every augmentation keeps the labels true. Each image has a seed of its own, (version, split,
-index), and is the same whatever the counts.
+Solid shapes, lit from one side, lie over one another on textured ground. A class has a shape and a range of hues; size,
+brightness and direction say nothing, so every augmentation keeps the labels true. Each image has a seed of its own, (version,
+split, index), and is the same whatever the counts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from numpy.random import Generator
 
 from detector.errors import InputError
 
-VERSION = 5  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
+VERSION = 1  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
 TRAIN, VAL = 512, 64  # images
 EMPTY = 20  # one training image in so many is without an object
-OBJECTS = (1, 5)  # an image, at most: what finds no room is left out
-SIZES = (0.14, 0.7)  # longer side of an object over the shorter side of its image, log-uniform
-INSIDE, VISIBLE = 0.7, 0.6  # least share of an object within the image, and of its whole not covered by later ones
-CONTRAST = 80  # of 255, in the channel where an object differs most from the mean of what lies behind it
+OBJECTS = (2, 5)  # an image, at most: what finds no room is left out
+SIZES = (0.18, 0.75)  # longer side of an object over the shorter side of its image, log-uniform
+INSIDE, VISIBLE = 0.75, 0.75  # least share of an object within the image, and of its whole not covered by later ones
+CONTRAST = 100  # of 255, in the channel where an object differs most from the mean of what lies behind it
 FINE = 3  # objects are drawn this many times larger, then averaged down
 
 
@@ -112,9 +112,9 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
             areas.pop()
             continue
         owner = covered
-        colours = _colours(kind, rng)  # the first one that stands out from what lies behind is taken
+        colours = _colours(kind, rng)  # the first that stands out from what lies behind, else the best of them
         far = np.abs(colours - canvas[there][solid[here]].mean(0)).max(1)
-        colour = colours[np.argmax(far > CONTRAST)] if (far > CONTRAST).any() else colours[far.argmax()]
+        colour = colours[np.minimum(far, CONTRAST).argmax()]
         canvas[there] += alpha[here][..., None] * (colour * light[here][..., None] - canvas[there])
         left, top, w, h = cv2.boundingRect(solid[here].astype(np.uint8))
         cx, cy = max(x, 0) + left + w / 2, max(y, 0) + top + h / 2
@@ -125,9 +125,9 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
 
 
 def _colours(kind: int, rng: Generator) -> np.ndarray:
-    """Fifty random colours of a class, (50, 3) BGR: its hue, any strength."""
-    hue = (kind / len(NAMES) + rng.normal(0, 0.03, 50)) % 1 * 180
-    hsv = np.stack((hue, rng.uniform(110, 255, 50), rng.uniform(90, 255, 50)), 1).astype(np.uint8)
+    """Fifty random colours of a class, (50, 3) float64 BGR: near its hue, from pale to strong."""
+    hue = (kind / len(NAMES) + rng.normal(0, 0.02, 50)) % 1 * 180
+    hsv = np.stack((hue, rng.uniform(140, 255, 50), rng.uniform(140, 255, 50)), 1).astype(np.uint8)
     return cv2.cvtColor(hsv[None], cv2.COLOR_HSV2BGR)[0].astype(float)
 
 
