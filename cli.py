@@ -8,6 +8,7 @@ python cli.py predict --ckpt_path last --data.source my/images
 """
 
 import inspect
+import logging
 import os
 import re
 import sys
@@ -19,7 +20,6 @@ from typing import Any, NoReturn
 import lightning as L
 import torch
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 import callbacks
@@ -27,12 +27,46 @@ from detector.data.datamodule import DetectionData
 from detector.errors import InputError, nearest
 from detector.module import Detector
 from detector.runs import next_run, resolve_checkpoint, run_of
+from detector.say import say
 from detector.weights import read_yolov5
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "validate": {"verbose": False},  # Lightning's table of figures; ours is by class
     "test": {"verbose": False},
     "predict": {"return_predictions": False, "model.conf": 0.25, "model.iou": 0.45, "model.max_det": 1000},
+}
+YOLOV5_OPTIONS = {  # what people type from memory
+    "epochs": "trainer.max_epochs",
+    "img": "data.image_size",
+    "imgsz": "data.image_size",
+    "img-size": "data.image_size",
+    "batch": "data.batch_size",
+    "batch-size": "data.batch_size",
+    "workers": "data.workers",
+    "single-cls": "data.single_class",
+    "rect": "data.rect",
+    "image-weights": "data.image_weights",
+    "source": "data.source",
+    "weights": "model.weights",
+    "cfg": "model.size",
+    "optimizer": "model.optimizer",
+    "cos-lr": "model.lr_schedule cosine",
+    "label-smoothing": "model.label_smoothing",
+    "multi-scale": "model.multi_scale",
+    "freeze": "model.freeze",
+    "conf-thres": "model.conf",
+    "iou-thres": "model.iou",
+    "max-det": "model.max_det",
+    "agnostic-nms": "model.agnostic",
+    "patience": "early_stop.patience",
+    "save-period": "checkpoints.save_period",
+    "sync-bn": "trainer.sync_batchnorm",
+    "device": "trainer.devices",
+    "seed": "seed_everything",
+    "hyp": "config configs/hyp/low.yaml",
+    "resume": "ckpt_path last",
+    "project": "run",
+    "name": "run",
 }
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
@@ -97,6 +131,8 @@ class CLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         command, options = self.config.subcommand, self.config[self.config.subcommand]
+        if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+            raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
         self.text = self._config_text()
         continues = command == "fit" and self.checkpoint is not None and options.ckpt_path in ("last", "best")
         if options.run:
@@ -134,7 +170,7 @@ class CLI(LightningCLI):
         """The whole configuration, without what belongs to this one call."""
         config = self.config[self.subcommand].clone()
         config.run = config.ckpt_path = config.trainer.default_root_dir = None
-        return self._parser(self.subcommand).dump(config, skip_none=False)
+        return self._parser(self.subcommand).dump(config, skip_unset=False)
 
 
 def _checkpoint_defaults(path: Path) -> dict[str, Any]:
@@ -151,10 +187,12 @@ def _checkpoint_defaults(path: Path) -> dict[str, Any]:
 
 def _with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
     """An error about an option that doesn't exist, with the nearest that does."""
-    found = re.search(r"(?:--|option '|key ')([\w.]+)", message)
+    found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
+    if found and found[1] in YOLOV5_OPTIONS:
+        return f"{message}; here it is --{YOLOV5_OPTIONS[found[1]]}"
     known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
     if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
-        return f"{' '.join(message.split())}; {nearest(found[1], known)}"
+        return f"{message}; {nearest(found[1], known)}"
     return message
 
 
@@ -164,7 +202,7 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
         return precision
     supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     chosen = "bf16-mixed" if supported else "32-true"
-    rank_zero_info(f"precision 16-mixed needs a GPU; on this CPU it becomes {chosen}")
+    say(f"precision 16-mixed needs a GPU; on this CPU it becomes {chosen}")
     return chosen
 
 
@@ -183,6 +221,8 @@ def _as_list(value: Any) -> list[Any]:
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command; what the user can put right ends in one sentence and exit code 2."""
     warnings.filterwarnings("ignore", module="lightning")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
         os.environ.setdefault("WANDB_MODE", "offline")
     try:
@@ -206,7 +246,7 @@ def main(args: Sequence[str] | None = None) -> None:
             args=list(sys.argv[1:] if args is None else args),
         )
     except (InputError, MisconfigurationException) as e:
-        print(f"error: {e}", file=sys.stderr)
+        print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -2,6 +2,7 @@
 
 from lightning.pytorch.callbacks import EarlyStopping
 
+
 class EarlyStop(EarlyStopping):
     """Lightning's EarlyStopping on fitness: stops after `patience` epochs without a strictly better one.
 

@@ -33,7 +33,8 @@ class EMA(L.Callback):
             pl_module.ema = copy.deepcopy(pl_module.network).requires_grad_(False)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector) and pl_module.ema is not None
+        assert isinstance(pl_module, Detector)
+        assert pl_module.ema is not None
         if self.updates == 0:  # the network may have changed since setup: better anchors, a class prior
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()

@@ -82,7 +82,7 @@ class MetricsFiles(L.Callback):
             before = json.loads(path.read_text()).get("command")
             if before != command:
                 path.replace(path.with_name(f"metrics.{before}.json"))
-        head = {"command": command, "split": split}
+        head: dict[str, Any] = {"command": command, "split": split}
         if trainer.state.fn == TrainerFn.FITTING:
             head |= {"epoch": trainer.current_epoch}
         text = json.dumps(head | result_json(result, pl_module.names), indent=1)

@@ -38,9 +38,9 @@ class Pictures(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
     ) -> None:
         if trainer.is_global_zero and batch_idx == 0:
-            self.shown = batch, outputs
+            self.shown = batch, outputs["detections"]
 
-    on_test_batch_end = on_validation_batch_end
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         table = Path(trainer.default_root_dir) / "metrics.csv"
@@ -93,7 +93,5 @@ def _labels(batch: Batch) -> list[np.ndarray]:
     rows = []
     for i in range(len(batch.images)):
         own = targets[targets[:, 0] == i]
-        rows.append(
-            np.column_stack((cxcywhn_to_xyxy(own[:, 2:], width, height), np.full(len(own), np.nan), own[:, 1]))
-        )
+        rows.append(np.column_stack((cxcywhn_to_xyxy(own[:, 2:], width, height), np.full(len(own), np.nan), own[:, 1])))
     return rows

@@ -38,15 +38,13 @@ class PredictionWriter(BasePredictionWriter):
         assert isinstance(data, DetectionData)
         outputs = output_names(data.datasets["predict"].files)
         folder = Path(trainer.default_root_dir)
-        for index, frame, rows in zip(batch.index, batch.frames, prediction, strict=True):
+        for index, frame, rows in zip(batch.indices, batch.frames, prediction, strict=True):
             assert frame is not None
             picture = folder / "images" / f"{outputs[index]}.jpg"
             labels = folder / "labels" / f"{outputs[index]}.txt"
             picture.parent.mkdir(parents=True, exist_ok=True)
             labels.parent.mkdir(parents=True, exist_ok=True)
-            write_image(
-                str(picture), draw_boxes(read_image(data.datasets["predict"].files[index]), rows, pl_module.names)
-            )
+            write_image(str(picture), draw_boxes(read_image(data.datasets["predict"].files[index]), rows, pl_module.names))
             labels.write_text(label_lines(rows, frame.width, frame.height))
             self.detections += len(rows)
 

@@ -19,7 +19,7 @@ class RunFolder(L.Callback):
         self.config, self.fresh = config, fresh
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir)
             if self.fresh and (folder / "config.yaml").exists():
                 raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")

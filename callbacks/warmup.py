@@ -18,7 +18,7 @@ class Warmup(L.Callback):
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0.
         warmup_min_iterations: At least so many, but no more than a third of the run.
-        literal: YOLOv5's accidents: the minimum holds even for short runs and warmup_epochs 0, and gradients of a window that is
+        literal: YOLOv5's accidents: the minimum holds for short runs and warmup_epochs 0 too, and gradients of a window that is
             open at the end of an epoch are thrown away instead of applied.
     """
 
@@ -38,9 +38,7 @@ class Warmup(L.Callback):
         assert isinstance(pl_module, Detector)
         h, batches = pl_module.hparams, int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
-        last = warmup_iterations(
-            self.warmup_epochs, batches, trainer.max_epochs or 1, self.warmup_min_iterations, self.literal
-        )
+        last = warmup_iterations(self.warmup_epochs, batches, trainer.max_epochs or 1, self.warmup_min_iterations, self.literal)
         accumulate = accumulation(h["nominal_batch_size"], h["batch_size"])
         if iteration <= last and last > 0:
             state = warmup(

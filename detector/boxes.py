@@ -36,7 +36,7 @@ def xyxy_to_cxcywh(boxes: Boxes) -> Boxes:
 
 
 def cxcywhn_to_xyxy(boxes: Boxes, width: float, height: float, pad_x: float = 0.0, pad_y: float = 0.0) -> Boxes:
-    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels of a frame that holds the image at (pad_x, pad_y)."""
+    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels where the image is at (pad_x, pad_y)."""
     cx, cy, w, h = (boxes[..., i : i + 1] for i in range(4))
     return _concat(
         [

@@ -9,7 +9,22 @@ class InputError(ValueError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a name that is not known: the nearest one, or the list when nothing is near."""
+    """A hint for a name that is not known: the nearest one, or the list when nothing is near.
+
+    Dotted names are compared with those of their group first; a part of a name counts too, so `wdth` finds `width_multiple`.
+    """
     names = [str(k) for k in known]
+    group, dot, leaf = word.rpartition(".")
+    inside = [n for n in names if n.rpartition(".")[0] == group] if dot else names
+
+    def likeness(name: str) -> float:
+        own = name.rpartition(".")[2]
+        return max(difflib.SequenceMatcher(None, leaf, part).ratio() for part in (own, *own.split("_")))
+
+    best = max(inside, key=likeness, default="")
+    if likeness(best) >= 0.6:
+        return f"did you mean '{best}'?"
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(names)}"
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"choose from {', '.join(names)}" if len(names) <= 20 else "see --help"

@@ -36,7 +36,7 @@ def assign_targets(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int
         anchor_t: an anchor is matched if neither side differs by this factor or more.
 
     Returns:
-        One Assignment a level. Rows: all own cells, then the left, upper, right and lower neighbours, each by anchor, then by target.
+        One Assignment a level. Rows: own cells, then left, upper, right, lower neighbours, each by anchor, then by target.
     """
     levels = []
     for level_anchors, (rows, columns) in zip(anchors, shapes, strict=True):
@@ -66,7 +66,7 @@ def assign_targets(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int
 def scaled_gains(
     box: float, obj: float, cls: float, num_levels: int, num_classes: int, image_size: int
 ) -> tuple[float, float, float]:
-    """The hyper-parameters `box`, `obj`, `cls` (meant for 3 levels, 80 classes, 640 px) -> the gains for this model and size."""
+    """Hyper-parameters `box`, `obj`, `cls` (meant for 3 levels, 80 classes, 640 px) -> the gains for this model and size."""
     return box * 3 / num_levels, obj * (image_size / 640) ** 2 * 3 / num_levels, cls * num_classes / 80 * 3 / num_levels
 
 

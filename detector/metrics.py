@@ -6,6 +6,7 @@ Functions first; `DetectionMetrics` collects an epoch and calls them. Boxes are 
 import contextlib
 import io
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -63,9 +64,7 @@ class ClassFigures:
     def summary(self) -> dict[str, float]:
         """P, R, mAP50, mAP50-95 (means over classes) and fitness; all 0 without a single hit."""
         hit = self.ap.size > 0 and self.recall_curve.any()
-        p, r, ap50, ap = (
-            float(x.mean()) if hit else 0.0 for x in (self.precision, self.recall, self.ap[:, :1], self.ap)
-        )
+        p, r, ap50, ap = (float(x.mean()) if hit else 0.0 for x in (self.precision, self.recall, self.ap[:, :1], self.ap))
         return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": fitness(ap50, ap)}
 
 
@@ -171,8 +170,10 @@ def confusion_matrix(
     return matrix
 
 
-COCO_NAMES = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
-COCO_NAMES += ("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large")
+COCO_NAMES = (
+    *("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"),
+    *("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large"),
+)
 
 
 def coco_figures(
@@ -190,7 +191,8 @@ def coco_figures(
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
-    annotations, results = [], []
+    annotations: list[dict[str, Any]] = []
+    results = []
     for i, (found, truth) in enumerate(zip(detections, truths, strict=True)):
         for box, c, crowd, area in zip(truth.boxes, truth.classes, truth.crowd, truth.area, strict=True):
             annotations.append(
@@ -277,9 +279,7 @@ class DetectionMetrics:
             counted = truth.keep(~truth.crowd)
             true_boxes = clip_xyxy(counted.boxes, truth.width, truth.height)
             hits.append(match(found[:, :4], found[:, 5], true_boxes, counted.classes))
-            confusion += confusion_matrix(
-                found[:, :4], found[:, 4], found[:, 5], true_boxes, counted.classes, self.num_classes
-            )
+            confusion += confusion_matrix(found[:, :4], found[:, 4], found[:, 5], true_boxes, counted.classes, self.num_classes)
             detections.append(found)
             truths.append(truth)
         rows = np.concatenate([np.zeros((0, 6), np.float32), *detections])

@@ -12,7 +12,6 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.optim import Optimizer
@@ -25,6 +24,7 @@ from detector.metrics import DetectionMetrics, Result
 from detector.network import YOLOv5
 from detector.optimizer import OptimizerName, build_optimizer
 from detector.postprocess import decode, nms
+from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
 from detector.weights import load_weights
 
@@ -130,10 +130,10 @@ class Detector(L.LightningModule):
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
         self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
-        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
-            rank_zero_info(load_weights(self.network, weights))
+            say(load_weights(self.network, weights))
         self.image_size = round_up(image_size, self.network.max_stride)
         gains = scaled_gains(box, obj, cls, len(self.network.levels), len(names), self.image_size)
         self.loss = DetectionLoss(
@@ -196,15 +196,15 @@ class Detector(L.LightningModule):
                 module.eval()
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        images = self._rescale(batch.images) if self.hparams["multi_scale"] else batch.images
+        images = self._rescale(batch.images, batch_idx) if self.hparams["multi_scale"] else batch.images
         total, parts = self.loss(self.network(images), batch.targets, self.network.anchors)
         self._log_losses("train", parts)
         return {"loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches, "parts": parts}
 
-    def _rescale(self, images: Tensor) -> Tensor:
+    def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
         """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
         stride, size = max(self.network.max_stride, 32), self.image_size
-        iteration = self.trainer.fit_loop.epoch_loop.batch_progress.total.processed
+        iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
         rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
         chosen = int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride * stride
         sides = [math.ceil(s * chosen / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
@@ -230,18 +230,18 @@ class Detector(L.LightningModule):
 
     on_validation_start = on_test_start = on_predict_start = _start_evaluation
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
-        return self._evaluate(batch, "val")
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
+        return {"detections": self._evaluate(batch, "val")}
 
-    def test_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
-        return self._evaluate(batch, "test")
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
+        return {"detections": self._evaluate(batch, "test")}
 
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
         raw = self._forward(batch.images)
         _, parts = self.loss(raw, batch.targets, self._evaluated.anchors)
         self._log_losses(split, parts)
         detections = self._detect(raw, batch, multi_label=True)
-        for index, truth, found in zip(batch.index, batch.truths, detections, strict=True):
+        for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
             assert truth is not None
             self.metrics.update(index, found, truth)
         return detections
@@ -280,7 +280,7 @@ class Detector(L.LightningModule):
         told = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist())
         summary, class_maps = self.trainer.strategy.broadcast(told)  # type: ignore[misc]
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
-        datamodule = getattr(self.trainer, "datamodule", None)
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(datamodule, "class_maps"):
             datamodule.class_maps = class_maps
 

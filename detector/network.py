@@ -1,12 +1,12 @@
 """The YOLOv5 network: backbone, path-aggregation neck, anchor-based head.
 
-A level k works at stride 2**k. The neck (Liu et al. 2018, arXiv 1803.01534) walks from the top level of the backbone down to the
-finest detection level and up again; everything else follows from the two multiples and the list of levels.
+A level k works at stride 2**k. The neck (Liu et al. 2018, arXiv 1803.01534) walks from the top level of the backbone down to
+the finest detection level and up again; everything else follows from the two multiples and the list of levels.
 """
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,7 +42,12 @@ SIZES = {
 }
 CHANNELS = {5: (64, 128, 256, 512, 1024), 6: (64, 128, 256, 512, 768, 1024), 7: (64, 128, 256, 512, 768, 1024, 1280)}
 STAGE_REPEATS = {2: 3, 3: 6, 4: 9, 5: 3, 6: 3, 7: 3}
-ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "leaky_relu": lambda: nn.LeakyReLU(0.1), "hardswish": nn.Hardswish}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "silu": nn.SiLU,
+    "relu": nn.ReLU,
+    "leaky_relu": lambda: nn.LeakyReLU(0.1),
+    "hardswish": nn.Hardswish,
+}
 
 
 def resolve_size(size: str) -> Size:
@@ -59,9 +64,7 @@ class Backbone(nn.Module):
         super().__init__()
         top = max(channels)
         self.stem = Conv(3, channels[1], kernel=6, stride=2, padding=2)
-        self.down = nn.ModuleDict(
-            {str(k): Conv(channels[k - 1], channels[k], kernel=3, stride=2) for k in range(2, top + 1)}
-        )
+        self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k], kernel=3, stride=2) for k in range(2, top + 1)})
         self.c3 = nn.ModuleDict({str(k): C3(channels[k], channels[k], repeats[k]) for k in range(2, top + 1)})
         self.sppf = SPPF(channels[top], channels[top])
 
@@ -82,13 +85,9 @@ class Neck(nn.Module):
         top, low, high = max(channels), min(levels), max(levels)
         down, up = range(top - 1, low - 1, -1), range(low + 1, high + 1)
         self.lateral = nn.ModuleDict({str(k): Conv(channels[k + 1], channels[k]) for k in down})
-        self.top_down = nn.ModuleDict(
-            {str(k): C3(2 * channels[k], channels[k], repeats[k], shortcut=False) for k in down}
-        )
+        self.top_down = nn.ModuleDict({str(k): C3(2 * channels[k], channels[k], repeats[k], shortcut=False) for k in down})
         self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up})
-        self.bottom_up = nn.ModuleDict(
-            {str(k): C3(2 * channels[k - 1], channels[k], repeats[k], shortcut=False) for k in up}
-        )
+        self.bottom_up = nn.ModuleDict({str(k): C3(2 * channels[k - 1], channels[k], repeats[k], shortcut=False) for k in up})
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
 
     def forward(self, maps: dict[int, Tensor]) -> list[Tensor]:
@@ -105,7 +104,7 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """One 1x1 convolution a level: (B, C, H, W) -> raw (B, A, H, W, 5 + num_classes): x, y, w, h, objectness, classes, all logits."""
+    """A 1x1 convolution a level: (B, C, H, W) -> logits (B, A, H, W, 5 + num_classes) of x, y, w, h, objectness, classes."""
 
     def __init__(self, channels: Sequence[int], num_anchors: int, num_classes: int) -> None:
         super().__init__()
@@ -130,7 +129,7 @@ class Head(nn.Module):
             class_counts: (C,) labels of each class in the training set.
         """
         for conv, stride in zip(self.convs, strides, strict=True):
-            bias = conv.bias.view(self.num_anchors, -1)  # (A, 5 + C)
+            bias = _bias(conv).view(self.num_anchors, -1)  # (A, 5 + C)
             num_classes = bias.shape[1] - 5
             bias[:, 4] += math.log(8 / (640 / stride) ** 2)
             bias[:, 5:] += _uniform_prior(num_classes) if class_counts is None else _frequency_prior(class_counts)
@@ -139,7 +138,13 @@ class Head(nn.Module):
     def set_class_prior(self, class_counts: Tensor) -> None:
         """Replace the uniform prior of a fresh head by the classes' shares; class_counts (C,) labels of each class."""
         for conv in self.convs:
-            conv.bias.view(self.num_anchors, -1)[:, 5:] += _frequency_prior(class_counts) - _uniform_prior(len(class_counts))
+            _bias(conv).view(self.num_anchors, -1)[:, 5:] += _frequency_prior(class_counts) - _uniform_prior(len(class_counts))
+
+
+def _bias(conv: nn.Module) -> Tensor:
+    assert isinstance(conv, nn.Conv2d)
+    assert conv.bias is not None
+    return conv.bias
 
 
 def _uniform_prior(num_classes: int) -> float:
@@ -153,7 +158,7 @@ def _frequency_prior(counts: Tensor) -> Tensor:
 
 
 class YOLOv5(nn.Module):
-    """Image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> list over levels of raw (B, A, H / s, W / s, 5 + num_classes).
+    """Image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> per level raw (B, A, H / s, W / s, 5 + num_classes).
 
     Args:
         num_classes: number of classes C.
@@ -163,7 +168,7 @@ class YOLOv5(nn.Module):
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish.
         class_counts: labels of each class, for the head's starting bias; None: all classes alike.
 
-    The anchors live in the buffer `anchors` (levels, A, 2), in units of each level's stride: checkpoints and averages carry them.
+    Anchors live in the buffer `anchors` (levels, A, 2), in units of each level's stride; checkpoints and averages hold them.
     """
 
     anchors: Tensor

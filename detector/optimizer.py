@@ -12,7 +12,7 @@ NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) 
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """`bias`: parameters of that name; `norm`: weights of normalisation layers; `weight`: all others, the only ones to decay."""
+    """`bias`: parameters of that name; `norm`: weights of normalisation layers; `weight`: all others, which alone decay."""
     groups: dict[str, list[nn.Parameter]] = {"bias": [], "weight": [], "norm": []}
     for group, parameter in _grouped(module):
         groups[group].append(parameter)
@@ -30,9 +30,7 @@ def _grouped(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
                 yield "weight", parameter
 
 
-def build_optimizer(
-    module: nn.Module, name: OptimizerName, lr: float, momentum: float, weight_decay: float
-) -> Optimizer:
+def build_optimizer(module: nn.Module, name: OptimizerName, lr: float, momentum: float, weight_decay: float) -> Optimizer:
     """SGD with Nesterov momentum, or Adam or AdamW with beta1 = momentum; only the group `weight` decays."""
     groups: list[dict[str, Any]] = [
         {"params": parameters, "name": group, "weight_decay": weight_decay if group == "weight" else 0.0}

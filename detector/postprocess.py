@@ -37,9 +37,7 @@ def decode(raw: list[Tensor], anchors: Tensor, strides: Sequence[int]) -> Tensor
     for maps, level_anchors, stride in zip(raw, anchors, strides, strict=True):
         b, a, h, w, channels = maps.shape
         y = maps.float().sigmoid()
-        rows, columns = torch.meshgrid(
-            torch.arange(h, device=y.device), torch.arange(w, device=y.device), indexing="ij"
-        )
+        rows, columns = torch.meshgrid(torch.arange(h, device=y.device), torch.arange(w, device=y.device), indexing="ij")
         corner = torch.stack((columns, rows), -1)  # (H, W, 2)
         xy = (y[..., :2] * 2 - 0.5 + corner) * stride
         wh = (y[..., 2:4] * 2) ** 2 * (level_anchors * stride).view(1, a, 1, 1, 2)
@@ -90,9 +88,7 @@ def nms(
     return results
 
 
-def _candidates(
-    rows: Tensor, conf: float, multi_label: bool, classes: Sequence[int] | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(rows: Tensor, conf: float, multi_label: bool, classes: Sequence[int] | None) -> tuple[Tensor, Tensor, Tensor]:
     """(R, 5 + C) -> boxes xyxy, scores, classes of what may be kept, best first."""
     rows = rows[rows[:, 4] > conf]
     products = rows[:, 5:] * rows[:, 4:5]  # (r, C)

@@ -8,9 +8,7 @@ import numpy as np
 LrSchedule = Literal["linear", "cosine", "cosine_restarts"]
 
 
-def lr_factor(
-    epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear", t_0: int = 10, t_mult: int = 1
-) -> float:
+def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear", t_0: int = 10, t_mult: int = 1) -> float:
     """The share of lr0 in an epoch, falling from 1 towards `lrf`.
 
     Args:

@@ -108,16 +108,16 @@ def read_yolov5(path: str | Path) -> Weights:
     state = {k: v.float() if v.is_floating_point() else v for k, v in _tensors(model)}
     names = model.state.get("names") or [str(i) for i in range(model.state.get("nc", 0))]
     config = model.state.get("yaml") or {}
-    multiples = (config.get("depth_multiple"), config.get("width_multiple"))
+    depth, width = (config.get(f"{side}_multiple") for side in ("depth", "width"))
     return Weights(
         state,
         [str(names[k]) for k in sorted(names)] if isinstance(names, dict) else [str(n) for n in names],
-        multiples if all(isinstance(m, int | float) for m in multiples) else None,
+        (depth, width) if isinstance(depth, int | float) and isinstance(width, int | float) else None,
     )
 
 
 def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
-    """`torch.load` of tensors, plain types and stand-ins for the allowed globals; anything else is an InputError with its name."""
+    """`torch.load` of tensors, plain types, stand-ins for the allowed globals; anything else is an InputError that names it."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such weights file")
     try:

@@ -52,8 +52,10 @@ class CocoDataset(DetectionDataset):
                     if problem:
                         report.faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
                     elif name not in numbers:
-                        raise InputError(f"{source}: annotation {a.get('id')} has category {a['category_id']} ('{name}'), "
-                                         f"which is not among the names {names}; add it")
+                        raise InputError(
+                            f"{source}: annotation {a.get('id')} has category {a['category_id']} ('{name}'), "
+                            f"which is not among the names {names}; add it"
+                        )
                     else:
                         kept.append(a)
                         boxes.append((x, y, x + w, y + h))

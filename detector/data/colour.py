@@ -48,7 +48,7 @@ def flip(sample: Sample, axis: int) -> Sample:
     side, low, high = sample.image.shape[axis], 1 - axis, 3 - axis
     boxes = sample.boxes.copy()
     boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
-    sign, shift = np.float32(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)))
+    sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
     polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
     return replace(sample, image=np.flip(sample.image, axis), boxes=boxes, polygons=polygons, frame=None)
 
@@ -86,9 +86,7 @@ class Albumentations:
         boxes = clip_xyxy(sample.boxes, width, height)
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         self.compose.set_random_seed(int(rng.integers(2**31)))
-        changed = self.compose(
-            image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible]
-        )
+        changed = self.compose(image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible])
         return Sample(
             changed["image"],
             np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),

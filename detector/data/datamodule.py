@@ -10,7 +10,6 @@ import cv2
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader
 
 from detector.data.augment import Augment, TrainSamples, ValidationSamples, validation_steps
@@ -22,6 +21,7 @@ from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, collate
 from detector.data.sampler import GivenBatches, TrainBatches, class_weights, image_weights, rectangular_batches
 from detector.errors import InputError
+from detector.say import say
 
 
 class DetectionData(L.LightningDataModule):
@@ -61,11 +61,15 @@ class DetectionData(L.LightningDataModule):
         names: list[str] | None = None,
     ) -> None:
         super().__init__()
-        for option, value, least in (("image_size", image_size, 1), ("batch_size", batch_size, 1), ("workers", workers, 0)):
+        for option, value, least in (
+            ("image_size", image_size, 1),
+            ("batch_size", batch_size, 1),
+            ("workers", workers, 0),
+        ):
             if value < least:
                 raise InputError(f"data.{option} is {value}; it must be at least {least}")
         if dataset is None and source is None:
-            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or --data.dataset demo")
+            raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo), or for predict --data.source PATH")
         self.file = None if dataset is None else DatasetFile.read(dataset)
         self.image_size, self.batch_size, self.workers, self.seed = image_size, batch_size, workers, seed
         self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
@@ -88,13 +92,13 @@ class DetectionData(L.LightningDataModule):
         self.stride = max(getattr(network, "max_stride", 32), 32)
         size = round_up(self.image_size, self.stride)
         if size != self.image_size:
-            rank_zero_info(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
+            say(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
             self.image_size = size
         if stage == "predict":
             self._find_sources()
             return
         if self.file is None:
-            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or --data.dataset demo")
+            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
             if split not in self.datasets:
                 self.datasets[split] = self._open(self.file, split)
@@ -105,7 +109,7 @@ class DetectionData(L.LightningDataModule):
             dataset.merge_classes()
         dataset.check_classes()
         for line in dataset.report.lines(split):
-            rank_zero_info(line)
+            say(line)
         if not dataset.report.boxes:
             hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
             raise InputError(f"{file.source}: no usable box in {split} ({dataset.report.images} images{hint})")
@@ -125,7 +129,7 @@ class DetectionData(L.LightningDataModule):
                 kept.append(file)
                 labels.append(Labels.of(np.zeros((0, 4)), np.zeros(0), *size))
         for fault in report.lost_images:
-            rank_zero_info(f"left out: {fault}")
+            say(f"left out: {fault}")
         if not kept:
             raise InputError(f"data.source {self.source}: none of its {len(files)} files is a usable image")
         self.datasets["predict"] = DetectionDataset(kept, labels, self.names, report)
@@ -133,8 +137,10 @@ class DetectionData(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         dataset, rank, world = self.datasets["train"], *self._place()
         if self.batch_size % world:
-            raise InputError(f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
-                             f"{self.batch_size // world * world or world} or {(self.batch_size // world + 1) * world}")
+            raise InputError(
+                f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
+                f"{self.batch_size // world * world or world} or {(self.batch_size // world + 1) * world}"
+            )
         shapes = order = None
         if self.rect:
             batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
@@ -145,6 +151,7 @@ class DetectionData(L.LightningDataModule):
             self.batch_size,
             self.seed,
             done=self._batches_done,
+            limit=self._limit(),
             order=order,
             weights=self._image_weights if self.weighted and not self.rect else None,
             rank=rank,
@@ -154,7 +161,12 @@ class DetectionData(L.LightningDataModule):
 
     def _batches_done(self) -> int:
         """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
-        return self.trainer.fit_loop.epoch_loop.batch_progress.total.processed if self.trainer else 0
+        return self.trainer.fit_loop.epoch_loop.batch_progress.total.processed if self.trainer else 0  # type: ignore[attr-defined]
+
+    def _limit(self) -> int | None:
+        """trainer.limit_train_batches, if it is a number of batches."""
+        limit = self.trainer.limit_train_batches if self.trainer else None
+        return limit if isinstance(limit, int) else None
 
     def _image_weights(self) -> np.ndarray:
         dataset = self.datasets["train"]
@@ -173,10 +185,10 @@ class DetectionData(L.LightningDataModule):
 
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
-        batches, shapes = rectangular_batches(
-            dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad
+        batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad)
+        return self._loader(
+            ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world)
         )
-        return self._loader(ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world))
 
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)

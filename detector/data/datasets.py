@@ -36,9 +36,7 @@ class DetectionDataset(Dataset):
         if labels.crowd.any():
             labels = labels.keep(~labels.crowd)
         height, width = image.shape[:2]
-        return Sample(
-            image, labels.boxes.copy(), labels.classes.copy(), list(labels.polygons), Frame(height, width), index=i
-        )
+        return Sample(image, labels.boxes.copy(), labels.classes.copy(), list(labels.polygons), Frame(height, width), index=i)
 
     def merge_classes(self) -> None:
         """Single-class mode: every object becomes class 0, named `item` unless there is just one name."""

@@ -19,7 +19,7 @@ Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit and alpha images are converted (alpha is dropped)."""
+    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped."""
     image = cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image

@@ -76,7 +76,7 @@ def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> S
 
 def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float]) -> Sample:
     """The sample with another image, to which its coordinates go by x * gain + pad."""
-    scale, shift = np.float32(gain), np.float32(pad)
+    scale, shift = np.array(gain, np.float32), np.array(pad, np.float32)
     return Sample(
         image,
         sample.boxes * np.tile(scale, 2) + np.tile(shift, 2),

@@ -11,9 +11,7 @@ from detector.data.sample import Sample
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
 
 
-def tile_rectangles(
-    shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int
-) -> tuple[list[Rectangle], list[Rectangle]]:
+def tile_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int) -> tuple[list[Rectangle], list[Rectangle]]:
     """Where each of four images (height, width) goes: its rectangle on the canvas of 2 size x 2 size pixels, and the part of
     the image that fits there. Their inner corners meet at (xc, yc): top left, top right, bottom left, bottom right."""
     canvas, source = [], []
@@ -34,7 +32,7 @@ def mosaic(tiles: Sequence[Sample], size: int, xc: int, yc: int) -> Sample:
     boxes, polygons = [], []
     for tile, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(tiles, *rectangles, strict=True):
         image[y1:y2, x1:x2] = tile.image[sy1:sy2, sx1:sx2]
-        shift = np.float32((x1 - sx1, y1 - sy1))
+        shift = np.array((x1 - sx1, y1 - sy1), np.float32)
         boxes.append(tile.boxes + np.tile(shift, 2))
         polygons += [[(part + shift).clip(0, 2 * size) for part in parts] for parts in tile.polygons]
     return Sample(

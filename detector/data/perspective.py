@@ -95,7 +95,7 @@ def is_candidate(before: np.ndarray, after: np.ndarray, area_t: float | np.ndarr
 
 
 class RandomPerspective:
-    """Warp to size x size pixels: a mosaic of twice the size is cropped, a letterboxed image keeps its place. Polygons end here.
+    """Warp to size x size pixels: a mosaic of twice the size is cropped, a letterboxed image stays. Polygons end here.
 
     Args: see `perspective_matrix`; size: output side in pixels, None for the size of the input.
     """

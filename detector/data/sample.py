@@ -68,7 +68,7 @@ class Labels:
 
 
 class Frame(NamedTuple):
-    """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. Sizes are those of the file's image in pixels."""
+    """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. height, width: of the file's image."""
 
     height: int
     width: int
@@ -119,11 +119,11 @@ class Sample:
 
 class Batch(NamedTuple):
     """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
-    class, cx, cy, w, h as fractions of W, H; then one entry an image: index in the data set, Frame, Labels (validation only)."""
+    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, Frame, Labels (validation only)."""
 
     images: Tensor
     targets: Tensor
-    index: list[int]
+    indices: list[int]
     frames: list[Frame | None]
     truths: list[Labels | None]
 

@@ -19,6 +19,7 @@ class TrainBatches(Sampler[list[Key]]):
         n: images. batch_size: over all processes; the last batch of an epoch may be smaller.
         seed: of the run.
         done: tells how many batches have been trained on, over all epochs: the position from which to go on.
+        limit: most batches of an epoch that are used.
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
         weights: gives (n,) weights to draw images by, with replacement; None: every image once.
         rank, world: this process and how many there are.
@@ -30,16 +31,18 @@ class TrainBatches(Sampler[list[Key]]):
         batch_size: int,
         seed: int,
         done: Callable[[], int],
+        limit: int | None = None,
         order: np.ndarray | None = None,
         weights: Callable[[], np.ndarray] | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.n, self.batch_size, self.seed, self.done = n, min(batch_size, n), seed, done
+        self.n, self.batch_size, self.seed, self.done, self.limit = n, min(batch_size, n), seed, done, limit
         self.fixed_order, self.weights, self.rank, self.world = order, weights, rank, world
 
     def __len__(self) -> int:
-        return math.ceil(self.n / self.batch_size)
+        batches = math.ceil(self.n / self.batch_size)
+        return batches if self.limit is None else min(batches, self.limit)
 
     def order(self, epoch: int) -> np.ndarray:
         """(n,) image numbers of an epoch."""
@@ -61,7 +64,7 @@ class TrainBatches(Sampler[list[Key]]):
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch, start = divmod(self.done(), len(self))
-        for batch in self.batches(epoch)[start:]:
+        for batch in self.batches(epoch)[start : len(self)]:
             yield batch[self.rank :: self.world]
 
 

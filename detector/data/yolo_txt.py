@@ -44,7 +44,7 @@ class YoloDataset(DetectionDataset):
                     rows[:, 0],
                     height,
                     width,
-                    [[p * np.float32((width, height)) for p in parts] for parts in polygons],
+                    [[p * np.array((width, height), np.float32) for p in parts] for parts in polygons],
                 )
             )
         super().__init__(files, labels, names, report)

@@ -29,7 +29,7 @@ NOT_COVERED = {
     "kmeans": "AutoAnchor is issue 3",
     "order": "AutoAnchor is issue 3",
     "evolve": "hyper-parameter evolution is issue 7",
-    "state_dict": "the order of YOLOv5's state entries; their names and shapes are checked by key_map in `forward` and `checkpoint`",
+    "state_dict": "the order of YOLOv5's state entries; names and shapes are checked in `forward` and `checkpoint`",
 }
 BASES_NOT_COVERED = {
     "ghost": "another block family, no published detection weights",

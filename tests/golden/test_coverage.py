@@ -3,8 +3,15 @@
 import os
 
 import pytest
-from golden import cases, test_golden_data, test_golden_geometry, test_golden_loss, test_golden_metrics
-from golden import test_golden_network, test_golden_recipe
+from golden import (
+    cases,
+    test_golden_data,
+    test_golden_geometry,
+    test_golden_loss,
+    test_golden_metrics,
+    test_golden_network,
+    test_golden_recipe,
+)
 
 TESTS = (test_golden_data, test_golden_geometry, test_golden_loss, test_golden_metrics, test_golden_network,
          test_golden_recipe)  # fmt: skip
@@ -12,9 +19,7 @@ BY_HAND = {"models", "param_groups", "labels"}  # kinds of the json files, which
 
 
 def test_every_case_is_tested_or_listed() -> None:
-    forgotten = [
-        c.path.name for c in cases.ALL if c.kind not in cases.TAKEN | BY_HAND and not cases.uncovered(c) and TESTS
-    ]
+    forgotten = [c.path.name for c in cases.ALL if c.kind not in cases.TAKEN | BY_HAND and not cases.uncovered(c) and TESTS]
     assert not forgotten, f"no test takes {forgotten}; add one, or a reason to golden/cases.py"
 
 

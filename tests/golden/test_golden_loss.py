@@ -38,9 +38,7 @@ def test_loss(case: Case) -> None:
 
         rows = assign_targets(targets, anchors, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"])
         for i, r in enumerate(rows):
-            assert torch.equal(
-                torch.stack((r.image, r.anchor, r.row, r.column), 1), case.tensor(f"out_idx_{i}{suffix}").long()
-            )
+            assert torch.equal(torch.stack((r.image, r.anchor, r.row, r.column), 1), case.tensor(f"out_idx_{i}{suffix}").long())
             assert torch.equal(r.cls, case.tensor(f"out_tcls_{i}{suffix}").long())
             close(r.box, case[f"out_tbox_{i}{suffix}"].reshape(-1, 4), 1e-6)
             close(r.anchor_wh, case[f"out_anch_{i}{suffix}"].reshape(-1, 2), 0)

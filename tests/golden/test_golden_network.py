@@ -41,7 +41,10 @@ def test_forward(case: Case) -> None:
     for place, key in zip(("first", "mid", "last"), case.meta["bn_keys"], strict=True):
         close(state[names[key]], case[f"out_trainbn_{place}_running_mean"], 1e-5)
         close(
-            state[names[key.replace("running_mean", "running_var")]], case[f"out_trainbn_{place}_running_var"], 1e-5, 1e-5
+            state[names[key.replace("running_mean", "running_var")]],
+            case[f"out_trainbn_{place}_running_var"],
+            1e-5,
+            1e-5,
         )
 
 
