@@ -5,42 +5,47 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.files import write_atomically
 
 
-class Checkpoints(ModelCheckpoint):
+class Checkpoints(Checkpoint):
     """`checkpoints/last.ckpt` after every epoch and `checkpoints/best.ckpt` by fitness, in the Trainer's default_root_dir.
+
+    Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
 
     Args:
         save_period: Keep `epoch<N>.ckpt` every so many epochs too; -1 is off.
     """
 
     def __init__(self, save_period: int = -1) -> None:
-        super().__init__(
-            monitor="val/fitness",
-            mode="max",
-            save_top_k=1,
-            filename="best",
-            auto_insert_metric_name=False,
-            enable_version_counter=False,
-            save_on_train_epoch_end=True,
-            save_last=True,
-        )
         self.save_period = save_period
+        self.best_fitness = -1.0
+        self.fitness: float | None = None  # of this epoch, once it was validated
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self.dirpath = str(Path(trainer.default_root_dir) / "checkpoints")
-        super().setup(trainer, pl_module, stage)
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self.fitness = float(trainer.callback_metrics["val/fitness"])
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        super().on_train_epoch_end(trainer, pl_module)
-        epoch = trainer.current_epoch
+        """Lightning calls this after all other callbacks, so their state is that of the finished epoch."""
+        folder, epoch, fitness = Path(trainer.default_root_dir) / "checkpoints", trainer.current_epoch, self.fitness
+        self.fitness = None
+        if fitness is not None and fitness > self.best_fitness:
+            self.best_fitness = fitness
+            trainer.save_checkpoint(folder / "best.ckpt")
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
-            assert self.dirpath is not None
-            trainer.save_checkpoint(str(Path(self.dirpath) / f"epoch{epoch}.ckpt"))
+            trainer.save_checkpoint(folder / f"epoch{epoch}.ckpt")
+        trainer.save_checkpoint(folder / "last.ckpt")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best_fitness": self.best_fitness}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best_fitness = state_dict["best_fitness"]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

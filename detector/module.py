@@ -151,7 +151,7 @@ class Detector(L.LightningModule):
         self.metrics = DetectionMetrics(len(names))
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
-        self._evaluated: YOLOv5 = self.network
+        self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
 
     @property
     def names(self) -> list[str]:
@@ -224,9 +224,15 @@ class Detector(L.LightningModule):
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:
-        network = self.network if self.ema is None else self.ema
-        self._evaluated = network if self.trainer.state.fn == TrainerFn.FITTING else network.fused()
+        self._fused = []
+        if self.trainer.state.fn != TrainerFn.FITTING:
+            self._fused = [self._evaluated.fused()]
         self.metrics.reset()
+
+    @property
+    def _evaluated(self) -> YOLOv5:
+        """The network that is validated and predicts: the moving average if there is one, fused where nothing is trained."""
+        return self._fused[0] if self._fused else self.network if self.ema is None else self.ema
 
     on_validation_start = on_test_start = on_predict_start = _start_evaluation
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from detector.data.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.images import find_images, image_sizes
@@ -82,6 +82,8 @@ class DetectionData(L.LightningDataModule):
         self.stride = 32
         self.class_maps: list[float] = [0.0] * len(self.names)  # mAP50-95 of each class so far, for image_weights
         self.datasets: dict[str, DetectionDataset] = {}
+        self.train_steps: list[Transform] = []
+        self.train_order: np.ndarray | None = None
 
     def prepare_data(self) -> None:
         if self.file:
@@ -102,6 +104,23 @@ class DetectionData(L.LightningDataModule):
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
             if split not in self.datasets:
                 self.datasets[split] = self._open(self.file, split)
+        if stage == "fit":
+            self._plan_training(self.datasets["train"])
+
+    def _plan_training(self, dataset: DetectionDataset) -> None:
+        """The augmentation, and the order of the images if it is fixed."""
+        _, world = self._place()
+        if self.batch_size % world:
+            lower = self.batch_size // world * world
+            raise InputError(
+                f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
+                f"{f'{lower} or ' if lower else ''}{lower + world}"
+            )
+        shapes = None
+        if self.rect:
+            batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
+            self.train_order = np.concatenate(batches)
+        self.train_steps = self.augment.steps(self.image_size, shapes)
 
     def _open(self, file: DatasetFile, split: str) -> DetectionDataset:
         dataset = file.open(split)
@@ -136,28 +155,18 @@ class DetectionData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         dataset, rank, world = self.datasets["train"], *self._place()
-        if self.batch_size % world:
-            raise InputError(
-                f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
-                f"{self.batch_size // world * world or world} or {(self.batch_size // world + 1) * world}"
-            )
-        shapes = order = None
-        if self.rect:
-            batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
-            order = np.concatenate(batches)
-        samples = TrainSamples(dataset, self.augment.steps(self.image_size, shapes), self.seed)
         sampler = TrainBatches(
             len(dataset),
             self.batch_size,
             self.seed,
             done=self._batches_done,
             limit=self._limit(),
-            order=order,
+            order=self.train_order,
             weights=self._image_weights if self.weighted and not self.rect else None,
             rank=rank,
             world=world,
         )
-        return self._loader(samples, sampler)
+        return self._loader(TrainSamples(dataset, self.train_steps, self.seed), sampler)
 
     def _batches_done(self) -> int:
         """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
@@ -185,7 +194,8 @@ class DetectionData(L.LightningDataModule):
 
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
-        batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad)
+        size = min(self.val_batch_size, -(-len(dataset) // world))  # a batch for every process, however small the set
+        batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, size, self.stride, pad)
         return self._loader(
             ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world)
         )

@@ -1,0 +1,24 @@
+"""Shared by the tests: one thread each (they run two at a time), a small data set, a place of their own to write to."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from detector.data.demo import make_demo
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data.yaml of 24 training and 8 validation images of the demo data set."""
+    return make_demo(tmp_path_factory.mktemp("data") / "demo", train=24, val=8)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, where `runs/` may appear."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BOLTBOX_RUN", raising=False)
+    return tmp_path

@@ -1,0 +1,263 @@
+"""The commands as a user types them."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import cli
+
+ROOT = Path(__file__).parents[1]
+QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
+
+
+def fit(data: Path, *options: str) -> None:
+    cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--data.dataset", str(data), *QUICK, *options])
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with open(run / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def load(path: Path) -> dict[str, Any]:
+    return torch.load(path, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two epochs, not to be written to."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    fit(small_data, "--trainer.max_epochs", "2", "--trainer.precision", "32-true", "--run", str(run))
+    return run
+
+
+def test_a_run_lies_in_one_folder(trained: Path) -> None:
+    files = {str(p.relative_to(trained)) for p in trained.rglob("*") if p.is_file()}
+    assert files == {
+        "config.yaml",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "metrics.csv",
+        "metrics.json",
+        "plots/train_batch.jpg",
+        "plots/val_labels.jpg",
+        "plots/val_predictions.jpg",
+        "plots/curves.png",
+    }
+    table = rows(trained)
+    # 24 images in batches of 8: the first batch steps (warm-up), then each epoch's open window is applied at its end.
+    assert [(r["epoch"], r["step"]) for r in table] == [("0", "2"), ("1", "3")]
+    for name in ("train/box_loss", "val/obj_loss", "val/P", "val/mAP50-95", "val/coco/AP", "lr/bias", "seconds"):
+        assert all(r[name] for r in table), name
+    figures = json.loads((trained / "metrics.json").read_text())
+    best = max(table, key=lambda r: float(r["val/fitness"]))
+    assert figures["command"] == "fit"
+    assert figures["epoch"] == int(best["epoch"])
+    for name in ("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP", "coco/AP50"):
+        assert figures[name] == pytest.approx(float(best[f"val/{name}"]), rel=1e-4, abs=1e-9)
+    assert {c["name"] for c in figures["per_class"]} <= {"disc", "ring", "star", "triangle", "cross"}
+    for picture in (trained / "plots").iterdir():
+        image = cv2.imread(str(picture))
+        assert image is not None
+        assert image.std() > 10, picture
+
+
+def test_config_yaml_repeats_the_run(trained: Path, here: Path) -> None:
+    """config.yaml alone starts the same training again, in a folder of its own."""
+    cli.main(["fit", "--config", str(trained / "config.yaml")])
+    again = here / "runs/fit-1"
+    ours, theirs = load(trained / "checkpoints/last.ckpt"), load(again / "checkpoints/last.ckpt")
+    assert ours["state_dict"].keys() == theirs["state_dict"].keys()
+    assert all(torch.equal(v, theirs["state_dict"][k]) for k, v in ours["state_dict"].items())
+
+
+def test_checkpoints_hold_plain_types(trained: Path) -> None:
+    content = load(trained / "checkpoints/last.ckpt")  # weights_only: fails on anything else
+    assert content["hyper_parameters"]["names"] == ["disc", "ring", "star", "triangle", "cross"]
+    assert any(k.startswith("ema.") for k in content["state_dict"])
+    assert all(v.dtype in (torch.float32, torch.int64) for v in content["state_dict"].values())
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_validate_gives_the_figures_of_the_fit(trained: Path, here: Path, which: str, capsys: pytest.CaptureFixture) -> None:
+    cli.main(["validate", "--ckpt_path", str(trained / f"checkpoints/{which}.ckpt"), "--trainer.enable_progress_bar", "false"])
+    figures = json.loads((here / "runs/validate-1/metrics.json").read_text())
+    table = rows(trained)
+    row = table[-1] if which == "last" else max(table, key=lambda r: float(r["val/fitness"]))
+    assert figures["command"] == "validate"
+    for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
+        assert figures[name] == pytest.approx(float(row[f"val/{name}"]), rel=1e-3, abs=1e-6)
+    assert re.search(r"^class +objects +P +R +mAP50", capsys.readouterr().out, re.M)
+
+
+def test_validate_in_the_folder_of_a_fit_keeps_its_figures(trained: Path, here: Path) -> None:
+    shutil.copytree(trained, here / "run")
+    before = (here / "run/metrics.json").read_text()
+    cli.main(["validate", "--run", "run", "--ckpt_path", "last", "--trainer.enable_progress_bar", "false"])
+    assert json.loads((here / "run/metrics.json").read_text())["command"] == "validate"
+    assert (here / "run/metrics.fit.json").read_text() == before
+
+
+def test_test_uses_the_test_split(trained: Path, small_data: Path, here: Path) -> None:
+    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "test": "images/train"}
+    (here / "data.yaml").write_text(yaml.safe_dump(content))
+    cli.main(["test", "--ckpt_path", str(trained / "checkpoints/best.ckpt"), "--data.dataset", "data.yaml"])
+    figures = json.loads((here / "runs/test-1/metrics.json").read_text())
+    assert (figures["command"], figures["split"], figures["images"]) == ("test", "test", 24)
+
+
+def test_predict_writes_pictures_and_labels(trained: Path, small_data: Path, here: Path) -> None:
+    source = here / "pictures"
+    shutil.copytree(small_data.parent / "images/val", source / "deep")
+    shutil.copy(source / "deep/0000.jpg", source / "0000.jpg")
+    cv2.imwrite(str(source / "0000.png"), np.zeros((300, 100, 3), np.uint8))
+    (source / "broken.jpg").write_bytes(b"no picture")
+    checkpoint = str(trained / "checkpoints/best.ckpt")
+    cli.main(["predict", "--ckpt_path", checkpoint, "--data.source", "pictures", "--model.conf", "0.001"])
+    run = here / "runs/predict-1"
+    names = {"0000_jpg", "0000_png"} | {f"deep/{i:04d}" for i in range(8)}
+    assert {str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt")} == names
+    lines = [line.split() for p in (run / "labels").rglob("*.txt") for line in p.read_text().splitlines()]
+    assert lines
+    for c, *numbers in lines:
+        assert int(c) < 5
+        assert all(0 <= float(x) <= 1 for x in numbers)
+        assert len(numbers) == 5
+    for path in (run / "images").rglob("*.jpg"):
+        name = path.relative_to(run / "images").with_suffix("")
+        original = source / {"0000_jpg": "0000.jpg", "0000_png": "0000.png"}.get(str(name), f"{name}.jpg")
+        assert cv2.imread(str(path)).shape == cv2.imread(str(original)).shape
+
+
+def test_predict_with_published_weights_needs_no_data_set(here: Path, small_data: Path, trained: Path) -> None:
+    """A checkpoint of ours stands in for a published file: both give names and size."""
+    image = str(small_data.parent / "images/val/0000.jpg")
+    cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--data.source", image, "--run", "out"])
+    assert (here / "out/images/0000.jpg").is_file()
+
+
+def test_last_continues_the_most_recent_run_in_place(small_data: Path, here: Path) -> None:
+    precise = ["--trainer.precision", "32-true"]
+    fit(small_data, "--trainer.max_epochs", "1", *precise)
+    fit(small_data, "--trainer.max_epochs", "1", *precise)
+    first = (here / "runs/fit-1/metrics.csv").read_text()
+    cli.main(["fit", "--ckpt_path", "last", "--trainer.max_epochs", "3"])
+    assert sorted(p.name for p in (here / "runs").iterdir()) == ["fit-1", "fit-2"]
+    assert (here / "runs/fit-1/metrics.csv").read_text() == first
+    assert [r["epoch"] for r in rows(here / "runs/fit-2")] == ["0", "1", "2"]
+    cli.main(["fit", "--run", "runs/fit-1", "--ckpt_path", "last", "--trainer.max_epochs", "2"])
+    assert [r["epoch"] for r in rows(here / "runs/fit-1")] == ["0", "1"]
+
+
+def test_resumed_at_an_epoch_is_the_same_run(trained: Path, small_data: Path, here: Path) -> None:
+    """One epoch, then the second after a restart: the weights of two epochs at once. (Resume within an epoch is issue 4.)"""
+    precise = ["--trainer.precision", "32-true", "--run", "run", "--trainer.max_epochs", "2"]
+    fit(small_data, *precise, "--trainer.limit_val_batches", "1", "--checkpoints.save_period", "1")
+    shutil.copy(here / "run/checkpoints/epoch0.ckpt", here / "run/checkpoints/last.ckpt")
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last"])
+    ours, theirs = load(here / "run/checkpoints/last.ckpt"), load(trained / "checkpoints/last.ckpt")
+    assert all(torch.equal(v, theirs["state_dict"][k]) for k, v in ours["state_dict"].items())
+    assert [r["epoch"] for r in rows(here / "run")] == ["0", "1"]
+
+
+def test_fine_tuning_from_a_checkpoint_of_ours(trained: Path, small_data: Path, here: Path, capsys) -> None:
+    content = yaml.safe_load(small_data.read_text())
+    content |= {"path": str(small_data.parent), "names": [*"abcdef"], "nc": 6}
+    (here / "six.yaml").write_text(yaml.safe_dump(content))
+    fit(here / "six.yaml", "--model.weights", str(trained / "checkpoints/best.ckpt"), "--trainer.max_epochs", "1")
+    assert "not the head (5 classes there, 6 here)" in capsys.readouterr().out
+
+
+ERRORS = {
+    "unknown option": (["--model.wdth", "3"], "did you mean 'model.width_multiple'"),
+    "abbreviation": (["--trainer.max_epoch", "3"], "did you mean 'trainer.max_epochs'"),
+    "option of YOLOv5": (["--epochs", "3"], "here it is --trainer.max_epochs"),
+    "wrong type": (["--data.batch_size", "many"], "data.batch_size"),
+    "no such data": (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
+    "no such GPU": (["--trainer.accelerator", "gpu"], "no GPU"),
+    "no such size": (["--model.size", "xx"], "model.size 'xx' is not known"),
+    "no such weights": (["--model.weights", "nowhere.pt"], "nowhere.pt: no such weights file"),
+    "no such layer": (["--model.freeze", "99"], "model.freeze 99"),
+    "no checkpoint": (["--ckpt_path", "last"], "no checkpoint in runs/fit-*/checkpoints"),
+    "no such transform": (["--data.augment.albumentations", "[{Blurr: {}}]"], "did you mean 'Blur'"),
+    "batch over devices": (["--trainer.devices", "3", "--trainer.accelerator", "cpu"], "does not divide by 3 devices"),
+}
+
+
+@pytest.mark.parametrize("case", [c for c in ERRORS if c != "batch over devices"])
+def test_errors_are_one_sentence(case: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    if torch.cuda.is_available() and case == "no such GPU":
+        return
+    options, wanted = ERRORS[case]
+    with pytest.raises(SystemExit) as leaving:
+        fit(small_data, "--trainer.max_epochs", "1", *options)
+    told = capsys.readouterr().err.strip()
+    assert leaving.value.code == 2
+    assert wanted in told
+    assert told.startswith("error: ")
+    assert len(told.splitlines()) == 1
+    assert not (here / "runs").exists()
+
+
+def test_wrong_class_number_and_empty_sets(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "names": ["one"], "nc": 1}
+    (here / "few.yaml").write_text(yaml.safe_dump(content))
+    (here / "empty/images").mkdir(parents=True)
+    (here / "empty.yaml").write_text("path: empty\ntrain: images\nval: images\nnames: [a]\n")
+    shutil.copytree(small_data.parent / "images/val", here / "unlabelled/images")
+    (here / "unlabelled.yaml").write_text("path: unlabelled\ntrain: images\nval: images\nnames: [a]\n")
+    for data, wanted in {
+        "few.yaml": r"\d+\.jpg: its labels hold class \d, but the data set has 1 names",
+        "empty.yaml": "train has no usable image",
+        "unlabelled.yaml": "no usable box in train",
+    }.items():
+        with pytest.raises(SystemExit):
+            fit(here / data, "--trainer.max_epochs", "1")
+        assert re.search(wanted, capsys.readouterr().err)
+
+
+def test_a_fresh_fit_never_writes_into_an_older_run(trained: Path, small_data: Path, capsys: pytest.CaptureFixture) -> None:
+    before = {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
+    with pytest.raises(SystemExit):
+        fit(small_data, "--run", str(trained))
+    assert "already holds a run: continue it with --ckpt_path last" in capsys.readouterr().err
+    assert before == {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
+
+
+def test_a_checkpoint_does_not_override_what_was_typed(trained: Path, small_data: Path, here: Path) -> None:
+    """The new learning rate holds from the first resumed epoch on."""
+    shutil.copytree(trained, here / "run")
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "4", "--model.lr0", "0.123",
+              "--warmup.warmup_epochs", "0"])  # fmt: skip
+    table = rows(here / "run")
+    # epoch 2 of 4, linear: (1 - 2 / 4) * (1 - 0.01) + 0.01 = 0.505
+    assert float(table[2]["lr/weight"]) == pytest.approx(0.123 * 0.505, rel=1e-4)
+
+
+def test_classes_of_checkpoint_and_data_must_agree(trained: Path, small_data: Path, here: Path, capsys) -> None:
+    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "names": [*"abcde"]}
+    (here / "other.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(SystemExit):
+        cli.main(["validate", "--ckpt_path", str(trained / "checkpoints/best.ckpt"), "--data.dataset", "other.yaml"])
+    assert "the checkpoint knows the classes ['disc'" in capsys.readouterr().err
+
+
+def test_two_devices(small_data: Path, here: Path) -> None:
+    """Two processes on the CPU, started by Lightning: one run folder, one row an epoch, figures of all eight images."""
+    command = [sys.executable, str(ROOT / "cli.py"), "fit", "--config", str(ROOT / "configs/yolo.yaml")]
+    options = ["--data.dataset", str(small_data), *QUICK, "--trainer.accelerator", "cpu", "--trainer.devices", "2"]
+    subprocess.run([*command, *options, "--trainer.max_epochs", "2"], check=True, timeout=240, capture_output=True)
+    assert [p.name for p in (here / "runs").iterdir()] == ["fit-1"]
+    assert [(r["epoch"], r["step"]) for r in rows(here / "runs/fit-1")] == [("0", "2"), ("1", "3")]
+    assert json.loads((here / "runs/fit-1/metrics.json").read_text())["images"] == 8
