@@ -40,9 +40,14 @@ def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
+def bgr(array: np.ndarray) -> np.ndarray:
+    """Grey (H, W), or (H, W, 3) RGB in OpenCV's order."""
+    return array[..., ::-1] if array.ndim == 3 else array
+
+
 def save(path: Path, image: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    assert cv2.imwrite(str(path), image[..., ::-1])
+    assert cv2.imwrite(str(path), bgr(image))
     return path
 
 
@@ -444,13 +449,13 @@ CRASH = "leaves with another exception than InputError"
         (as_yolo, {"data.yaml": "- images/train"}, ["data.yaml", "expected a map"]),
         (as_yolo, {"data.yaml": ""}, ["data.yaml", "expected a map"]),
         (as_yolo, {"data.yaml": "names: [cat"}, ["data.yaml", "not valid YAML", "line 1"]),
-        (as_yolo, {"images/none/": "", "data.yaml": "train: images/none\n" + PAIR}, ["data.yaml", "images/none", "no image file"]),
-        (as_yolo, {"l.txt": "./gone.png", "data.yaml": "train: l.txt\n" + PAIR}, ["data.yaml", "all 1 were left out", "gone.png"]),
+        (as_yolo, {"none/": "", "data.yaml": "train: none\n" + PAIR}, ["data.yaml", "none", "no image file"]),
+        (as_yolo, {"l.txt": "./gone.png", "data.yaml": "train: l.txt\n" + PAIR}, ["data.yaml", "all 1 were left", "gone.png"]),
         (as_yolo, {"l.txt": "\n", "data.yaml": "train: l.txt\n" + PAIR}, ["data.yaml", "l.txt", "no image file"]),
         (as_yolo, {"labels/train/c.txt": "2 .5 .5 .1 .1"}, ["images/train/c.png", "class 2", "2 names"]),
         (as_voc, {"ImageSets/Main/train.txt": ""}, ["train.txt", "no image file"]),
         (as_voc, {"data.yaml": "train: ImageSets/Main/train.txt\nnames: [cat]"}, ["b.xml: object 1", "'dog'", "['cat']"]),
-        (as_coco, {"data.yaml": "train: train.json\nimages: photos\nnames: [cat]"}, ["train.json: annotation 2", "'dog'", "['cat']"]),
+        (as_coco, {"data.yaml": "train: train.json\nimages: photos\nnames: [cat]"}, ["train.json: annotation 2", "'dog'"]),
         (as_coco, {"train.json": "{"}, ["train.json", "not a COCO json"]),
         (as_coco, {"train.json": "[]"}, ["train.json", "not a COCO json"]),
         (as_coco, {"train.json": '{"images": []}'}, ["train.json", "not a COCO json", "categories"]),
@@ -462,7 +467,7 @@ CRASH = "leaves with another exception than InputError"
             marks=fault_of_product("taken as the three classes c, a, t"),
         ),
         pytest.param(as_yolo, {"data.yaml": TRAIN + "names: 3"}, ["data.yaml", "`names`"], marks=fault_of_product(CRASH)),
-        pytest.param(as_yolo, {"data.yaml": "path: 5\n" + TRAIN + PAIR}, ["data.yaml", "path '5'"], marks=fault_of_product(CRASH)),
+        pytest.param(as_yolo, {"data.yaml": "path: 5\n" + TRAIN + PAIR}, ["data.yaml", "path"], marks=fault_of_product(CRASH)),
         pytest.param(as_yolo, {"data.yaml": TRAIN + PAIR + "format: coco"}, ["images/train"], marks=fault_of_product(CRASH)),
         pytest.param(as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["JPEGImages"], marks=fault_of_product(CRASH)),
         pytest.param(
@@ -477,13 +482,22 @@ CRASH = "leaves with another exception than InputError"
             ["train.json", "name"], marks=fault_of_product(CRASH),
         ),
     ],
+    ids=lambda x: x.__name__ if callable(x) else x[-1] if isinstance(x, list) else "",
 )  # fmt: skip
 def test_errors(tmp_path: Path, base: Callable[[Path], None], files: dict[str, str], words: list[str]) -> None:
     base(tmp_path)
     lay_out(tmp_path, files)
+    given = tmp_path / "data.yaml"
     with pytest.raises(InputError) as caught:
-        load(tmp_path)
+        load(given if given.is_file() else tmp_path)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+@fault_of_product("names the folder that was given")
+def test_error_names_the_file_in_a_folder(tmp_path: Path) -> None:
+    lay_out(tmp_path, {"data.yaml": "names: [cat"})
+    with pytest.raises(InputError, match=r"data\.yaml: not valid YAML"):
+        DatasetFile.read(str(tmp_path))
 
 
 def test_no_such_file(tmp_path: Path) -> None:
@@ -520,16 +534,16 @@ def test_data_module_refuses_labels_of_no_use(tmp_path: Path, line: str, words: 
 # ---- Bad boxes are dropped and named, their image stays
 
 GOOD_FIRST, GOOD_LAST = "0 0.5 0.5 0.5 0.5", "1 0.25 0.25 0.125 0.125"
-COUNT = "(a box has 5, a polygon 7, 9, 11, ...)"
+COUNTS = "a box has 5, a polygon 7, 9, 11, ..."
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("0", f"wrong column count (1; {COUNT[1:]}"),
-        ("0 .5 .5 .5", f"wrong column count (4; {COUNT[1:]}"),
-        ("0 .5 .5 .5 .5 .9", f"wrong column count (6; {COUNT[1:]}"),
-        ("0 .1 .1 .5 .1 .5 .5 .1", f"wrong column count (8; {COUNT[1:]}"),
+        ("0", f"wrong column count (1; {COUNTS})"),
+        ("0 .5 .5 .5", f"wrong column count (4; {COUNTS})"),
+        ("0 .5 .5 .5 .5 .9", f"wrong column count (6; {COUNTS})"),
+        ("0 .1 .1 .5 .1 .5 .5 .1", f"wrong column count (8; {COUNTS})"),
         ("cat .5 .5 .5 .5", "not a number"),
         ("0,.5,.5,.5,.5", "not a number"),
         ("0 nan .5 .5 .5", "non-finite value"),
@@ -861,25 +875,21 @@ def test_kinds_of_images(tmp_path: Path, suffix: str, file: Image.Image, options
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 @pytest.mark.parametrize("stored", [GREY, STORED], ids=["grey", "colour"])
 def test_16_bit(tmp_path: Path, suffix: str, stored: np.ndarray) -> None:
-    """The upper byte: 256 v + 77 becomes v."""
+    """From 0..65535 to 0..255: 257 v becomes v."""
     path = tmp_path / f"x.{suffix}"
-    assert cv2.imwrite(
-        str(path), stored[..., ::-1].astype(np.uint16) * 256 + 77 if stored.ndim == 3 else stored * np.uint16(257)
-    )
-    assert np.array_equal(read_image(path), stored if stored.ndim == 3 else np.dstack([stored] * 3))
+    assert cv2.imwrite(str(path), bgr(stored) * np.uint16(257))
+    assert np.array_equal(read_image(path), np.broadcast_to(stored.reshape(24, 40, -1), (24, 40, 3)))
     assert image_size(path) == (24, 40)
 
 
 @pytest.mark.parametrize("stored", [GREY, STORED], ids=["grey", "colour"])
 @fault_of_product("the suffix is accepted, but grey is read as black or white, and colour is lost")
 def test_pfm(tmp_path: Path, stored: np.ndarray) -> None:
+    """Floats from 0 to 1."""
     path = tmp_path / "x.pfm"
-    assert cv2.imwrite(
-        str(path), stored[..., ::-1].astype(np.float32) / 255 if stored.ndim == 3 else GREY.astype(np.float32) / 255
-    )
+    assert cv2.imwrite(str(path), bgr(stored).astype(np.float32) / 255)
     assert image_sizes([path]) == [(24, 40)]
-    expected = (stored if stored.ndim == 3 else np.dstack([stored] * 3)).astype(int)
-    assert np.abs(read_image(path) - expected).max() <= 1
+    assert np.abs(read_image(path) - stored.reshape(24, 40, -1).astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])

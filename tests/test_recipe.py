@@ -1,0 +1,187 @@
+"""The accumulation window, clipping and mixed precision under Lightning, against a plain loop; two processes against one."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.plugins import MixedPrecision
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from callbacks import EMA, Warmup
+from detector.data.datamodule import DetectionData
+from detector.data.sample import Batch
+from detector.module import Detector
+from detector.optimizer import build_optimizer
+from detector.schedule import accumulation, effective_weight_decay, ema_decay, lr_factor, warmup, warmup_iterations
+
+BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 5, 0.5  # warm-up of 11 iterations (35 // 3), then windows of 4; 7 does not divide by 4
+
+
+def batches() -> list[Batch]:
+    rng = torch.Generator().manual_seed(0)
+    made = []
+    for _ in range(BATCHES):
+        images = torch.rand(BATCH, 3, 32, 32, generator=rng)
+        targets = torch.rand(20, 6, generator=rng)
+        targets[:, 0] = torch.arange(20) % BATCH
+        targets[:, 1] = torch.arange(20) % 2
+        targets[:, 4:] = targets[:, 4:] * 0.3 + 0.1
+        made.append(Batch(images, targets, list(range(BATCH)), [None] * BATCH, [None] * BATCH))
+    return made
+
+
+def small_detector(**options: Any) -> Detector:
+    torch.manual_seed(0)
+    return Detector(["a", "b"], width_multiple=0.125, image_size=64, batch_size=BATCH, **options)
+
+
+def plain_loop(
+    module: Detector, scaler: Any, literal: bool, shards: Callable[[Batch], list[Batch]] = lambda b: [b], training: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
+    """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that stepped."""
+    network, h = module.network, module.hparams
+    optimizer = build_optimizer(network, "SGD", h["lr0"], h["momentum"], effective_weight_decay(h["weight_decay"], 64, BATCH))
+    average, updates, stepped, last_step = copy.deepcopy(network), 0, [], -1
+    last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
+    network.train(training)
+    for epoch in range(EPOCHS):
+        optimizer.zero_grad()
+        lr = h["lr0"] * lr_factor(epoch, EPOCHS, h["lrf"])
+        for group in optimizer.param_groups:
+            group["lr"], group["momentum"] = lr, h["momentum"]
+        for i, batch in enumerate(batches()):
+            iteration, accumulate = epoch * BATCHES + i, accumulation(64, BATCH)
+            if iteration <= last:
+                state = warmup(iteration, last, lr, h["momentum"], 64 / BATCH, 0.1, 0.8)
+                accumulate = state.accumulate
+                for group in optimizer.param_groups:
+                    group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
+                    group["momentum"] = state.momentum
+            with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
+                total = sum(module.loss(network(b.images), b.targets, network.anchors)[0] for b in shards(batch))
+            (scaler.scale(total) if scaler else total).backward()
+            if iteration - last_step >= accumulate or (i == BATCHES - 1 and not literal):
+                if scaler:
+                    scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], CLIP)
+                if scaler:
+                    scaler.step(optimizer)
+                    scaler.update()
+                else:
+                    optimizer.step()
+                optimizer.zero_grad()
+                stepped.append(iteration)
+                last_step, updates = iteration, updates + 1
+                with torch.no_grad():
+                    for a, w in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
+                        if a.is_floating_point():
+                            a.lerp_(w, 1 - ema_decay(updates))
+    return network.state_dict(), average.state_dict(), stepped
+
+
+class Steps(L.Callback):
+    """Which iterations ended in a real optimizer step."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.optimizers[0].register_step_post_hook(lambda *_: self.taken.append(trainer.fit_loop.total_batch_idx))
+
+
+@pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16 with scaler"])
+def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if half else None
+    wanted, wanted_average, wanted_steps = plain_loop(small_detector(), scaler, literal)
+
+    module, steps = small_detector(), Steps()
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        gradient_clip_val=CLIP,
+        plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))] if half else None,
+        callbacks=[Warmup(literal=literal), EMA(), steps],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
+    assert steps.taken == wanted_steps
+    assert module.ema is not None
+    for ours, theirs in ((module.network, wanted), (module.ema, wanted_average)):
+        assert all(torch.equal(v, theirs[k]) for k, v in ours.state_dict().items())
+
+
+class FixedNorms(Detector):
+    """Batch norm in evaluation mode: the only part of the network that looks across the images of a batch."""
+
+    def on_train_epoch_start(self) -> None:
+        super().on_train_epoch_start()
+        self.network.eval()
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """What two processes get of a batch: every other image."""
+    made = []
+    for rank in (0, 1):
+        own = batch.targets[batch.targets[:, 0] % 2 == rank].clone()
+        own[:, 0] = own[:, 0] // 2
+        made.append(Batch(batch.images[rank::2], own, batch.indices[rank::2], batch.frames[rank::2], batch.truths[rank::2]))
+    return made
+
+
+class Halves(L.LightningDataModule):
+    def train_dataloader(self) -> DataLoader:
+        assert self.trainer is not None
+        own = [halves(b)[self.trainer.global_rank] for b in batches()]
+        return DataLoader(own, batch_size=None)  # type: ignore[arg-type]
+
+
+def spawn(processes: int, **options: Any) -> L.Trainer:
+    return L.Trainer(
+        accelerator="cpu",
+        devices=processes,
+        strategy="ddp_spawn" if processes > 1 else "auto",
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+def test_two_processes_sum_their_gradients() -> None:
+    """As a plain loop that adds the losses of both halves before each backward pass, through warm-up, windows and clipping."""
+    module = small_detector()
+    wanted, _, _ = plain_loop(small_detector(), None, literal=False, shards=halves, training=False)
+    trained = FixedNorms(**module.hparams)
+    trained.load_state_dict(module.state_dict())
+    spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), EMA()]).fit(trained, Halves())
+    ours, start = trained.network.state_dict(), module.network.state_dict()
+    for name, value in wanted.items():
+        moved = (value - start[name]).double().norm()
+        assert (ours[name] - value).double().norm() <= 1e-3 * moved, name
+    assert (wanted["head.convs.0.weight"] - start["head.convs.0.weight"]).abs().max() > 1e-6
+
+
+def test_two_processes_validate_as_one(small_data: Path) -> None:
+    """Figures and losses of seven images in batches of two, for one process and for two."""
+    names = ["disc", "ring", "star", "triangle", "cross"]
+    figures = []
+    for processes in (1, 2):
+        torch.manual_seed(0)
+        module = Detector(names, width_multiple=0.125, image_size=64, batch_size=8)
+        data = DetectionData(str(small_data), image_size=64, val_batch_size=2, workers=0)
+        figures += spawn(processes).validate(module, data, verbose=False)
+    one, two = figures
+    assert one.keys() == two.keys()
+    assert one["val/R"] > 0
+    assert two == {k: pytest.approx(v, abs=1e-9, rel=1e-6, nan_ok=True) for k, v in one.items()}

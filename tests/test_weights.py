@@ -1,0 +1,423 @@
+"""Published weights and checkpoints of ours: what is taken, and that no file does anything but hold tensors."""
+
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+import types
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from golden.cases import SHARED
+from torch import Tensor, nn
+
+from detector.errors import InputError
+from detector.module import Detector
+from detector.network import YOLOv5
+from detector.weights import ALLOWED, StandIn, key_map, load_restricted, load_weights, load_yolov5, read_yolov5
+
+PUBLISHED = SHARED / "weights/yolov5n.pt"
+published = pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"{PUBLISHED} is not here (BOLTBOX_SHARED)")
+
+
+def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
+    torch.manual_seed(seed)
+    network = YOLOv5(num_classes, **{"depth_multiple": 0.33, "width_multiple": 0.125, **options})
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean)
+    return network
+
+
+@pytest.fixture
+def as_yolov5(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module]:
+    """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with these attributes."""
+    package, module = types.ModuleType("models"), types.ModuleType("models.yolo")
+    model_class: Any = type("DetectionModel", (nn.Module,), {"__module__": "models.yolo"})
+    module.DetectionModel = model_class  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "models", package)
+    monkeypatch.setitem(sys.modules, "models.yolo", module)
+
+    def convert(network: YOLOv5, **attributes: Any) -> nn.Module:
+        root = model_class()
+        state, parameters = network.state_dict(), dict(network.named_parameters())
+        for theirs, ours in key_map(network).items():
+            *path, leaf = theirs.split(".")
+            place = root
+            for part in path:
+                if part not in place._modules:
+                    place.add_module(part, nn.Sequential())
+                place = place._modules[part]
+            tensor = state[ours].clone()
+            if ours in parameters:
+                place.register_parameter(leaf, nn.Parameter(tensor))
+            else:
+                place.register_buffer(leaf, tensor)
+        for name, value in attributes.items():
+            setattr(root, name, value)
+        return root
+
+    return convert
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor], atol: float = 0) -> bool:
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=0, atol=atol) for name in a)
+
+
+# ---- YOLOv5's files
+
+
+@published
+def test_published_weights() -> None:
+    weights = read_yolov5(PUBLISHED)
+    assert len(weights.names) == 80
+    assert (weights.names[0], weights.names[79]) == ("person", "toothbrush")
+    assert {t.dtype for t in weights.state.values()} == {torch.float32, torch.int64}
+    assert {t.dtype for name, t in weights.state.items() if "num_batches" not in name} == {torch.float32}
+    network = YOLOv5(80, "n")
+    assert load_yolov5(network, weights, PUBLISHED) == f"{PUBLISHED}: took 349 of 349 tensors"
+    assert same({theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()}, weights.state)
+
+
+@published
+def test_published_weights_for_other_classes() -> None:
+    network, other = YOLOv5(3, "n"), YOLOv5(80, "n")
+    head = {name: t.clone() for name, t in network.head.state_dict().items()}
+    said = load_weights(network, PUBLISHED)
+    assert said.endswith("took 343 of 349 tensors; not the head (80 classes there, 3 here), which starts fresh")
+    assert same(network.head.state_dict(), head)
+    load_weights(other, PUBLISHED)
+    assert same(network.backbone.state_dict(), other.backbone.state_dict())
+    assert same(network.neck.state_dict(), other.neck.state_dict())
+    assert torch.equal(network.anchors, other.anchors)
+
+
+@published
+@pytest.mark.parametrize("size", ["s", "n6", "p34"])
+def test_published_weights_of_another_size(size: str) -> None:
+    network = YOLOv5(80, size, width_multiple=0.5 if size == "s" else 0.25)
+    before = {name: t.clone() for name, t in network.state_dict().items()}
+    with pytest.raises(InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.size n$"):
+        load_weights(network, PUBLISHED)
+    assert same(network.state_dict(), before), "nothing is half loaded"
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], {0: "a", 1: "b", 2: "c"}])
+def test_a_full_checkpoint_gives_its_average_in_float32(tmp_path: Path, as_yolov5: Any, names: Any) -> None:
+    """As YOLOv5 saves it after an epoch: model and ema in half precision, names as a list or a map."""
+    plain, average = small(seed=1), small(seed=2)
+    content = {"epoch": 3, "model": as_yolov5(plain, names=names).half(), "ema": as_yolov5(average, names=names).half()}
+    torch.save(content, tmp_path / "last.pt")
+    weights = read_yolov5(tmp_path / "last.pt")
+    assert weights.names == ["a", "b", "c"]
+    assert weights.multiples is None
+    network = small(seed=3)
+    load_yolov5(network, weights, "last.pt")
+    assert same(network.state_dict(), average.state_dict(), atol=0.02)
+    assert not same(network.state_dict(), plain.state_dict(), atol=0.02)
+    assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
+
+
+def test_a_stripped_checkpoint_gives_its_model(tmp_path: Path, as_yolov5: Any) -> None:
+    """As YOLOv5 leaves it after a training: no ema; and as releases before 6 wrote it: anchors in pixels beside the anchors."""
+    network = small(seed=1)
+    model = as_yolov5(network, nc=3)
+    model.get_submodule("model.24").register_buffer("anchor_grid", torch.ones(3, 1, 3, 1, 1, 2))
+    torch.save({"epoch": -1, "model": model, "ema": None}, tmp_path / "best.pt")
+    weights = read_yolov5(tmp_path / "best.pt")
+    assert weights.names == ["0", "1", "2"], "without names: numbers"
+    other = small(seed=2)
+    load_yolov5(other, weights, "best.pt")
+    assert same(other.state_dict(), network.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("size", "multiples"),
+    [("n", (0.33, 0.25)), ("s", (0.33, 0.5)), ("m", (0.67, 0.75)), ("s6", (0.33, 0.5)), ("x6", (1.33, 1.25))],
+)
+def test_the_error_names_the_size_that_fits(tmp_path: Path, as_yolov5: Any, size: str, multiples: tuple[float, float]) -> None:
+    yaml = {"depth_multiple": multiples[0], "width_multiple": multiples[1]}
+    torch.save({"model": as_yolov5(small(size=size), nc=3, yaml=yaml)}, tmp_path / "other.pt")
+    with pytest.raises(InputError, match=rf"they are of size {size}: use --model.size {size}$"):
+        load_weights(small(size="p2"), tmp_path / "other.pt")
+
+
+def test_weights_with_a_tensor_too_many_or_too_few(tmp_path: Path, as_yolov5: Any) -> None:
+    """Nothing is left out in silence."""
+    more = as_yolov5(small(), nc=3)
+    more.get_submodule("model.0").register_buffer("extra", torch.zeros(3))
+    fewer = as_yolov5(small(), nc=3)
+    del fewer.get_submodule("model.9").cv2
+    for model, name in (
+        (more, r"\(1 tensors, like model.0.extra\)"),
+        (fewer, r"\(6 tensors, like backbone.sppf.cv2.bn.bias\)"),
+    ):
+        torch.save({"model": model}, tmp_path / "odd.pt")
+        with pytest.raises(InputError, match=name):
+            load_weights(small(), tmp_path / "odd.pt")
+
+
+def test_anchors_that_were_asked_for_stay(tmp_path: Path, as_yolov5: Any) -> None:
+    """A file does not overrule an option (specification 6.2: the file's anchors are left out if anchors are given)."""
+    torch.save({"model": as_yolov5(small(), nc=3)}, tmp_path / "best.pt")
+    options = {"depth_multiple": 0.33, "width_multiple": 0.125, "weights": str(tmp_path / "best.pt")}
+    anchors = [[10.0, 20.0] * 3, [30.0, 40.0] * 3, [64.0, 96.0] * 3]
+    assert Detector(["a", "b", "c"], **options, anchors=anchors).network.anchors_px.flatten(1).tolist() == anchors
+    assert torch.equal(Detector(["a", "b", "c"], **options).network.anchors, small().anchors)
+
+
+# ---- checkpoints of ours
+
+
+def checkpoint(names: list[str], **networks: YOLOv5) -> dict[str, Any]:
+    """The part of a Lightning checkpoint that weights are read from; networks by prefix."""
+    state = {f"{prefix}.{name}": t for prefix, network in networks.items() for name, t in network.state_dict().items()}
+    return {"state_dict": state | {"loss.balance": torch.ones(3)}, "hyper_parameters": {"names": names}, "epoch": 2}
+
+
+def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
+    """Its average first, then its network; anchors included."""
+    plain, average, file = small(seed=1), small(seed=2, anchors=[[10, 20] * 3] * 3), tmp_path / "last.ckpt"
+    network = small(seed=3)
+    torch.save(checkpoint(["a", "b", "c"], network=plain), file)
+    assert load_weights(network, file) == f"{file}: took 349 of 349 tensors"
+    assert same(network.state_dict(), plain.state_dict())
+    torch.save(checkpoint(["a", "b", "c"], network=plain, ema=average), file)
+    load_weights(network, file)
+    assert same(network.state_dict(), average.state_dict())
+
+
+def test_a_checkpoint_of_ours_for_other_classes(tmp_path: Path) -> None:
+    torch.save(checkpoint(["a", "b", "c"], network=small(3, seed=1)), tmp_path / "last.ckpt")
+    network = small(5, seed=2)
+    head = {name: t.clone() for name, t in network.head.state_dict().items()}
+    assert "not the head (3 classes there, 5 here)" in load_weights(network, tmp_path / "last.ckpt")
+    assert same(network.backbone.state_dict(), small(3, seed=1).backbone.state_dict())
+    assert same(network.head.state_dict(), head)
+
+
+def test_a_checkpoint_of_ours_of_another_size(tmp_path: Path) -> None:
+    torch.save(checkpoint(["a", "b", "c"], network=small(width_multiple=0.25)), tmp_path / "last.ckpt")
+    with pytest.raises(InputError, match=r"last.ckpt: these weights do not fit the network .* of another size or topology$"):
+        load_weights(small(), tmp_path / "last.ckpt")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"state_dict": {}},
+        {"hyper_parameters": {"names": ["a"]}},
+        {"state_dict": {}, "hyper_parameters": {"lr": 0.1}},
+        [1, 2],
+        3,
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_somebody_else(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "other.ckpt")
+    with pytest.raises(InputError, match=r"other.ckpt: .*not a checkpoint"):
+        load_weights(small(), tmp_path / "other.ckpt")
+
+
+# ---- files that would run something
+
+
+class Call:
+    """Pickles as the call of a function."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.content = function, arguments
+
+    def __reduce__(self) -> tuple:
+        return self.content
+
+    def __call__(self) -> None:
+        """Never called; the pickler only wants functions that look callable."""
+
+
+def zipped(data: bytes) -> bytes:
+    """A pickle in torch's zip format."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", data)
+        archive.writestr("archive/version", "3\n")
+    return file.getvalue()
+
+
+def payload(kind: str, marker: Path) -> tuple[bytes, str]:
+    """A file that creates `marker` when torch loads it without care, and the name that must be in the message."""
+    shell, python = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
+    system = Call(os.system, shell)
+    objects: dict[str, tuple[Any, str]] = {
+        "os.system": (system, f"'{os.name}.system'"),
+        "eval": (Call(eval, python), "'eval'"),
+        "exec": (Call(exec, python), "'exec'"),
+        "getattr": (Call(Call(getattr, Call(__import__, "os"), "system"), shell), "'getattr'"),
+        "Popen": (Call(subprocess.Popen, ["touch", str(marker)]), "'subprocess.Popen'"),
+        "in a state dict": ({"model": {"a.weight": torch.zeros(2).tolist(), "b.weight": [system]}}, f"'{os.name}.system'"),
+        "in the names": ({"state_dict": {}, "hyper_parameters": {"names": ["cat", system]}}, f"'{os.name}.system'"),
+        "protocol 4": (system, "not a checkpoint"),  # torch refuses the instruction itself
+        "not a zip": (system, f"'{os.name}.system'"),
+    }
+    content, name = objects[kind]
+    if kind == "not a zip":
+        file = io.BytesIO()
+        torch.save(content, file, _use_new_zipfile_serialization=False)
+        return file.getvalue(), name
+    return zipped(pickle.dumps(content, 4 if kind == "protocol 4" else 2, fix_imports=False)), name
+
+
+def ran(marker: Path, seconds: float) -> bool:
+    """Whether the marker appears within that time."""
+    end = time.monotonic() + seconds
+    while not marker.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return marker.exists()
+
+
+PAYLOADS = ["os.system", "eval", "exec", "getattr", "Popen", "in a state dict", "in the names", "protocol 4", "not a zip"]
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".ckpt"])
+@pytest.mark.parametrize("kind", PAYLOADS)
+def test_nothing_in_a_file_is_executed(tmp_path: Path, kind: str, suffix: str) -> None:
+    marker, file = tmp_path / "marker", tmp_path / f"file{suffix}"
+    data, name = payload(kind, marker)
+    file.write_bytes(data)
+    torch.load(file, weights_only=False)
+    assert ran(marker, 5), "the file does run something where nobody minds"
+    marker.unlink()
+
+    with pytest.raises(InputError) as error:
+        load_weights(small(), file)
+    assert not ran(marker, 0.3 if kind == "Popen" else 0)
+    assert name in str(error.value)
+    assert str(error.value).startswith(f"{file}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.module.Thing", "torch.serialization.load", "models.common.os.system", "numpy.load", "posixpath.join"]
+)
+def test_unknown_names_are_refused(tmp_path: Path, name: str) -> None:
+    """Also names beside the allowed ones."""
+    module, _, attribute = name.rpartition(".")
+    (tmp_path / "file.pt").write_bytes(zipped(f"\x80\x02c{module}\n{attribute}\n)R.".encode("latin-1")))
+    with pytest.raises(InputError, match=f"file.pt: refused, because it holds '{name}'"):
+        read_yolov5(tmp_path / "file.pt")
+
+
+def test_allowed_names_are_stand_ins(tmp_path: Path, as_yolov5: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file may name is neither imported nor called."""
+    torch.save({"model": as_yolov5(small(), nc=3), "opt": Path("/etc/passwd")}, tmp_path / "file.pt")
+    monkeypatch.delitem(sys.modules, "models.yolo")
+    content = load_restricted(tmp_path / "file.pt", ALLOWED)
+    assert [type(v) for v in content.values()] == [StandIn, StandIn]
+    assert content["opt"].args == ("/", "etc", "passwd")
+    assert content["model"].state["nc"] == 3
+    assert "models.yolo" not in sys.modules
+
+
+# ---- files that are damaged, or something else
+
+
+def tiny(zip_format: bool = True) -> bytes:
+    file = io.BytesIO()
+    content = {
+        "model": {"weight": torch.zeros(3), "names": ["a", "b"]},
+        "ema": None,
+        "epoch": 300,
+        "fitness": 0.5,
+        "x": [1, (2, 70_000)],
+    }
+    torch.save(content, file, _use_new_zipfile_serialization=zip_format)
+    return file.getvalue()
+
+
+def hello() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/hello.txt", "hello")
+    return file.getvalue()
+
+
+def script() -> bytes:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(nn.ReLU()), file)
+    return file.getvalue()
+
+
+DAMAGED: dict[str, Callable[[], bytes]] = {
+    "empty": lambda: b"",
+    "one byte": lambda: b"P",
+    "text": lambda: b"hello, world\n",
+    "random": lambda: random.Random(0).randbytes(10_000),
+    "the start of a zip": lambda: tiny()[:200],
+    "all but the end of a zip": lambda: tiny()[:-10],
+    "a zip without a pickle": hello,
+    "a zip with an empty pickle": lambda: zipped(b""),
+    "a zip with half a pickle": lambda: zipped(pickle.dumps({"model": [1.5] * 9}, 2)[:40]),
+    "a script": script,
+    "half an old file": lambda: tiny(zip_format=False)[:250],
+    "a dictionary of something else": tiny,
+    "a page of the web": lambda: b"<!DOCTYPE html><html><body>404</body></html>",
+}
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".ckpt"])
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_damaged_files(tmp_path: Path, kind: str, suffix: str) -> None:
+    file = tmp_path / f"file{suffix}"
+    file.write_bytes(DAMAGED[kind]())
+    with pytest.raises(InputError) as error:
+        load_weights(small(), file)
+    said = str(error.value)
+    assert said.startswith(f"{file}: ")
+    assert "\n" not in said
+    assert ". " not in said, "one sentence"
+    assert "weights_only" not in said, "no advice to load it without care"
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_cut_anywhere(tmp_path: Path, zip_format: bool) -> None:
+    """A download that broke off after any number of bytes; in the old format a short file may happen to be whole."""
+    data, file = tiny(zip_format), tmp_path / "cut.pt"
+    for end in range(0, len(data), 1 if not zip_format else 7):
+        file.write_bytes(data[:end])
+        with pytest.raises(InputError, match=r"cut.pt: "):
+            read_yolov5(file)
+
+
+def test_flipped_bytes(tmp_path: Path) -> None:
+    """Whatever torch stumbles over in a damaged file becomes an InputError."""
+    rng, file = random.Random(0), tmp_path / "flipped.pt"
+    for _ in range(500):
+        data = bytearray(tiny(zip_format=False))
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        file.write_bytes(data)
+        with pytest.raises(InputError, match=r"flipped.pt: "):
+            read_yolov5(file)
+
+
+@published
+def test_a_published_file_cut_in_two(tmp_path: Path) -> None:
+    data = PUBLISHED.read_bytes()
+    (tmp_path / "half.pt").write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=r"half.pt: not a readable checkpoint"):
+        read_yolov5(tmp_path / "half.pt")
+
+
+@pytest.mark.parametrize("name", ["missing.pt", "missing.ckpt", "folder", "folder.ckpt"])
+def test_no_such_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.ckpt").mkdir()
+    with pytest.raises(InputError, match=f"{name}: no such weights file$"):
+        load_weights(small(), tmp_path / name)
