@@ -174,6 +174,7 @@ COCO_NAMES = (
     *("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"),
     *("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large"),
 )
+COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}  # square pixels, both ends included
 
 
 def coco_figures(
@@ -208,9 +209,14 @@ def coco_figures(
         f = found.astype(float)
         results.append(np.column_stack([np.full(len(f), i), f[:, :2], f[:, 2:4] - f[:, :2], f[:, 4], f[:, 5]]))
     rows = np.concatenate(results) if results else np.zeros((0, 7))
-    if not annotations or not len(rows):
-        present = np.isin(np.arange(num_classes), [a["category_id"] for a in annotations if not a["iscrowd"]])
-        return dict.fromkeys(COCO_NAMES, 0.0 if present.any() else np.nan), np.where(present, 0.0, np.nan)
+    if not annotations or not len(rows):  # the evaluator wants at least one of each
+        real = [a for a in annotations if not a["iscrowd"]]
+        present = np.isin(np.arange(num_classes), [a["category_id"] for a in real])
+        figures = {}
+        for name in COCO_NAMES:
+            low, high = COCO_AREAS.get(name.partition("_")[2], (0, np.inf))
+            figures[name] = 0.0 if any(low <= a["area"] <= high for a in real) else np.nan
+        return figures, np.where(present, 0.0, np.nan)
     with contextlib.redirect_stdout(io.StringIO()):
         truth_set = COCO()
         truth_set.dataset = {

@@ -133,7 +133,7 @@ class Detector(L.LightningModule):
         self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
-            say(load_weights(self.network, weights))
+            say(load_weights(self.network, weights, keep_anchors=anchors is not None))
         self.image_size = round_up(image_size, self.network.max_stride)
         gains = scaled_gains(box, obj, cls, len(self.network.levels), len(names), self.image_size)
         self.loss = DetectionLoss(

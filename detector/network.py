@@ -189,9 +189,7 @@ class YOLOv5(nn.Module):
         depth = row.depth if depth_multiple is None else depth_multiple
         width = row.width if width_multiple is None else width_multiple
         self.levels = tuple(row.levels if levels is None else levels)
-        if list(self.levels) != list(range(self.levels[0], self.levels[-1] + 1)) or not (
-            2 <= self.levels[0] <= self.levels[-1] <= 7
-        ):
+        if self.levels not in [tuple(range(low, high)) for low in range(2, 8) for high in range(low + 1, 9)]:
             raise InputError(f"model.levels {list(self.levels)}: give consecutive levels between 2 and 7, like [3, 4, 5]")
         if activation not in ACTIVATIONS:
             raise InputError(f"model.activation '{activation}' is not known; {nearest(activation, ACTIVATIONS)}")
@@ -206,7 +204,14 @@ class YOLOv5(nn.Module):
             channels, self.levels, {k: _scaled(3 if k > 2 else 1, depth) for k in range(min(self.levels), top + 1)}
         )
         rows = default_anchors(self.levels) if anchors is None else anchors
-        if len(rows) != len(self.levels) or len({len(r) for r in rows}) > 1 or len(rows[0]) % 2 or min(map(min, rows)) <= 0:
+        lengths, flat = {len(r) for r in rows}, [v for r in rows for v in r]
+        if (
+            len(rows) != len(self.levels)
+            or len(lengths) > 1
+            or 0 in lengths
+            or len(rows[0]) % 2
+            or not all(0 < v < math.inf for v in flat)
+        ):
             raise InputError(
                 f"model.anchors: give one row of positive pixels w, h, w, h, ... for each of the {len(self.levels)} levels"
             )

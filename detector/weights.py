@@ -73,26 +73,25 @@ class Weights:
     multiples: tuple[float, float] | None = None
 
 
-def load_weights(network: YOLOv5, path: str | Path) -> str:
+def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False) -> str:
     """Start a network from a YOLOv5 file (.pt), or from a checkpoint of ours (.ckpt), its moving average first.
 
-    Returns and raises: see `load_yolov5`.
+    Args, returns and raises: see `load_yolov5`.
     """
-    if Path(path).suffix == ".ckpt":
-        return load_yolov5(network, read_checkpoint(network, path), path)
-    return load_yolov5(network, read_yolov5(path), path)
+    weights = read_checkpoint(network, path) if Path(path).suffix == ".ckpt" else read_yolov5(path)
+    return load_yolov5(network, weights, path, keep_anchors)
 
 
 def read_checkpoint(network: YOLOv5, path: str | Path) -> Weights:
     """A checkpoint of ours, under YOLOv5's names as far as this network has them."""
     content = load_restricted(path, [])
-    if "state_dict" not in content or "hyper_parameters" not in content:
+    tensors, options = content.get("state_dict"), content.get("hyper_parameters")
+    if not isinstance(tensors, dict) or not isinstance(options, dict) or "names" not in options:
         raise InputError(f"{path}: this is not a checkpoint of a detector")
-    tensors = content["state_dict"]
     prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
     theirs = {ours: name for name, ours in key_map(network).items()}
     state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return Weights({theirs.get(name, name): t for name, t in state.items()}, content["hyper_parameters"]["names"])
+    return Weights({theirs.get(name, name): t for name, t in state.items()}, options["names"])
 
 
 def read_yolov5(path: str | Path) -> Weights:
@@ -124,12 +123,12 @@ def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
-        name = re.search(r"(?:GLOBAL|global:?) (?:GLOBAL )?([\w.]+\.[\w.]+)", str(e))
+        name = re.search(r"GLOBAL ([\w.]+)", str(e))
         if name:
             raise InputError(f"{path}: refused, because it holds '{name[1]}', which weights do not need") from None
         raise InputError(f"{path}: not a checkpoint that torch can read") from None
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError, TypeError, AttributeError, IndexError) as e:
-        raise InputError(f"{path}: not a readable checkpoint ({str(e).splitlines()[0] if str(e) else e!r})") from None
+    except Exception as e:  # whatever torch stumbles over in a damaged file
+        raise InputError(f"{path}: not a readable checkpoint, perhaps damaged or cut short ({type(e).__name__})") from e
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
     return content
@@ -166,9 +165,13 @@ def key_map(network: YOLOv5) -> dict[str, str]:
     return names
 
 
-def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path) -> str:
+def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anchors: bool = False) -> str:
     """Copy published weights into the network; every tensor must find its place, except the head's if the number of classes
     differs.
+
+    Args:
+        source: the file, for messages.
+        keep_anchors: leave the file's anchors out, because the network has been given its own.
 
     Returns:
         One line that says what was taken and what was not.
@@ -180,10 +183,11 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path) -> str:
     known_extra = {name for name in weights.state if name.endswith(".anchor_grid")}  # a copy of the anchors, before release 6
     fresh = network.state_dict()
     given = {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in known_extra}
-    left_out = set()
-    if len(weights.names) != network.num_classes:
-        left_out = {name for name in fresh if name.startswith("head.")}
-        given = {name: tensor for name, tensor in given.items() if name not in left_out}
+    left_out = {"anchors"} if keep_anchors else set()
+    other_classes = len(weights.names) != network.num_classes
+    if other_classes:
+        left_out |= {name for name in fresh if name.startswith("head.")}
+    given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = set(given) ^ (set(fresh) - left_out) | {
         name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
     }
@@ -193,7 +197,9 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path) -> str:
         )
     network.load_state_dict({**fresh, **given})
     taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
-    if left_out:
+    if keep_anchors:
+        taken += "; not the anchors, which model.anchors gives"
+    if other_classes:
         taken += f"; not the head ({len(weights.names)} classes there, {network.num_classes} here), which starts fresh"
     return taken
 

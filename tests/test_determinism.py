@@ -68,8 +68,8 @@ def cli_weights(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]
 
 def test_frozen_layers_do_not_move(small_data: Path, tmp_path: Path) -> None:
     """Weights and, by default, the statistics of their batch norms; YOLOv5 lets the statistics move."""
-    start = cli_weights(small_data, tmp_path / "start", "--trainer.max_epochs", "1", "--model.lr0", "0", "--warmup.warmup_epochs", "0",
-                        "--model.freeze", "10")  # fmt: skip
+    still = ["--trainer.max_epochs", "1", "--model.lr0", "0", "--warmup.warmup_epochs", "0", "--model.freeze", "10"]
+    start = cli_weights(small_data, tmp_path / "start", *still)
     trained = cli_weights(small_data, tmp_path / "frozen", "--model.freeze", "10")
     moving = cli_weights(small_data, tmp_path / "moving", "--model.freeze", "10", "--model.freeze_bn", "false")
     backbone = [k for k in start if k.startswith("network.backbone.")]

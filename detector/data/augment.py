@@ -17,7 +17,7 @@ from detector.data.sampler import Key
 
 
 class Transform(Protocol):
-    """A step. `rng` is the sample's own np.random.Generator; `draw()` gives another random sample after the steps before this."""
+    """A step. `rng`: the sample's own np.random.Generator; `draw()` gives another random sample after the steps before this."""
 
     def __call__(self, sample: Sample, rng: Any, draw: Any) -> Sample: ...
 

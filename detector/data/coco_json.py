@@ -32,12 +32,11 @@ class CocoDataset(DetectionDataset):
             categories = {c["id"]: c["name"] for c in content["categories"]}
             of_image: dict[int, list[dict]] = {image["id"]: [] for image in content["images"]}
             for a in content.get("annotations", []):
-                if a["image_id"] in of_image:
+                if a.get("image_id") in of_image:
                     of_image[a["image_id"]].append(a)
                 else:
-                    report.faults.append(
-                        Fault(str(source), f"annotation {a.get('id')}", f"its image {a['image_id']} is not listed")
-                    )
+                    problem = f"its image {a.get('image_id')} is not listed"
+                    report.faults.append(Fault(str(source), f"annotation {a.get('id')}", problem))
             images = sorted(content["images"], key=lambda image: image["file_name"])
             paths = [str(_locate(image["file_name"], folders)) for image in images]
             for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
@@ -46,14 +45,15 @@ class CocoDataset(DetectionDataset):
                     continue
                 kept, boxes, classes = [], [], []
                 for a in of_image[image["id"]]:
-                    x, y, w, h = map(float, a.get("bbox") or [math.nan] * 4)
-                    name = categories.get(a["category_id"])
+                    x, y, w, h = _numbers(a.get("bbox"))
+                    number = a.get("category_id")
+                    name = categories.get(number)
                     problem = box_problem((x, y, x + w, y + h))
                     if problem:
                         report.faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
                     elif name not in numbers:
                         raise InputError(
-                            f"{source}: annotation {a.get('id')} has category {a['category_id']} ('{name}'), "
+                            f"{source}: annotation {a.get('id')} has category {number} ('{name}'), "
                             f"which is not among the names {names}; add it"
                         )
                     else:
@@ -77,14 +77,24 @@ class CocoDataset(DetectionDataset):
 def read_coco(source: Path) -> dict:
     """The content of a COCO json file; InputError if it is not one."""
     try:
-        content = json.loads(source.read_text())
-        if not all(isinstance(content[key], list) for key in ("images", "categories")):
-            raise KeyError("images")
+        content = json.loads(source.read_text(encoding="utf-8"))
+        for key, wanted in (("images", ("id", "file_name")), ("categories", ("id", "name"))):
+            for entry in content[key] if isinstance(content[key], list) else [{}]:
+                lacking = [name for name in wanted if name not in entry]
+                if lacking:
+                    raise InputError(f"{source}: not a COCO json file: an entry of `{key}` has no {' and no '.join(lacking)}")
     except FileNotFoundError:
         raise InputError(f"{source}: no such file; correct the path in the data set's file") from None
     except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as e:
         raise InputError(f"{source}: not a COCO json file with `images` and `categories` ({e!r})") from None
     return content
+
+
+def _numbers(bbox: object) -> list[float]:
+    """x, y, width, height; NaN where there are not four numbers."""
+    if not isinstance(bbox, list) or len(bbox) != 4 or not all(isinstance(v, int | float) for v in bbox):
+        return [math.nan] * 4
+    return [float(v) for v in bbox]
 
 
 def _parts(segmentation: object) -> list[np.ndarray]:

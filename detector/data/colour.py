@@ -1,6 +1,8 @@
 """Changes of the pixels: hue, saturation, value; flips; any Albumentations transforms."""
 
 import os
+import random
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,36 +59,61 @@ class Albumentations:
     """Transforms of the library albumentations, by name.
 
     Args:
-        transforms: like [{"Blur": {"p": 0.01}}, {"CLAHE": {"p": 0.01}}]; boxes that they push out are dropped.
+        transforms: like [{"Blur": {"p": 0.01}}, {"OneOf": {"transforms": [{"CLAHE": {}}, {"ToGray": {}}], "p": 0.1}}]; boxes
+            that they push out are dropped.
 
     Raises:
         InputError: unknown transform, or arguments that it does not take.
     """
 
-    def __init__(self, transforms: Sequence[dict[str, dict[str, Any] | None]]) -> None:
+    def __init__(self, transforms: Sequence[dict[str, Any]]) -> None:
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask the network for a newer version
-        import albumentations
+        import albumentations as library
 
+        kinds = library.BasicTransform | library.BaseCompose
+        abstract = library.BasicTransform.__module__
+        self._known = {
+            name: kind
+            for name, kind in vars(library).items()
+            if isinstance(kind, type) and issubclass(kind, kinds) and kind.__module__ != abstract
+        }
+        self._random: list[Any] = []  # everything that draws random numbers
+        boxes = library.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
+        self._compose = library.Compose(self._build(transforms), bbox_params=boxes)
+        self._random.append(self._compose)
+
+    def _build(self, entries: Any) -> list[Any]:
+        """Transforms from their descriptions; a group like OneOf lists its own under `transforms`."""
+        if not isinstance(entries, Sequence) or not all(isinstance(e, dict) for e in entries):
+            raise InputError(f"albumentations: give a list like [{{Blur: {{p: 0.01}}}}], not {entries!r}")
         steps = []
-        for entry in transforms:
-            for name, options in entry.items():
-                kind = getattr(albumentations, name, None)
-                if not (isinstance(kind, type) and issubclass(kind, albumentations.BasicTransform)):
-                    known = [k for k, v in vars(albumentations).items() if isinstance(v, type)]
-                    raise InputError(f"albumentations has no transform '{name}'; {nearest(name, known)}")
-                try:
-                    steps.append(kind(**(options or {})))
-                except (TypeError, ValueError) as e:
-                    raise InputError(f"albumentations transform {name}: {' '.join(str(e).split())}") from None
-        boxes = albumentations.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
-        self.compose = albumentations.Compose(steps, bbox_params=boxes)
+        for name, options in (item for entry in entries for item in entry.items()):
+            if name not in self._known:
+                raise InputError(f"albumentations has no transform '{name}'; {nearest(name, self._known)}")
+            if options is not None and not isinstance(options, dict):
+                raise InputError(f"albumentations transform {name}: give its options as a map, not {options!r}")
+            options = dict(options or {})
+            if "transforms" in options:
+                options["transforms"] = self._build(options["transforms"])
+            try:
+                with warnings.catch_warnings():  # that library only warns of an unknown option
+                    warnings.filterwarnings("error", message=".*not valid for transform")
+                    steps.append(self._known[name](**options))
+            except (TypeError, ValueError, UserWarning) as e:
+                raise InputError(f"albumentations transform {name}: {' '.join(str(e).split())}") from None
+        self._random += steps
+        return steps
 
     def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
         height, width = sample.size
         boxes = clip_xyxy(sample.boxes, width, height)
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-        self.compose.set_random_seed(int(rng.integers(2**31)))
-        changed = self.compose(image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible])
+        shared = random.Random(int(rng.integers(2**63)))
+        for part in self._random:  # one seed for all, as that library has it, would make every transform decide alike
+            part.set_random_state(rng, shared)
+        changed = self._compose(
+            image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible]
+        )
         return Sample(
             changed["image"],
             np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),

@@ -11,12 +11,18 @@ import yaml
 from detector.data import demo
 from detector.data.coco_json import CocoDataset, read_coco
 from detector.data.datasets import DetectionDataset
+from detector.data.images import SUFFIXES
 from detector.data.voc_xml import VocDataset
 from detector.data.yolo_txt import YoloDataset
 from detector.errors import InputError
 
 FORMATS = ("yolo", "voc", "coco")
 DEMO_ROOT = Path("datasets/demo")
+_EXPECTED = {
+    "yolo": "give a folder of images, or a text file that lists them",
+    "voc": "format voc wants a text file of image IDs, like ImageSets/Main/train.txt",
+    "coco": "format coco wants a json file",
+}
 
 
 @dataclass
@@ -57,16 +63,16 @@ class DatasetFile:
         if not path.is_file():
             raise InputError(f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'")
         try:
-            content = yaml.safe_load(path.read_text())
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as e:
-            raise InputError(f"data.dataset {source}: not valid YAML ({' '.join(str(e).split())})") from None
+            raise InputError(f"data.dataset {path}: not valid YAML ({' '.join(str(e).split())})") from None
         if not isinstance(content, dict):
-            raise InputError(f"data.dataset {source}: expected a map with the keys train, val, names")
+            raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
         return cls._from_content(path, content)
 
     @classmethod
     def _from_content(cls, path: Path, content: dict[str, Any]) -> DatasetFile:
-        root = Path(content.get("path") or ".")
+        root = Path(str(content.get("path") or "."))
         root = next((p for p in (path.parent / root, root) if p.is_dir()), None) or path.parent / root
         if not root.is_dir():
             raise InputError(f"{path}: path '{content['path']}' is neither a folder beside this file nor one from here")
@@ -87,7 +93,8 @@ class DatasetFile:
         if names is None and kind == "voc":
             names = VocDataset.find_names(root)
         if names is None and kind == "coco":
-            names = [c["name"] for c in sorted(read_coco(splits[next(iter(splits))][0])["categories"], key=_id)]
+            categories = read_coco(splits[next(iter(splits))][0])["categories"]
+            names = [str(c["name"]) for c in sorted(categories, key=lambda c: c["id"])]
         if not names:
             raise InputError(f"{path}: the key `names` is missing; give the class names as a list or a map")
         return cls(str(path), root, kind, names, splits, folders, bool(content.get("keep_difficult", False)))
@@ -119,6 +126,10 @@ class DatasetFile:
         for path in paths:
             if not path.exists():
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
+            if path.is_dir() and self.format != "yolo":
+                raise InputError(f"{self.source}: {split} refers to the folder {path}; {_EXPECTED[self.format]}")
+            if path.suffix.lower() in SUFFIXES:
+                raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
         dataset: DetectionDataset
         if self.format == "yolo":
             dataset = YoloDataset(paths, self.names, self.root)
@@ -137,10 +148,6 @@ class DatasetFile:
         guesses = [self.root / "images" / split, self.root / split, self.root / "images", self.root, beside]
         named = self.splits[split][0].stem.removeprefix("instances_")  # instances_train2017.json -> train2017
         return [*self.images, self.root / named, self.root / "images" / named, *guesses]
-
-
-def _id(category: dict) -> int:
-    return category["id"]
 
 
 def _demo_splits() -> dict[str, list[Path]]:
@@ -171,9 +178,11 @@ def _names(path: Path, content: dict[str, Any]) -> list[str] | None:
             raise InputError(f"{path}: `names` must have the keys 0 to {len(names) - 1}")
         names = [numbered[k] for k in range(len(numbered))]
     if names is None and isinstance(count, int):
-        names = range(count)
+        names = list(range(count))
     if names is None:
         return None
+    if not isinstance(names, list):
+        raise InputError(f"{path}: `names` must be a list or a map of class names, not {names!r}")
     names = [str(n) for n in names]
     if len(set(names)) != len(names):
         twice = next(n for n in names if names.count(n) > 1)

@@ -5,6 +5,7 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from torch.utils.data import Dataset
@@ -69,3 +70,12 @@ def box_problem(xyxy: Sequence[float]) -> str:
         return "missing or non-finite coordinate"
     x1, y1, x2, y2 = xyxy
     return "zero or negative width or height" if x2 <= x1 or y2 <= y1 else ""
+
+
+def read_lines(source: Path) -> list[str]:
+    """The lines of a text file that are not empty; InputError if it is no text."""
+    try:
+        text = source.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{source}: this is not a text file; a list of images has one a line") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,5 +1,6 @@
 """Image files: which ones, how large, their pixels."""
 
+import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,8 +11,9 @@ from PIL import Image, ImageOps
 
 from detector.errors import InputError
 
-SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".pfm", ".png", ".tif", ".tiff", ".webp"}
+SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
+_UNREADABLE = (OSError, ValueError, SyntaxError, struct.error)  # what Pillow raises
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
@@ -20,25 +22,38 @@ Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
 
 def read_image(path: str | Path) -> np.ndarray:
     """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped."""
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
+    image = None if tiff and _has_alpha(path) else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
-    except (OSError, ValueError, SyntaxError) as e:
+    except _UNREADABLE as e:
         raise InputError(f"{path}: this image cannot be decoded ({e}); remove or repair it") from None
+
+
+def _has_alpha(path: str | Path) -> bool:
+    try:
+        with Image.open(path) as file:
+            return "A" in file.getbands()
+    except _UNREADABLE:
+        return False
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
     """(height, width) in pixels as `read_image` gives them, from the file's header.
 
     Raises:
-        OSError, ValueError, SyntaxError: the header cannot be read.
+        _UNREADABLE: the header cannot be read.
     """
     with Image.open(path) as file:
         width, height = file.size
-        on_its_side = file.getexif().get(_ORIENTATION) in _ON_ITS_SIDE
+        try:
+            orientation = file.getexif().get(_ORIENTATION)
+        except _UNREADABLE:  # damaged EXIF is not followed
+            orientation = None
+        on_its_side = orientation in _ON_ITS_SIDE and file.format != "TIFF"  # Pillow has turned a TIFF's size already
     return (width, height) if on_its_side else (height, width)
 
 
@@ -50,7 +65,7 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             size = image_size(path)
         except FileNotFoundError:
             return "no such image file"
-        except (OSError, ValueError, SyntaxError) as e:
+        except _UNREADABLE as e:
             return f"not a readable image ({e})"
         return size if min(size) >= MIN_SIDE else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
 

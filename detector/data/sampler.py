@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -53,14 +54,14 @@ class TrainBatches(Sampler[list[Key]]):
         return rng.permutation(self.n) if self.fixed_order is None else self.fixed_order
 
     def batches(self, epoch: int) -> list[list[Key]]:
-        """The global batches of an epoch. One that doesn't divide by the number of processes is filled up from its start."""
+        """The global batches of an epoch. One that doesn't divide by the number of processes is filled up with its own."""
         seen: Counter[int] = Counter()
         keys = []
         for index in self.order(epoch).tolist():
             keys.append((epoch, index, seen[index]))
             seen[index] += 1
         batches = [keys[i : i + self.batch_size] for i in range(0, self.n, self.batch_size)]
-        return [batch + batch[: -len(batch) % self.world] for batch in batches]
+        return [batch + list(islice(cycle(batch), -len(batch) % self.world)) for batch in batches]
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch, start = divmod(self.done(), len(self))

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset, box_problem
+from detector.data.datasets import DetectionDataset, box_problem, read_lines
 from detector.data.images import SUFFIXES, image_sizes
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
@@ -26,8 +26,10 @@ class VocDataset(DetectionDataset):
 
     def __init__(self, lists: Sequence[Path], names: list[str], root: Path, keep_difficult: bool = False) -> None:
         report = DataReport()
+        if not (root / "JPEGImages").is_dir():
+            raise InputError(f"{root}: format voc wants the folder JPEGImages here; correct the key `path`")
         suffixes = {p.stem: p for p in (root / "JPEGImages").iterdir() if p.suffix.lower() in SUFFIXES}
-        ids = sorted({line.split()[0] for file in lists for line in file.read_text().splitlines() if line.strip()})
+        ids = sorted({line.split()[0] for file in lists for line in read_lines(file)})
         paths = [str(suffixes.get(i, root / "JPEGImages" / f"{i}.jpg")) for i in ids]
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from detector.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
-from detector.data.datasets import DetectionDataset
+from detector.data.datasets import DetectionDataset, read_lines
 from detector.data.images import find_images, image_sizes
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels, Polygons
@@ -112,9 +112,7 @@ def _images_of(source: Path, root: Path) -> list[Path]:
     if not source.is_file():
         raise InputError(f"{source}: no such folder or list of images; correct the path in the data set's file")
     found = []
-    for line in source.read_text().splitlines():
-        if line.strip():
-            path = Path(line.strip())
-            places = [source.parent / path, root / path, path]
-            found.append(next((p for p in places if p.exists()), places[0]))
+    for line in read_lines(source):
+        places = [source.parent / line, root / line, Path(line)]
+        found.append(next((p for p in places if p.exists()), places[0]))
     return found
