@@ -102,6 +102,9 @@ def _candidates(rows: Tensor, conf: float, multi_label: bool, classes: Sequence[
     if classes is not None:
         wanted = torch.isin(label, torch.tensor(classes, device=label.device))
         row, label, scores = row[wanted], label[wanted], scores[wanted]
+    if len(scores) > MAX_CANDIDATES:  # sort no more than needed
+        able = (scores >= scores.topk(MAX_CANDIDATES, sorted=False).values.min()).nonzero(as_tuple=True)[0]
+        row, label, scores = row[able], label[able], scores[able]
     scores, order = scores.sort(descending=True, stable=True)
     scores, order = scores[:MAX_CANDIDATES], order[:MAX_CANDIDATES]
     return cxcywh_to_xyxy(rows[row[order], :4]), scores, label[order]
