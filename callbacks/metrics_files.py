@@ -22,7 +22,6 @@ class MetricsFiles(L.Callback):
 
     def __init__(self) -> None:
         self.best = -1.0
-        self.best_result: Result | None = None
         self.validated = False
         self.started = time.perf_counter()
 
@@ -46,7 +45,7 @@ class MetricsFiles(L.Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             self._report(trainer, pl_module, result, "val")
         elif result.summary["fitness"] > self.best:
-            self.best, self.best_result = result.summary["fitness"], result
+            self.best = result.summary["fitness"]
             self._write_json(trainer, pl_module, result, "val")
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -67,26 +66,28 @@ class MetricsFiles(L.Callback):
         _write(_csv_path(trainer), [*_read(_csv_path(trainer)), row])
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, Detector)
-        if trainer.is_global_zero and self.best_result is not None:
-            print(f"\nbest epoch:\n{class_table(self.best_result, pl_module.names)}")
+        if trainer.is_global_zero and _json_path(trainer).is_file():
+            content = json.loads(_json_path(trainer).read_text())
+            if content["command"] == "fit":
+                print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
 
     def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
-        self._write_json(trainer, pl_module, result, split)
-        print(f"\n{class_table(result, pl_module.names)}\nfigures: {_json_path(trainer)}")
+        content = self._write_json(trainer, pl_module, result, split)
+        print(f"\n{class_table(content)}\nfigures: {_json_path(trainer)}")
 
-    def _write_json(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
+    def _write_json(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> dict[str, Any]:
         """Figures of another command in the same folder stay, under another name."""
         path, command = _json_path(trainer), str(trainer.state.fn.value if trainer.state.fn else "")
         if path.is_file():
             before = json.loads(path.read_text()).get("command")
             if before != command:
                 path.replace(path.with_name(f"metrics.{before}.json"))
-        head: dict[str, Any] = {"command": command, "split": split}
+        content: dict[str, Any] = {"command": command, "split": split}
         if trainer.state.fn == TrainerFn.FITTING:
-            head |= {"epoch": trainer.current_epoch}
-        text = json.dumps(head | result_json(result, pl_module.names), indent=1)
-        write_atomically(path, lambda file: file.write(text.encode()))
+            content["epoch"] = trainer.current_epoch
+        content |= result_json(result, pl_module.names)
+        write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
+        return content
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best}

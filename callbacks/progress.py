@@ -10,16 +10,20 @@ import torch
 from lightning.pytorch.callbacks import TQDMProgressBar
 
 from detector.data.sample import Batch
+from detector.say import say
 
 
 class Progress(TQDMProgressBar):
-    """A line an epoch: memory, running means of the three losses, objects and image size of the last batch, the share of the
-    time spent waiting for data, and after validation its figures."""
+    """A line an epoch: memory, running means of the three losses, instances and image size of the last batch, the share of the
+    time spent waiting for data, and after validation its figures. Where nobody watches (a log file), just the finished line."""
 
     def __init__(self) -> None:
-        super().__init__(refresh_rate=1 if sys.stderr.isatty() else 50, leave=True)
+        super().__init__(leave=True)
+        self._watched = sys.stderr.isatty()
+        if not self._watched:
+            self.disable()
         self._losses: torch.Tensor | None = None
-        self._batches = self._objects = 0
+        self._batches = self._instances = 0
         self._size = ""
         self._waited = self._worked = 0.0
         self._ready = self._done = 0.0
@@ -27,7 +31,7 @@ class Progress(TQDMProgressBar):
 
     def on_train_epoch_start(self, trainer: L.Trainer, *args: Any) -> None:
         super().on_train_epoch_start(trainer, *args)
-        self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
+        self.train_progress_bar.set_description(self._epoch(trainer))
         self._losses, self._batches, self._figures = None, 0, {}
         self._waited = self._worked = 0.0
         self._done = time.perf_counter()
@@ -44,7 +48,7 @@ class Progress(TQDMProgressBar):
         self._done = now
         parts = outputs["parts"]
         self._losses = parts if self._losses is None else self._losses + parts
-        self._batches, self._objects = self._batches + 1, len(batch.targets)
+        self._batches, self._instances = self._batches + 1, len(batch.targets)
         height, width = batch.images.shape[2:]
         self._size = str(width) if width == height else f"{width}x{height}"
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
@@ -54,6 +58,16 @@ class Progress(TQDMProgressBar):
         self._figures = {k: f"{float(v):.3f}" for k, v in figures.items() if v is not None}
         super().on_validation_end(trainer, pl_module)
 
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_train_epoch_end(trainer, pl_module)
+        if not self._watched:
+            figures = ", ".join(f"{k} {v}" for k, v in self.get_metrics(trainer, pl_module).items())
+            say(f"{self._epoch(trainer)}: {figures}")
+
+    @staticmethod
+    def _epoch(trainer: L.Trainer) -> str:
+        return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+
     def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         if self._losses is None:
             return {}
@@ -61,7 +75,7 @@ class Progress(TQDMProgressBar):
         return {
             "mem": _memory(),
             **{k: f"{v:.4f}" for k, v in zip(("box", "obj", "cls"), means, strict=True)},
-            "objects": self._objects,
+            "instances": self._instances,
             "size": self._size,
             "wait": f"{self._waited / (self._waited + self._worked):.0%}",
             **self._figures,

@@ -8,7 +8,7 @@ from detector.errors import InputError
 
 
 class RunFolder(L.Callback):
-    """Makes the Trainer's default_root_dir and writes the configuration there.
+    """Makes the Trainer's default_root_dir and writes there config.yaml, and dropped.txt if labels or images were left out.
 
     Args:
         config: text of config.yaml.
@@ -25,3 +25,7 @@ class RunFolder(L.Callback):
                 raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "config.yaml").write_text(self.config)
+            datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
+            dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
+            if dropped:
+                (folder / "dropped.txt").write_text("".join(dropped))

@@ -3,15 +3,14 @@
 import math
 from typing import Any
 
-import numpy as np
-
 from detector.metrics import Result
 
 
-def class_rows(result: Result, names: list[str]) -> list[dict[str, Any]]:
-    """A row for each class that has objects."""
+def result_json(result: Result, names: list[str]) -> dict[str, Any]:
+    """Everything that metrics.json says of an evaluation, with a row for each class that has objects; a figure that does not
+    exist (no large objects, say) is null."""
     f = result.figures
-    return [
+    rows = [
         {
             "name": names[c],
             "objects": int(f.objects[i]),
@@ -23,25 +22,20 @@ def class_rows(result: Result, names: list[str]) -> list[dict[str, Any]]:
         }
         for i, c in enumerate(f.classes.tolist())
     ]
+    counts = {"images": result.images, "objects": sum(row["objects"] for row in rows)}
+    return _plain({**result.summary, **counts, "best_confidence": f.best_confidence, "per_class": rows})
 
 
-def class_table(result: Result, names: list[str]) -> str:
-    """The table that is printed: all classes together, then one by one."""
+def class_table(content: dict[str, Any]) -> str:
+    """The table that is printed of what `result_json` gave: all classes together, then one by one."""
     columns = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
-    rows = class_rows(result, names)
-    everything = {"name": "all", "objects": int(np.sum(result.figures.objects)), **result.summary}
+    everything, rows = {"name": "all", **content}, content["per_class"]
     width = max(len(r["name"]) for r in [everything, *rows])
     lines = [f"{'class':<{width}}  {'objects':>8}" + "".join(f"{c:>10}" for c in columns)]
     for r in [everything, *(rows if len(rows) > 1 else [])]:
-        lines.append(f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{r[c]:>10.3f}" for c in columns))
+        figures = ("-" if r[c] is None else f"{r[c]:.3f}" for c in columns)
+        lines.append(f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{x:>10}" for x in figures))
     return "\n".join(lines)
-
-
-def result_json(result: Result, names: list[str]) -> dict[str, Any]:
-    """Everything that metrics.json says of an evaluation; a figure that does not exist (no large objects, say) is null."""
-    content = {**result.summary, "images": result.images, "per_class": class_rows(result, names)}
-    content["best_confidence"] = result.figures.best_confidence
-    return _plain(content)
 
 
 def _plain(value: Any) -> Any:

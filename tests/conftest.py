@@ -1,6 +1,9 @@
-"""Shared by the tests: one thread each (they run two at a time), a small data set, a place of their own to write to."""
+"""Shared by the tests: one thread each (they run side by side), a small data set, a place of their own to write to."""
 
+import os
 from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
 
 import pytest
 import torch

@@ -423,7 +423,7 @@ def test_no_images_and_no_labels() -> None:
         assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
         assert math.isnan(result.summary["coco/AP"])
         assert result.class_maps(3).tolist() == [0, 0, 0]
-        class_table(result, ["a", "b", "c"])
+        class_table(result_json(result, ["a", "b", "c"]))
 
 
 def test_class_maps() -> None:
@@ -460,16 +460,16 @@ def a_result(classes: list[int]) -> Result:
 
 
 def test_class_table() -> None:
-    head, everything, *rows = class_table(a_result([0, 2]), NAMES).splitlines()
+    head, everything, *rows = class_table(result_json(a_result([0, 2]), NAMES)).splitlines()
     assert head.split() == ["class", "objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"]
     assert everything.split()[:2] == ["all", "2"]
     assert everything.split()[4:] == ["0.497", "0.497", "0.500"]  # 0.995 / 2, and COCO's 1 / 2
     assert [row.split()[:2] for row in rows] == [["cat", "1"], ["dog", "1"]], "classes that have objects"
     assert rows[0].split()[4:] == ["0.995", "0.995", "1.000"]
     assert rows[1].split()[4:] == ["0.000", "0.000", "0.000"]
-    wide = class_table(a_result([0, 1, 2]), NAMES).splitlines()
+    wide = class_table(result_json(a_result([0, 1, 2]), NAMES)).splitlines()
     assert len({len(line) for line in wide}) == 1, "columns stand under each other, however long a name is"
-    assert len(class_table(a_result([1]), NAMES).splitlines()) == 2, "one class: not the same line twice"
+    assert len(class_table(result_json(a_result([1]), NAMES)).splitlines()) == 2, "one class: not the same line twice"
 
 
 def test_result_json() -> None:

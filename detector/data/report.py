@@ -26,8 +26,12 @@ class DataReport:
     faults: list[Fault] = field(default_factory=list)
     lost_images: list[Fault] = field(default_factory=list)
 
+    @property
+    def left_out(self) -> list[Fault]:
+        return self.lost_images + self.faults
+
     def lines(self, split: str, most: int = 10) -> list[str]:
-        """A summary line, then the first few names of what was left out."""
+        """A summary line, then the first few names of what was left out; the run's dropped.txt has them all."""
         words = [f"{self.images} images", f"{self.boxes} boxes"]
         if self.background:
             words.append(f"{self.background} images without objects ({self.unlabelled} without a label file)")
@@ -35,7 +39,7 @@ class DataReport:
             words.append(f"{len(self.faults)} boxes dropped")
         if self.lost_images:
             words.append(f"{len(self.lost_images)} images dropped")
-        left_out = [f"  left out: {fault}" for fault in self.lost_images + self.faults]
+        left_out = [f"  left out: {fault}" for fault in self.left_out]
         if len(left_out) > most:
-            left_out[most:] = [f"  ... and {len(left_out) - most} more"]
+            left_out[most:] = [f"  ... and {len(left_out) - most} more, all in dropped.txt"]
         return [f"{split}: " + ", ".join(words), *left_out]

@@ -1,0 +1,37 @@
+"""The house rules: linters, types, and a README whose options exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cli
+
+ROOT = Path(cli.__file__).parent
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("command", ["ruff check .", "ruff format --check .", "mypy"])
+def test_linters_are_content(command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    used = set(re.findall(r"(?:`|python cli.py[^\n]*)--([a-z_]+[\w.]*)", README.split("| YOLOv5 | here |")[0]))
+    used |= set(re.findall(r"--([a-z_]+\.[\w.]+|config|run|ckpt_path)", README))
+    assert len(used) > 8
+    known = set()
+    for command in ("fit", "predict"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        known |= set(re.findall(r"--([\w.]+)", capsys.readouterr().out))
+    assert used - known == set()
+
+
+def test_files_that_the_readme_names_are_there() -> None:
+    named = set(re.findall(r"(?:configs|docs|benchmarks|tests|detector|callbacks)/[\w./]*|[A-Z]+\.md", README))
+    assert len(named) > 10
+    assert {n for n in named if not (ROOT / n).exists()} == set()
