@@ -711,7 +711,7 @@ def test_report_in_words() -> None:
         "  left out: x.png: no such image file",
         "  left out: 0.txt, line 1: negative value",
         "  left out: 1.txt, line 1: negative value",
-        "  ... and 1 more",
+        "  ... and 1 more, all in dropped.txt",
     ]
     assert len(report.lines("val", most=4)) == 5
     assert DataReport(7, 9).lines("train") == ["train: 7 images, 9 boxes"]
