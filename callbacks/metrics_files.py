@@ -66,10 +66,13 @@ class MetricsFiles(L.Callback):
         _write(_csv_path(trainer), [*_read(_csv_path(trainer)), row])
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.is_global_zero and _json_path(trainer).is_file():
-            content = json.loads(_json_path(trainer).read_text())
-            if content["command"] == "fit":
+        """The best epoch's table, which may be from before a resume."""
+        path = _json_path(trainer)
+        for file in (path, path.with_name("metrics.fit.json")):
+            content = json.loads(file.read_text()) if trainer.is_global_zero and file.is_file() else {}
+            if content.get("command") == "fit":
                 print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
+                break
 
     def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
         content = self._write_json(trainer, pl_module, result, split)

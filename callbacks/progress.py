@@ -19,7 +19,7 @@ class Progress(TQDMProgressBar):
 
     def __init__(self) -> None:
         super().__init__(leave=True)
-        self._watched = sys.stderr.isatty()
+        self._watched = sys.stdout.isatty()  # the bar goes there
         if not self._watched:
             self.disable()
         self._losses: torch.Tensor | None = None

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.errors import InputError
 
@@ -24,7 +25,10 @@ class RunFolder(L.Callback):
             if self.fresh and (folder / "config.yaml").exists():
                 raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.yaml").write_text(self.config)
+            config = folder / "config.yaml"
+            if config.exists() and stage != TrainerFn.FITTING:  # that of the fit stays
+                config = folder / f"config.{TrainerFn(stage).value}.yaml"
+            config.write_text(self.config)
             datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
             dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
             if dropped:

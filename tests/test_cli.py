@@ -73,6 +73,38 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         assert image.std() > 10, picture
 
 
+def test_the_screen_tells_how_it_goes(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """A line an epoch in a log file, the best epoch's table and where everything lies; after a resume too."""
+    fit(small_data, "--trainer.max_epochs", "1", "--trainer.enable_progress_bar", "true", "--run", "run")
+    told = capsys.readouterr().out
+    values = (
+        "mem [0-9.]+G, box [0-9.]+, obj [0-9.]+, cls [0-9.]+, instances [0-9]+, size 64, wait [0-9]+%, P .*mAP50-95 [0-9.]+"
+    )
+    assert re.search(f"^epoch 1/1: {values}$", told, re.M)
+    assert re.search("^best: epoch 1/1\nclass +objects .*\nall ", told, re.M)
+    for path in ("run/checkpoints/best.ckpt", "run/metrics.csv", "run/plots"):
+        assert re.search(f": {path}$", told, re.M)
+        assert (here / path).exists()
+    cli.main(["validate", "--run", "run", "--ckpt_path", "last"])
+    capsys.readouterr()
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last"])  # nothing is left to do
+    assert re.search("^best: epoch 1/1\nclass ", capsys.readouterr().out, re.M)
+
+
+def test_what_was_dropped_is_named_in_the_folder(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(small_data.parent, here / "data")
+    labels = next(p for p in sorted((here / "data/labels/train").iterdir()) if p.read_text())
+    whole = labels.read_text()
+    labels.write_text(whole + "0 0.5 0.5 1.5 0.2\n" * 12)
+    fit(here / "data" / small_data.name, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--run", "run")
+    lines = (here / "run/dropped.txt").read_text().splitlines()
+    assert len(lines) == 12
+    assert lines[0].startswith(f"train: {labels}, line {len(whole.splitlines()) + 1}: coordinate above 1")
+    told = capsys.readouterr().out
+    assert "12 boxes dropped" in told
+    assert "... and 2 more, all in dropped.txt" in told
+
+
 def test_config_yaml_repeats_the_run(trained: Path, here: Path) -> None:
     """config.yaml alone starts the same training again, in a folder of its own."""
     cli.main(["fit", "--config", str(trained / "config.yaml")])
@@ -107,6 +139,8 @@ def test_validate_in_the_folder_of_a_fit_keeps_its_figures(trained: Path, here: 
     cli.main(["validate", "--run", "run", "--ckpt_path", "last", "--trainer.enable_progress_bar", "false"])
     assert json.loads((here / "run/metrics.json").read_text())["command"] == "validate"
     assert (here / "run/metrics.fit.json").read_text() == before
+    assert (here / "run/config.yaml").read_text() == (trained / "config.yaml").read_text()
+    assert (here / "run/config.validate.yaml").is_file()
 
 
 def test_test_uses_the_test_split(trained: Path, small_data: Path, here: Path) -> None:
