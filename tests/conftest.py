@@ -10,6 +10,7 @@ import torch
 
 from detector.data.demo import make_demo
 
+pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
 
 

@@ -1,0 +1,122 @@
+"""Small data sets written in each format, their parts as text, and how they are opened."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset
+
+# Three images: height, width, objects as class and xyxy pixels. The boxes are exact in binary, so that text keeps them.
+SCENES: dict[str, tuple[int, int, list[tuple[int, float, float, float, float]]]] = {
+    "a": (40, 60, [(0, 5.25, 10.5, 30.75, 39.0)]),
+    "b": (100, 37, [(1, 0.0, 50.0, 37.0, 100.0), (0, 1.5, 2.5, 12.25, 20.0)]),
+    "c": (64, 64, []),
+}
+NAMES = ["cat", "dog"]
+TRAIN = "train: images/train\n"
+PAIR = "names: [cat, dog]\n"
+
+
+def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Random (height, width, 3) uint8 RGB."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def bgr(array: np.ndarray) -> np.ndarray:
+    """Grey (H, W), or (H, W, 3) RGB in OpenCV's order."""
+    return array[..., ::-1] if array.ndim == 3 else array
+
+
+def save(path: Path, image: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), bgr(image))
+    return path
+
+
+def lay_out(root: Path, files: dict[str, str]) -> None:
+    """Text files by relative path; a path that ends with a slash is an empty folder."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.write_text(text)
+
+
+def yolo_line(c: int, x1: float, y1: float, x2: float, y2: float, width: int, height: int) -> str:
+    centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
+    return " ".join(f"{v:.9g}" for v in (c, *centre, (x2 - x1) / width, (y2 - y1) / height))
+
+
+def voc_object(name: str, xmin: Any = 1, ymin: Any = 2, xmax: Any = 11, ymax: Any = 22, more: str = "") -> str:
+    corners = "".join(
+        f"<{k}>{v}</{k}>" for k, v in zip(("xmin", "ymin", "xmax", "ymax"), (xmin, ymin, xmax, ymax), strict=True)
+    )
+    return f"<object><name>{name}</name>{more}<bndbox>{corners}</bndbox></object>"
+
+
+def voc_xml(*objects: str) -> str:
+    return f"<annotation>{''.join(objects)}</annotation>"
+
+
+def as_yolo(root: Path) -> None:
+    for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
+        save(root / f"images/train/{stem}.png", picture(h, w, k))
+        lay_out(root, {f"labels/train/{stem}.txt": "".join(yolo_line(*o, w, h) + "\n" for o in objects)})
+    lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nnames: [cat, dog]\n"})
+
+
+def as_voc(root: Path) -> None:
+    for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
+        save(root / f"JPEGImages/{stem}.png", picture(h, w, k))
+        lay_out(root, {f"Annotations/{stem}.xml": voc_xml(*(voc_object(NAMES[c], *box) for c, *box in objects))})
+    lay_out(root, {"ImageSets/Main/train.txt": "b\nc\na\n"})
+
+
+def coco_content() -> dict[str, list[dict[str, Any]]]:
+    """The scenes with category ids 17 and 3, and image ids that are not in the order of the files."""
+    images, annotations = [], []
+    for image_id, (stem, (h, w, objects)) in zip((30, 10, 20), SCENES.items(), strict=True):
+        images.append({"id": image_id, "file_name": f"{stem}.png", "height": h, "width": w})
+        for c, x1, y1, x2, y2 in objects:
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": (17, 3)[c],
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                }
+            )
+    return {
+        "images": images[::-1],
+        "annotations": annotations,
+        "categories": [{"id": 3, "name": "dog"}, {"id": 17, "name": "cat"}],
+    }
+
+
+def as_coco(root: Path, content: dict[str, Any] | None = None) -> None:
+    for k, (stem, (h, w, _)) in enumerate(SCENES.items()):
+        save(root / f"photos/{stem}.png", picture(h, w, k))
+    files = {"train.json": json.dumps(content or coco_content())}
+    lay_out(root, {**files, "data.yaml": "train: train.json\nimages: photos\nnames: [cat, dog]\n"})
+
+
+def coco_with(annotations: list[dict[str, Any]]) -> dict[str, Any]:
+    """These annotations, by default of image a.png (40 x 60 pixels) and category cat."""
+    defaults = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
+    return {**coco_content(), "annotations": [{"id": 101 + k, **defaults, **a} for k, a in enumerate(annotations)]}
+
+
+def load(given: Path, split: str = "train") -> DetectionDataset:
+    dataset = DatasetFile.read(str(given)).open(split)
+    dataset.check_classes()
+    return dataset
+
+
+def files_of(dataset: DetectionDataset) -> list[str]:
+    return [Path(f).name for f in dataset.files]

@@ -1,0 +1,74 @@
+"""Samples made from a seed, a data set of noise, and how samples are compared."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from detector.data.letterbox import GREY
+from detector.data.sample import Frame, Polygons, Sample
+from detector.data.yolo_txt import YoloDataset
+
+few = settings(max_examples=25, deadline=None, derandomize=True)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def random_boxes(rng: np.random.Generator, n: int, width: float, height: float) -> np.ndarray:
+    """(n, 4) float32 xyxy inside width x height, no side shorter than a tenth."""
+    low = rng.uniform(0, 0.9, (n, 2))
+    high = low + 0.1 + (0.9 - low) * rng.random((n, 2))
+    return (np.hstack((low, high)) * (width, height, width, height)).astype(np.float32)
+
+
+def random_sample(seed: int, height: int, width: int, n: int = 3, polygons: bool = True) -> Sample:
+    """Noise with n boxes; every other one has a polygon whose hull it is."""
+    rng = np.random.default_rng(seed)
+    boxes = random_boxes(rng, n, width, height)
+    parts: Polygons = [[] for _ in range(n)]
+    for i in range(0, n if polygons else 0, 2):
+        x1, y1, x2, y2 = boxes[i]
+        parts[i] = [np.array(((x1, y1), (x2, (y1 + y2) / 2), (x1, y2)), np.float32)]
+    return Sample(noise(height, width, seed), boxes, rng.integers(0, 5, n), parts, Frame(height, width), index=seed % 100)
+
+
+def painted(height: int, width: int, x1: int, y1: int, x2: int, y2: int) -> Sample:
+    """A black image with one white box, its label."""
+    image = np.zeros((height, width, 3), np.uint8)
+    image[y1:y2, x1:x2] = 255
+    return Sample(image, np.array([[x1, y1, x2, y2]], np.float32), np.zeros(1, np.int64), frame=Frame(height, width))
+
+
+def white_box(image: np.ndarray) -> np.ndarray:
+    """xyxy of what is at least half white, over the padding's grey."""
+    x, y, w, h = cv2.boundingRect((image[..., 0] > (255 + GREY) / 2).astype(np.uint8))
+    return np.array((x, y, x + w, y + h))
+
+
+def assert_same(a: Sample, b: Sample) -> None:
+    assert np.array_equal(a.image, b.image)
+    assert np.array_equal(a.boxes, b.boxes)
+    assert np.array_equal(a.classes, b.classes)
+    assert [[p.tolist() for p in parts] for parts in a.polygons] == [[p.tolist() for p in parts] for parts in b.polygons]
+    assert (a.frame, a.index) == (b.frame, b.index)
+
+
+SIZE = 64
+SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (64, 33), (50, 50), (90, 70), (40, 64)]
+
+
+def noise_set(root: Path) -> YoloDataset:
+    """Eight images of noise, two objects each, one of them with a polygon."""
+    (root / "images").mkdir()
+    (root / "labels").mkdir()
+    for k, (h, w) in enumerate(SHAPES):
+        cv2.imwrite(str(root / f"images/{k}.png"), noise(h, w, k))
+        lines = f"{k % 3} 0.3 0.4 0.3 0.5\n{(k + 1) % 3} 0.6 0.2 0.9 0.3 0.9 0.7\n"
+        (root / f"labels/{k}.txt").write_text(lines)
+    (root / "data.yaml").write_text("train: images\nval: images\nnames: [a, b, c]\n")
+    return YoloDataset([root / "images"], ["a", "b", "c"], root)
