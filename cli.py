@@ -5,8 +5,10 @@ python cli.py fit --config configs/yolo.yaml --data.dataset my/data.yaml --data.
 python cli.py fit --ckpt_path last
 python cli.py validate --ckpt_path last
 python cli.py predict --ckpt_path last --data.source my/images
+python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 """
 
+import contextlib
 import inspect
 import logging
 import os
@@ -14,6 +16,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -63,6 +66,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "sync-bn": "trainer.sync_batchnorm",
     "device": "trainer.devices",
     "seed": "seed_everything",
+    "noautoanchor": "autoanchor.enabled false",
     "hyp": "config configs/hyp/low.yaml",
     "resume": "ckpt_path last",
     "project": "run",
@@ -81,14 +85,45 @@ class Parser(LightningArgumentParser):
         raise InputError(message)
 
 
+class Trainer(L.Trainer):
+    """Lightning's Trainer with the commands that it lacks."""
+
+    def anchors(self, model: Detector, datamodule: DetectionData, json: bool = False, ckpt_path: str | None = None) -> None:
+        """How well the anchors fit the training labels, and better ones if they don't; trains nothing.
+
+        Args:
+            json: Print the report as JSON instead of a table.
+            ckpt_path: Measure the anchors of this checkpoint (last, best or a file).
+        """
+        with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+            if ckpt_path:
+                model.load_state_dict(torch.load(ckpt_path, map_location="cpu", weights_only=True)["state_dict"], strict=False)
+            datamodule.trainer = self
+            datamodule.prepare_data()
+            datamodule.setup("fit")
+            examiner = next(c for c in self.callbacks if isinstance(c, callbacks.AutoAnchor))  # type: ignore[attr-defined]
+            report = examiner.examine(model, datamodule)
+            callbacks.save_report(report, Path(self.default_root_dir))
+        if json:
+            print(dumps({**report.content(), "yaml": report.yaml_line()}))
+        else:
+            print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
+            print(f"report: {self.default_root_dir}")
+
+
 class CLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults."""
 
     run: Path
     checkpoint: Path | None = None
 
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        return {**LightningCLI.subcommands(), "anchors": {"model", "datamodule"}}
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        parser.add_lightning_class_args(callbacks.AutoAnchor, "autoanchor")
         parser.add_lightning_class_args(callbacks.Warmup, "warmup")
         parser.add_lightning_class_args(callbacks.EMA, "ema")
         parser.add_lightning_class_args(callbacks.EarlyStop, "early_stop")
@@ -170,6 +205,7 @@ class CLI(LightningCLI):
         """The whole configuration, without what belongs to this one call."""
         config = self.config[self.subcommand].clone()
         config.run = config.ckpt_path = config.trainer.default_root_dir = None
+        config.pop("weights_only", None)
         return self._parser(self.subcommand).dump(config, skip_unset=False)
 
 
@@ -200,6 +236,8 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
     """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
     if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
         return precision
+    if command == "anchors":
+        return "32-true"
     supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     chosen = "bf16-mixed" if supported else "32-true"
     say(f"precision 16-mixed needs a GPU; on this CPU it becomes {chosen}")
@@ -229,6 +267,7 @@ def main(args: Sequence[str] | None = None) -> None:
         CLI(
             Detector,
             DetectionData,
+            trainer_class=Trainer,
             save_config_callback=None,
             trainer_defaults={
                 "max_epochs": 100,

@@ -1,5 +1,6 @@
 """Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
 
+from callbacks.autoanchor import AutoAnchor, save_report
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
@@ -13,6 +14,7 @@ from callbacks.warmup import Warmup
 __all__ = [
     "EMA",
     "AtomicCheckpointIO",
+    "AutoAnchor",
     "Checkpoints",
     "EarlyStop",
     "MetricsFiles",
@@ -21,4 +23,5 @@ __all__ = [
     "Progress",
     "RunFolder",
     "Warmup",
+    "save_report",
 ]

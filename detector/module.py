@@ -48,7 +48,7 @@ class Detector(L.LightningModule):
         depth_multiple: Instead of that of the size.
         width_multiple: Instead of that of the size.
         levels: Detection levels, level k has stride 2**k; instead of those of the size.
-        anchors: A row a level of pixels w, h, w, h, ...; default: those of the size.
+        anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor makes so many a level; default: the size's.
         activation: silu, relu, leaky_relu or hardswish.
         class_prior: Starting bias of the classes: all alike, or by their frequency in the training labels.
         box: Gain of the box loss.
@@ -94,7 +94,7 @@ class Detector(L.LightningModule):
         depth_multiple: float | None = None,
         width_multiple: float | None = None,
         levels: list[int] | None = None,
-        anchors: list[list[float]] | None = None,
+        anchors: list[list[float]] | int | None = None,
         activation: str = "silu",
         class_prior: Literal["uniform", "frequency"] = "uniform",
         box: float = 0.05,
@@ -168,7 +168,7 @@ class Detector(L.LightningModule):
         return frozen
 
     def setup(self, stage: str) -> None:
-        if stage == "fit" and self.hparams["class_prior"] == "frequency" and not self.trainer.ckpt_path:
+        if stage == "fit" and self.hparams["class_prior"] == "frequency":  # a checkpoint is restored afterwards
             counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
             self.network.head.set_class_prior(counts)
 

@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from detector.anchors import default_anchors
+from detector.anchors import default_anchors, in_level_order
 from detector.errors import InputError, nearest
 from detector.layers import C3, SPPF, Conv
 
@@ -164,7 +165,8 @@ class YOLOv5(nn.Module):
         num_classes: number of classes C.
         size: a row of SIZES: n s m l x, n6 s6 m6 l6 x6, p2 p34 p6 p7.
         depth_multiple, width_multiple, levels: replace that row's values one by one.
-        anchors: per level, pixels w, h, w, h, ... of the anchors; None takes the defaults of these levels.
+        anchors: per level, pixels w, h, w, h, ... of the anchors (levels in the wrong order are reversed); a number: so many
+            default anchors a level; None: the defaults of these levels.
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish.
         class_counts: labels of each class, for the head's starting bias; None: all classes alike.
 
@@ -180,7 +182,7 @@ class YOLOv5(nn.Module):
         depth_multiple: float | None = None,
         width_multiple: float | None = None,
         levels: Sequence[int] | None = None,
-        anchors: Sequence[Sequence[float]] | None = None,
+        anchors: Sequence[Sequence[float]] | int | None = None,
         activation: str = "silu",
         class_counts: Tensor | None = None,
     ) -> None:
@@ -203,7 +205,11 @@ class YOLOv5(nn.Module):
         self.neck = Neck(
             channels, self.levels, {k: _scaled(3 if k > 2 else 1, depth) for k in range(min(self.levels), top + 1)}
         )
-        rows = default_anchors(self.levels) if anchors is None else anchors
+        if isinstance(anchors, int) and not 1 <= anchors <= 20:
+            raise InputError(f"model.anchors {anchors}: give 1 to 20 anchors a level, or a list of them")
+        if anchors is None or isinstance(anchors, int):
+            anchors = default_anchors(self.levels, anchors or 3)
+        rows = anchors
         lengths, flat = {len(r) for r in rows}, [v for r in rows for v in r]
         if (
             len(rows) != len(self.levels)
@@ -215,8 +221,9 @@ class YOLOv5(nn.Module):
             raise InputError(
                 f"model.anchors: give one row of positive pixels w, h, w, h, ... for each of the {len(self.levels)} levels"
             )
-        pixels = torch.tensor(rows, dtype=torch.float32).view(len(rows), -1, 2)
-        self.register_buffer("anchors", pixels / torch.tensor(self.strides).view(-1, 1, 1))
+        pixels = in_level_order(np.array(rows, np.float32).reshape(len(rows), -1, 2), self.strides)
+        self.register_buffer("anchors", torch.zeros(pixels.shape))
+        self.set_anchors(torch.from_numpy(pixels))
         self.head = Head([channels[k] for k in self.levels], pixels.shape[1], num_classes)
         self.head.add_priors(self.strides, class_counts)
         if activation != "silu":
@@ -231,6 +238,10 @@ class YOLOv5(nn.Module):
     def anchors_px(self) -> Tensor:
         """(levels, A, 2) width and height in pixels of the network's input."""
         return self.anchors * torch.tensor(self.strides, device=self.anchors.device).view(-1, 1, 1)
+
+    def set_anchors(self, pixels: Tensor) -> None:
+        """Use these anchors: (levels, A, 2) width and height in pixels of the network's input."""
+        self.anchors.copy_(pixels / torch.tensor(self.strides, device=pixels.device).view(-1, 1, 1))
 
     def fused(self) -> "YOLOv5":
         """A copy in evaluation mode with every batch norm folded into its convolution."""

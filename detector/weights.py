@@ -184,9 +184,13 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anch
     fresh = network.state_dict()
     given = {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in known_extra}
     left_out = {"anchors"} if keep_anchors else set()
-    other_classes = len(weights.names) != network.num_classes
-    if other_classes:
+    theirs = given.get("anchors", network.anchors)
+    there = len(weights.names), theirs.shape[1] if theirs.ndim == 3 else 0
+    here = network.num_classes, network.anchors.shape[1]
+    if there != here:
         left_out |= {name for name in fresh if name.startswith("head.")}
+    if there[1] != here[1]:
+        left_out.add("anchors")
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = set(given) ^ (set(fresh) - left_out) | {
         name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
@@ -199,8 +203,13 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anch
     taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
     if keep_anchors:
         taken += "; not the anchors, which model.anchors gives"
-    if other_classes:
-        taken += f"; not the head ({len(weights.names)} classes there, {network.num_classes} here), which starts fresh"
+    if there != here:
+        unlike = [
+            f"{a} {what} there, {b} here"
+            for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)
+            if a != b
+        ]
+        taken += f"; not the head ({'; '.join(unlike)}), which starts fresh"
     return taken
 
 

@@ -46,6 +46,8 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
     files = {str(p.relative_to(trained)) for p in trained.rglob("*") if p.is_file()}
     assert files == {
         "config.yaml",
+        "anchors.json",
+        "plots/anchors.png",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
         "metrics.csv",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from detector.boxes import clip_xyxy
 from detector.data.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
+from detector.data.colour import Albumentations, RandomHSV
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.images import find_images, image_sizes
 from detector.data.letterbox import round_up
 from detector.data.report import DataReport, Fault
-from detector.data.sample import Batch, Labels, collate
+from detector.data.sample import Batch, Labels, Sample, collate
 from detector.data.sampler import GivenBatches, TrainBatches, class_weights, image_weights, rectangular_batches
 from detector.errors import InputError
 from detector.say import say
@@ -168,6 +171,16 @@ class DetectionData(L.LightningDataModule):
         )
         return self._loader(TrainSamples(dataset, self.train_steps, self.seed), sampler)
 
+    def seen_sizes(self, most: int = 512) -> np.ndarray:
+        """(m, 2) width and height of the objects in the first `most` training samples after the augmentation (Albumentations
+        aside), in pixels of the network's input."""
+        steps = [s for s in self.train_steps if not isinstance(s, Albumentations | RandomHSV)]
+        samples = TrainSamples(self.datasets["train"], steps, self.seed)
+        epoch_of_image = (divmod(k, len(samples)) for k in range(most))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            parts = pool.map(lambda key: _sizes(samples[(key[0], key[1], 0)]), epoch_of_image)
+            return np.concatenate(list(parts))
+
     def _batches_done(self) -> int:
         """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
         return self.trainer.fit_loop.epoch_loop.batch_progress.total.processed if self.trainer else 0  # type: ignore[attr-defined]
@@ -230,6 +243,12 @@ class DetectionData(L.LightningDataModule):
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
         return Path(self.datasets[split].files[index])
+
+
+def _sizes(sample: Sample) -> np.ndarray:
+    height, width = sample.size
+    boxes = clip_xyxy(sample.boxes, width, height)
+    return boxes[:, 2:] - boxes[:, :2]
 
 
 def _one_thread(worker: int) -> None:

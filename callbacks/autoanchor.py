@@ -1,0 +1,107 @@
+"""AutoAnchor: measure how well the anchors fit the labels, and find better ones where they don't."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+
+from detector.anchor_report import AnchorReport
+from detector.anchors import Choice, choose_anchors, label_sizes, measure
+from detector.data.datamodule import DetectionData
+from detector.files import write_atomically
+from detector.module import Detector
+from detector.say import say
+
+
+class AutoAnchor(L.Callback):
+    """Before a fresh training: anchors that fit the labels badly at this image size are replaced, if better ones are found.
+
+    New anchors are accepted only if neither best possible recall nor fitness falls, on the labels and on what the augmentation
+    makes of them. Anchors that model.anchors lists are measured and kept; `model.anchors: N` asks for N new ones a level. A
+    resumed run keeps those of its checkpoint. The report goes to anchors.json, plots/anchors.png and the loggers.
+
+    Args:
+        enabled: Off: the anchors stay whatever they are.
+        bpr_limit: Anchors with a best possible recall above this are kept.
+        generations: Mutations that are tried on new anchors.
+        augmented: Look for anchors that fit the labels after augmentation (mosaic, scale, ...), as training sees them.
+    """
+
+    def __init__(self, enabled: bool = True, bpr_limit: float = 0.98, generations: int = 1000, augmented: bool = True) -> None:
+        self.enabled, self.bpr_limit, self.generations, self.augmented = enabled, bpr_limit, generations, augmented
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """After a checkpoint is restored, before EMA copies the network (on_train_start)."""
+        assert isinstance(pl_module, Detector)
+        if not self.enabled:
+            return
+        if trainer.ckpt_path:
+            say("anchors: those of the checkpoint; the labels are not looked at")
+            return
+        report = self.examine(pl_module, trainer.datamodule) if trainer.is_global_zero else None  # type: ignore[attr-defined]
+        told = report and (report.choice.changed, report.choice.anchors.tolist())
+        changed, anchors = trainer.strategy.broadcast(told)  # type: ignore[misc]
+        if changed:
+            pl_module.network.set_anchors(torch.tensor(anchors))
+        if report:
+            self._tell(trainer, report)
+
+    def examine(self, detector: Detector, data: DetectionData) -> AnchorReport:
+        """Measure the detector's anchors on the training labels, and choose; nothing is changed."""
+        h, network = detector.hparams, detector.network
+        labels = data.datasets["train"].labels
+        sizes = np.concatenate([label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels])
+        classes = np.concatenate([x.classes[~x.crowd] for x in labels])
+        before, asked = network.anchors_px.cpu().numpy().astype(float), h["anchors"]
+        bpr, force = measure(before.reshape(-1, 2), sizes, h["anchor_t"]).bpr, isinstance(asked, int)
+        seen = None
+        if isinstance(asked, list):
+            fits = bpr > self.bpr_limit
+            reason = f"anchors of model.anchors are kept (BPR {bpr:.4f}{'' if fits else f', below {self.bpr_limit:g}'})"
+            choice = Choice(before, False, reason, warning=not fits)
+        else:
+            if self.augmented and (force or bpr <= self.bpr_limit):
+                seen = data.seen_sizes()
+            choice = choose_anchors(
+                before, network.strides, sizes, seen, h["anchor_t"], self.bpr_limit, self.generations, h["seed"], force
+            )
+        return AnchorReport(before, choice, network.strides, sizes, classes, seen, data.names, data.image_size, h["anchor_t"])
+
+    def _tell(self, trainer: L.Trainer, report: AnchorReport) -> None:
+        folder, table = Path(trainer.default_root_dir), report.table()
+        print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
+        if report.choice.changed:
+            print(table)
+        save_report(report, folder)
+        content = report.content()
+        figures = {
+            f"anchors/{when}/{name}": value
+            for when in ("before", "after")
+            for name, value in content.get(when, {}).get("fit", {}).get("labels", {}).items()
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(figures, step=0)
+            if isinstance(logger, WandbLogger):
+                rows = content.get("after", content["before"])["rows"]
+                logger.log_table("anchors/table", list(rows[0]), [list(row.values()) for row in rows])
+                logger.log_image("anchors/picture", [str(folder / "plots/anchors.png")])
+            elif isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_text("anchors", f"{report.choice.reason}\n\n```\n{table}\n```")
+                logger.experiment.add_image("anchors", _pixels(folder / "plots/anchors.png"), dataformats="HWC")
+
+
+def save_report(report: AnchorReport, folder: Path) -> None:
+    """anchors.json and plots/anchors.png."""
+    text = json.dumps(report.content(), indent=1)
+    write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
+    report.draw(folder / "plots" / "anchors.png")
+
+
+def _pixels(path: Path) -> Any:
+    from detector.data.images import read_image
+
+    return read_image(path)

@@ -1,0 +1,52 @@
+"""AutoAnchor's measures, its search, the order of the levels."""
+
+import numpy as np
+import pytest
+from golden.cases import Case, close, each
+
+from detector.anchors import find_anchors, in_level_order, label_sizes, measure
+
+
+def sizes_of(case: Case) -> np.ndarray:
+    """Label sizes at the training image size; the files hold boxes as fractions of their image."""
+    image = case["in_label_image"]
+    rows = []
+    for label, (width, height) in zip(case["in_labels"], case["in_shapes_wh"][image], strict=True):
+        box = np.array([[0, 0, label[3] * width, label[4] * height]])
+        rows.append(label_sizes(box, height, width, case.meta["imgsz"]))
+    return np.concatenate(rows)
+
+
+@each("autoanchor")
+def test_measures(case: Case) -> None:
+    sizes = sizes_of(case)
+    close(sizes, case["out_wh"], 1e-3)
+    for name in case.meta["anchor_sets"]:
+        for suffix, anchor_t in case.meta["thrs"]:
+            fit = measure(case[f"in_anchors_px_{name}"].reshape(-1, 2), case["out_wh"], anchor_t)
+            close(fit.bpr, case[f"out_bpr_{name}_thr{suffix}"], 1e-5)
+            close(fit.aat, case[f"out_aat_{name}_thr{suffix}"], 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@each("kmeans")
+def test_search_is_as_good(case: Case, seed: int) -> None:
+    """Statistical: no worse than the worst of five searches of the original."""
+    sizes, n, anchor_t = sizes_of(case), case.meta["n"], case.meta["thr"]
+    theirs = [measure(anchors.astype(float), sizes, anchor_t) for anchors in case["out_anchors"]]
+    close([fit.fitness for fit in theirs], case["out_fitness"], 1e-5)
+    close([fit.mean_best for fit in theirs], case["out_mean_best"], 1e-5)
+    anchors, why = find_anchors(sizes, n, seed, case.meta["gen"], anchor_t)
+    assert anchors is not None, why
+    assert anchors.shape == (n, 2)
+    assert (np.diff(anchors.prod(1)) >= 0).all()
+    fit = measure(anchors, sizes, anchor_t)
+    assert fit.fitness >= case["out_fitness"].min() - 0.01
+    assert fit.bpr >= case["out_bpr"].min() - 0.005
+
+
+@each("order")
+def test_order_of_levels(case: Case) -> None:
+    for name in case.meta["names"]:
+        strides = case[f"in_stride_{name}"].tolist()
+        close(in_level_order(case[f"in_anchors_{name}"], strides), case[f"out_anchors_{name}"], 0)

@@ -1,0 +1,298 @@
+"""AutoAnchor: never worse, always the same, and it says what it did."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import cv2
+import lightning as L
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cli
+from callbacks import EMA, AutoAnchor
+from detector.anchors import choose_anchors, default_anchors, find_anchors, in_level_order, label_sizes, measure
+from detector.data.datamodule import DetectionData
+from detector.data.demo import NAMES
+from detector.module import Detector
+from detector.network import YOLOv5
+
+STRIDES = (8, 16, 32)
+QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false",
+         "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]  # fmt: skip
+
+
+def defaults(per_level: int = 3) -> np.ndarray:
+    return np.array(default_anchors((3, 4, 5), per_level)).reshape(3, -1, 2)
+
+
+def random_sizes(rng: np.random.Generator) -> np.ndarray:
+    """Label sizes of every kind: few and many, flat, tiny, huge, on one line, in a few clumps, all alike."""
+    n = int(rng.choice([1, 3, 9, 10, 30, 200, 1000]))
+    kind = rng.integers(7)
+    if kind == 0:
+        return np.full((n, 2), rng.uniform(1, 300, 2))
+    if kind == 1:
+        return np.column_stack((rng.uniform(1, 300, n), np.full(n, 40.0)))
+    if kind == 2:
+        return rng.uniform(0.01, 3, (n, 2))
+    if kind == 3:
+        return rng.choice(rng.uniform(2, 400, (4, 2)), n)
+    if kind == 4:
+        return np.repeat(rng.uniform(2, 400, (n, 1)), 2, 1)
+    sides = np.exp(rng.normal(rng.uniform(1, 5, 2), rng.uniform(0.1, 1.5, 2), (n, 2)))
+    return sides * (1000 if kind == 5 else 1)
+
+
+# ---- measures
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([1.5, 2.5, 4.0]))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_measures_are_the_loop_over_pairs(seed: int, k: int, anchor_t: float) -> None:
+    rng = np.random.default_rng(seed)
+    sizes, anchors = np.exp(rng.normal(3, 1, (20, 2))), np.exp(rng.normal(3, 1, (k, 2)))
+    recalled = above = fitness = best_sum = 0.0
+    for w, h in sizes:
+        ratios = [min(w / a, a / w, h / b, b / h) for a, b in anchors]
+        fits = [r for r in ratios if r > 1 / anchor_t]
+        recalled += bool(fits)
+        above += len(fits)
+        fitness += max(fits, default=0)
+        best_sum += max(ratios)
+    wanted = [v / len(sizes) for v in (recalled, above, fitness, best_sum)]
+    assert measure(anchors, sizes, anchor_t) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_measures_of_many_labels_are_those_of_their_parts() -> None:
+    sizes = np.exp(np.random.default_rng(0).normal(3, 1, (70_000, 2)))
+    whole = np.array(measure(defaults().reshape(-1, 2), sizes))
+    parts = [measure(defaults().reshape(-1, 2), part) for part in (sizes[:35_000], sizes[35_000:])]
+    assert whole == pytest.approx(np.mean(parts, 0), abs=1e-12)
+
+
+def test_label_sizes_by_hand() -> None:
+    """A 200 x 100 image at 640: 3.2 times as large."""
+    assert label_sizes(np.array([[10, 20, 30, 70]]), 100, 200, 640).tolist() == [[64, 160]]
+
+
+# ---- the choice
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_never_worse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = random_sizes(rng)
+    seen = None if rng.random() < 0.5 else random_sizes(rng)
+    force, start = bool(rng.integers(2)), defaults() * np.exp(rng.normal(0, 0.5, 2))
+    choice = choose_anchors(start, STRIDES, labels, seen, generations=30, seed=seed, force=force)
+    assert choice.anchors.shape == start.shape
+    assert choice.reason
+    if not choice.changed:
+        assert np.array_equal(choice.anchors, start)
+    for sizes in (labels, *([] if seen is None else [seen])):
+        old, new = measure(start.reshape(-1, 2), sizes), measure(choice.anchors.reshape(-1, 2), sizes)
+        assert new.bpr >= old.bpr
+        assert new.fitness >= old.fitness
+    assert np.isfinite(choice.anchors).all()
+    assert (choice.anchors > 0).all()
+
+
+def test_same_seed_same_anchors() -> None:
+    sizes = np.exp(np.random.default_rng(1).normal((2.5, 4), 0.6, (500, 2)))
+    first, again, other = (find_anchors(sizes, 9, seed)[0] for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_badly_fitting_anchors_get_better() -> None:
+    """Flat boxes, 30 times as wide as high."""
+    rng = np.random.default_rng(2)
+    sizes = np.exp(rng.normal(2.0, 0.4, (400, 1))) * np.array([[30.0, 1.0]]) * np.exp(rng.normal(0, 0.1, (400, 2)))
+    choice = choose_anchors(defaults(), STRIDES, sizes)
+    assert measure(defaults().reshape(-1, 2), sizes).bpr < 0.5
+    assert choice.changed
+    assert not choice.warning
+    assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
+    assert re.fullmatch(r"new anchors: BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}", choice.reason)
+    assert (np.diff(choice.anchors.prod(-1).mean(-1)) > 0).all(), "finer levels get the smaller ones"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        (np.full((5, 2), 300.0) * [1, 0.01], "5 labels of at least 2 px are too few for 9 anchors"),
+        (np.full((50, 2), 300.0) * [1, 0.01], "only 1 different sizes, too few for 9 anchors"),
+        (np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))), "all labels have the same height"),
+        (np.full((50, 2), 0.5), "0 labels of at least 2 px are too few for 9 anchors"),
+    ],
+)
+def test_the_reason_why_there_are_no_better_ones(sizes: np.ndarray, reason: str) -> None:
+    choice = choose_anchors(defaults(), STRIDES, sizes)
+    assert not choice.changed
+    assert choice.warning
+    assert reason in choice.reason
+    assert np.array_equal(choice.anchors, defaults())
+
+
+def test_fitting_anchors_are_kept() -> None:
+    sizes = np.exp(np.random.default_rng(3).normal(4, 0.5, (300, 2)))
+    choice = choose_anchors(defaults(), STRIDES, sizes)
+    assert (choice.changed, choice.warning) == (False, False)
+    assert "are kept" in choice.reason
+    assert choose_anchors(defaults(), STRIDES, sizes, force=True).changed
+
+
+@pytest.mark.parametrize("per_level", [1, 2, 4, 5])
+def test_default_anchors_of_another_number(per_level: int) -> None:
+    network = YOLOv5(2, "n", width_multiple=0.125, anchors=per_level)
+    pixels = network.anchors_px.numpy()
+    assert pixels.shape == (3, per_level, 2)
+    assert (np.diff(pixels.reshape(-1, 2).prod(1)) > 0).all()
+    assert network.head.convs[0].out_channels == per_level * 7
+    assert pixels.min() >= 10
+    assert pixels.max() <= 373
+
+
+def test_levels_in_the_wrong_order_are_reversed() -> None:
+    rows = default_anchors((3, 4, 5))
+    assert torch.equal(YOLOv5(1, width_multiple=0.125, anchors=rows[::-1]).anchors, YOLOv5(1, width_multiple=0.125).anchors)
+    assert np.array_equal(in_level_order(defaults(), STRIDES), defaults())
+
+
+# ---- in a training
+
+
+@pytest.fixture(scope="module")
+def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data.yaml of 24 images with objects ten times as wide as high, which the default anchors fit badly."""
+    root, rng = tmp_path_factory.mktemp("flat"), np.random.default_rng(0)
+    for split in ("train", "val"):
+        for i in range(24 if split == "train" else 4):
+            image, lines = root / f"images/{split}/{i}.jpg", []
+            image.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(image), rng.integers(0, 255, (64, 64, 3), dtype=np.uint8))
+            for _ in range(3):
+                w = rng.uniform(0.4, 0.9)
+                h = w / 10 * rng.uniform(0.7, 1.4)
+                lines.append(f"{rng.integers(2)} {rng.uniform(w / 2, 1 - w / 2)} {rng.uniform(h / 2, 1 - h / 2)} {w} {h}\n")
+            label = root / f"labels/{split}/{i}.txt"
+            label.parent.mkdir(parents=True, exist_ok=True)
+            label.write_text("".join(lines))
+    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b]\n")
+    return root / "data.yaml"
+
+
+def load(path: Path) -> dict[str, Any]:
+    return torch.load(path, weights_only=True)
+
+
+def test_new_anchors_travel(flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Into network, average, checkpoint and predictions; a resume keeps them although the labels have changed."""
+    shutil.copytree(flat_data.parent, here / "data")
+    cli.main(["fit", "--data.dataset", "data/data.yaml", *QUICK, "--run", "run"])
+    told = capsys.readouterr().out
+    assert re.search(r"^new anchors: BPR 0\.\d+ -> ", told, re.M)
+    assert re.search(r"^all +72 +0\.\d{4} > ", told, re.M)
+    for name in ("stride 8", "stride 32", "a", "b"):
+        assert re.search(f"^{name} ", told, re.M)
+    state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
+    report = json.loads((here / "run/anchors.json").read_text())
+    stored = (state["network.anchors"] * torch.tensor(STRIDES).view(3, 1, 1)).flatten(1)
+    assert torch.equal(state["ema.anchors"], state["network.anchors"])
+    assert stored.tolist() == pytest.approx(np.array(report["after"]["anchors"]), abs=0.006)
+    assert not np.allclose(stored, np.array(report["before"]["anchors"]))
+    assert report["after"]["fit"]["labels"]["bpr"] > report["before"]["fit"]["labels"]["bpr"]
+    assert report["after"]["fit"]["augmented"]["bpr"] >= report["before"]["fit"]["augmented"]["bpr"]
+    assert cv2.imread(str(here / "run/plots/anchors.png")).std() > 5
+
+    for label in (here / "data/labels/train").iterdir():
+        label.write_text("0 .5 .5 .1 .9\n")
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2"])
+    assert "anchors: those of the checkpoint" in capsys.readouterr().out
+    resumed = load(here / "run/checkpoints/last.ckpt")["state_dict"]
+    assert torch.equal(resumed["network.anchors"], state["network.anchors"])
+    assert torch.equal(resumed["ema.anchors"], state["network.anchors"])
+
+
+def test_off_means_off(flat_data: Path, here: Path) -> None:
+    cli.main(["fit", "--data.dataset", str(flat_data), *QUICK, "--run", "run", "--autoanchor.enabled", "false"])
+    state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
+    assert torch.equal(state["network.anchors"], YOLOv5(2, width_multiple=0.125).anchors)
+    assert not (here / "run/anchors.json").exists()
+
+
+def test_the_command_trains_nothing_and_its_line_can_be_pasted(
+    flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--data.dataset", str(flat_data), "--data.image_size", "64"]
+    cli.main(["anchors", *options, "--json", "true"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["changed"] is True
+    assert report == {**json.loads((here / "runs/anchors-1/anchors.json").read_text()), "yaml": report["yaml"]}
+    assert (here / "runs/anchors-1/plots/anchors.png").is_file()
+    cli.main(["anchors", *options])
+    told = capsys.readouterr().out
+    assert report["yaml"] in told
+    assert "stride 16" in told
+
+    (here / "pasted.yaml").write_text(report["yaml"])
+    assert yaml.safe_load(report["yaml"])["model"]["anchors"] == report["after"]["anchors"]
+    cli.main(["fit", "--config", "pasted.yaml", "--data.dataset", str(flat_data), *QUICK, "--run", "run"])
+    assert "anchors of model.anchors are kept" in capsys.readouterr().out
+    state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
+    assert state["network.anchors"].flatten(1)[0].tolist() == pytest.approx([v / 8 for v in report["after"]["anchors"][0]])
+    cli.main(["anchors", *options, "--ckpt_path", "run/checkpoints/last.ckpt", "--json", "true"])
+    again = json.loads(capsys.readouterr().out)
+    assert again["before"]["anchors"] == report["after"]["anchors"]
+
+
+def test_a_number_of_anchors_a_level(flat_data: Path, here: Path) -> None:
+    cli.main(["fit", "--data.dataset", str(flat_data), *QUICK, "--run", "run", "--model.anchors", "2"])
+    state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
+    report = json.loads((here / "run/anchors.json").read_text())
+    assert state["network.anchors"].shape == (3, 2, 2)
+    assert report["changed"] is True
+    assert state["network.head.convs.0.bias"].shape == (2 * 7,)
+    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--trainer.enable_progress_bar", "false"])
+
+
+class Remember(L.Callback):
+    """Each process writes its anchors to a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        assert pl_module.ema is not None
+        assert torch.equal(pl_module.ema.anchors, pl_module.network.anchors)
+        torch.save(pl_module.network.anchors, self.folder / f"{trainer.global_rank}.pt")
+
+
+def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> None:
+    module = Detector(["a", "b"], width_multiple=0.125, image_size=64, batch_size=8)
+    data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
+    trainer = L.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1, limit_train_batches=1, limit_val_batches=0,
+        callbacks=[EMA(), AutoAnchor(), Remember(here)], default_root_dir=here, use_distributed_sampler=False, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(module, data)
+    first, second = (load(here / f"{rank}.pt") for rank in (0, 1))
+    assert torch.equal(first, second)
+    assert not torch.allclose(first, Detector(["a", "b"]).network.anchors)
+
+
+def test_the_demo_keeps_its_anchors(small_data: Path, here: Path) -> None:
+    """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on this callback."""
+    cli.main(["anchors", "--data.dataset", str(small_data), "--data.image_size", "128"])
+    report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
+    assert len(report["before"]["rows"]) == 1 + 3 + len(NAMES)
+    assert report["changed"] is False
