@@ -26,6 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 import callbacks
+from detector.checkpoint_file import load_checkpoint
 from detector.data.datamodule import DetectionData
 from detector.errors import InputError, nearest
 from detector.module import Detector
@@ -116,6 +117,7 @@ class CLI(LightningCLI):
 
     run: Path
     checkpoint: Path | None = None
+    continues = False  # a fit that goes on in the folder of an older one
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -145,10 +147,14 @@ class CLI(LightningCLI):
             super().parse_arguments(parser, args)
             command = self.config.subcommand
             options, inherited = self.config[command], []
+            if command == "fit":
+                _heed_torchrun(options)
             defaults: dict[str, Any] = {}
+            self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
             if options.ckpt_path:
                 run = Path(options.run) if options.run else None
                 self.checkpoint = resolve_checkpoint(options.ckpt_path, run)
+            if self.checkpoint:
                 defaults = {**_checkpoint_defaults(self.checkpoint), **DEFAULTS.get(command, {})}
                 home = run_of(self.checkpoint)
                 if home and command != "predict" and not options.config:
@@ -169,28 +175,28 @@ class CLI(LightningCLI):
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
         self.text = self._config_text()
-        continues = command == "fit" and self.checkpoint is not None and options.ckpt_path in ("last", "best")
         if options.run:
             self.run = Path(options.run)
-        elif continues and self.checkpoint:
+        elif self.continues and self.checkpoint:
             self.run = self.checkpoint.parent.parent
         elif "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ:  # a process that the first one started
             self.run = Path(os.environ["BOLTBOX_RUN"])
         else:
             self.run = next_run(command)
         os.environ["BOLTBOX_RUN"] = str(self.run)
-        self.fresh = command == "fit" and not continues
+        self.fresh = command == "fit" and not self.continues
         options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
         options.trainer.default_root_dir = str(self.run)
         options.trainer.precision = _precision(options.trainer.precision, options.trainer.accelerator, command)
-        _place_loggers(options.trainer.logger, self.run)
+        ids = load_checkpoint(self.checkpoint).get("run", {}).get("loggers", {}) if self.continues and self.checkpoint else {}
+        _place_loggers(options.trainer.logger, self.run, ids)
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
             options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
-        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), *callbacks_]
+        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), callbacks.RunState(self.text), *callbacks_]
         own += [callbacks.MetricsFiles(), callbacks.Pictures()]
         if self.subcommand == "predict":
             own.append(callbacks.PredictionWriter())
@@ -211,11 +217,7 @@ class CLI(LightningCLI):
 
 def _checkpoint_defaults(path: Path) -> dict[str, Any]:
     """The options that a checkpoint was trained with, as far as they are the model's own."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        saved = content["hyper_parameters"]
-    except Exception as e:
-        raise InputError(f"{path}: not a readable checkpoint of a detector ({str(e).splitlines()[0]})") from None
+    saved = load_checkpoint(path)["hyper_parameters"]
     known = set(inspect.signature(Detector.__init__).parameters) - LINKED
     defaults = {f"model.{k}": v for k, v in saved.items() if k in known}
     return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
@@ -244,12 +246,23 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
     return chosen
 
 
-def _place_loggers(loggers: Any, run: Path) -> None:
-    """Loggers without a folder of their own write into the run's."""
+def _place_loggers(loggers: Any, run: Path, ids: dict[str, str]) -> None:
+    """Loggers without a folder of their own write into the run's; with `ids` (by class) they go on where they were."""
     for logger in _as_list(loggers):
+        name = "" if isinstance(logger, bool) else logger.class_path.rpartition(".")[2]
+        if name in ids:
+            logger.init_args.id = logger.init_args.id or ids[name]
         if not isinstance(logger, bool) and "save_dir" in logger.init_args:
             arguments = logger.init_args
             arguments.save_dir = arguments.save_dir or str(run)
+
+
+def _heed_torchrun(options: Any) -> None:
+    """A start after a crash, by torchrun --max-restarts, goes on from the run's last checkpoint by itself."""
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) and not options.run:
+        raise InputError("torchrun --max-restarts needs --run DIR, so that a restart finds the checkpoints of the run")
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+        options.ckpt_path = "auto"
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from callbacks.pictures import Pictures
 from callbacks.predictions import PredictionWriter
 from callbacks.progress import Progress
 from callbacks.run_folder import RunFolder
+from callbacks.run_state import RunState
 from callbacks.warmup import Warmup
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PredictionWriter",
     "Progress",
     "RunFolder",
+    "RunState",
     "Warmup",
     "save_report",
 ]

@@ -1,5 +1,7 @@
-"""Checkpoints: the last epoch's and the best one's, written aside and moved into place."""
+"""Checkpoints: after every epoch, every few minutes, and when told to stop; written aside, verified, moved into place."""
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +11,56 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.files import write_atomically
+from callbacks.stop_signal import StopSignal
+from detector.checkpoint_file import fault
+from detector.files import write_beside
+from detector.say import say
 
 
 class Checkpoints(Checkpoint):
-    """`checkpoints/last.ckpt` after every epoch and `checkpoints/best.ckpt` by fitness, in the Trainer's default_root_dir.
+    """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and on the way, `previous.ckpt` the
+    one before it, `best.ckpt` by fitness.
+
+    SIGTERM and SIGINT let the batch finish, save, and leave with exit code 143 or 130. During validation they leave at once:
+    the resumed run goes on from the last checkpoint. Gradients of an open accumulation window are in the checkpoint (RunState).
 
     Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
 
     Args:
         save_period: Keep `epoch<N>.ckpt` every so many epochs too; -1 is off.
+        every_minutes: Save within an epoch when so much time has passed; 0 is off.
+        every_batches: Save within an epoch after so many batches; 0 is off.
     """
 
-    def __init__(self, save_period: int = -1) -> None:
-        self.save_period = save_period
+    def __init__(self, save_period: int = -1, every_minutes: float = 10.0, every_batches: int = 0) -> None:
+        self.save_period, self.every_minutes, self.every_batches = save_period, every_minutes, every_batches
         self.best_fitness = -1.0
         self.fitness: float | None = None  # of this epoch, once it was validated
+        self.signal = StopSignal()
+        self._saved = time.monotonic()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Lightning has just installed its own handlers."""
+        self._saved = time.monotonic()
+        self.signal.install()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Never after the last batch of an epoch: Lightning would skip its validation when it resumes there."""
+        if trainer.is_last_batch:
+            return
+        late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
+        due = bool(self.every_batches and (batch_idx + 1) % self.every_batches == 0)
+        if not _anyone(trainer, bool(late or due or self.signal.received)):
+            return
+        self._save(trainer, "last.ckpt")
+        if _anyone(trainer, bool(self.signal.received)):
+            raise SystemExit(self.signal.exit_code if self.signal.received else 143)
+
+    def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if self.signal.received:
+            raise SystemExit(self.signal.exit_code)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
@@ -32,14 +68,23 @@ class Checkpoints(Checkpoint):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, so their state is that of the finished epoch."""
-        folder, epoch, fitness = Path(trainer.default_root_dir) / "checkpoints", trainer.current_epoch, self.fitness
+        epoch, fitness = trainer.current_epoch, self.fitness
         self.fitness = None
         if fitness is not None and fitness > self.best_fitness:
             self.best_fitness = fitness
-            trainer.save_checkpoint(folder / "best.ckpt")
+            self._save(trainer, "best.ckpt")
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
-            trainer.save_checkpoint(folder / f"epoch{epoch}.ckpt")
-        trainer.save_checkpoint(folder / "last.ckpt")
+            self._save(trainer, f"epoch{epoch}.ckpt")
+        self._save(trainer, "last.ckpt")
+        if _anyone(trainer, bool(self.signal.received)):
+            raise SystemExit(self.signal.exit_code if self.signal.received else 143)
+
+    def _save(self, trainer: L.Trainer, name: str) -> None:
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / name)
+        self._saved = time.monotonic()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.signal.restore()
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_fitness": self.best_fitness}
@@ -48,8 +93,29 @@ class Checkpoints(Checkpoint):
         self.best_fitness = state_dict["best_fitness"]
 
 
+def _anyone(trainer: L.Trainer, flag: bool) -> bool:
+    """Whether the flag is set in any process; all get the same answer."""
+    return flag if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(flag, all=False))
+
+
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Saves beside the target, in the same folder, and moves: Lightning's own way passes through $TMPDIR and may copy."""
+    """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the one before it as
+    `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
+
+    A disk that is full or cannot be written to is told in one line; training goes on, with the older checkpoints untouched.
+    """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        write_atomically(Path(path), lambda file: torch.save(checkpoint, file))
+        target, wrong = Path(path), ""
+        try:
+            beside = write_beside(target, lambda file: torch.save(checkpoint, file))
+            wrong = fault(beside)
+        except (OSError, RuntimeError) as e:  # torch's writer turns a full disk into a RuntimeError
+            wrong = str(e).splitlines()[0]
+        if wrong:
+            target.with_name(f".{target.name}.tmp").unlink(missing_ok=True)
+            say(f"warning: {target} could not be saved ({wrong}); training goes on, the older checkpoints are intact")
+            return
+        if target.name == "last.ckpt" and target.exists():
+            os.replace(target, target.with_name("previous.ckpt"))
+        os.replace(beside, target)

@@ -31,6 +31,14 @@ class Progress(TQDMProgressBar):
 
     def on_train_epoch_start(self, trainer: L.Trainer, *args: Any) -> None:
         super().on_train_epoch_start(trainer, *args)
+        self._begin(trainer)
+
+    def on_train_start(self, trainer: L.Trainer, *args: Any) -> None:
+        """A run that is resumed within an epoch does not come by on_train_epoch_start."""
+        super().on_train_start(trainer, *args)
+        self._begin(trainer)
+
+    def _begin(self, trainer: L.Trainer) -> None:
         self.train_progress_bar.set_description(self._epoch(trainer))
         self._losses, self._batches, self._figures = None, 0, {}
         self._waited = self._worked = 0.0

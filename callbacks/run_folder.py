@@ -1,4 +1,4 @@
-"""The run's folder, made when all that could fail early has gone well."""
+"""The run's folder, made when all that could fail early has gone well: data, network, checkpoint."""
 
 from pathlib import Path
 
@@ -20,16 +20,28 @@ class RunFolder(L.Callback):
         self.config, self.fresh = config, fresh
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if trainer.is_global_zero:
-            folder = Path(trainer.default_root_dir)
-            if self.fresh and (folder / "config.yaml").exists():
-                raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
-            folder.mkdir(parents=True, exist_ok=True)
-            config = folder / "config.yaml"
-            if config.exists() and stage != TrainerFn.FITTING:  # that of the fit stays
-                config = folder / f"config.{TrainerFn(stage).value}.yaml"
-            config.write_text(self.config)
-            datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
-            dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
-            if dropped:
-                (folder / "dropped.txt").write_text("".join(dropped))
+        folder = Path(trainer.default_root_dir)
+        if trainer.is_global_zero and self.fresh and (folder / "config.yaml").exists():
+            raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._make(trainer, "config.yaml")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """As for test and predict: the config.yaml of a fit stays."""
+        if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
+            first = not (Path(trainer.default_root_dir) / "config.yaml").exists()
+            self._make(trainer, "config.yaml" if first else f"config.{trainer.state.fn.value}.yaml")
+
+    on_test_start = on_predict_start = on_validation_start
+
+    def _make(self, trainer: L.Trainer, name: str) -> None:
+        if not trainer.is_global_zero:
+            return
+        folder = Path(trainer.default_root_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(self.config)
+        datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
+        dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
+        if dropped:
+            (folder / "dropped.txt").write_text("".join(dropped))

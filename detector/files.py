@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write beside `path`, flush to the disk, then move into place; `path` holds the old content or the new, whole."""
+def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
+    """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is left of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     try:
@@ -15,7 +15,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+    return beside
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write beside `path`, then move into place: `path` holds the old content or the new, whole."""
+    os.replace(write_beside(path, write), path)

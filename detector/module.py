@@ -33,6 +33,10 @@ from detector.weights import load_weights
 COLLECT = 2**40
 
 
+class DroppedStep(Exception):
+    """A callback's on_before_optimizer_step raises it: there is no step this time, and the window's gradients are dropped."""
+
+
 class Detector(L.LightningModule):
     """A YOLOv5 detector in training, validation and prediction.
 
@@ -149,8 +153,10 @@ class Detector(L.LightningModule):
             shared_cell=shared_cell,
         )
         self.metrics = DetectionMetrics(len(names))
+        self.lr_scale = 1.0  # of the learning rate outside warm-up; callbacks.FlightRecorder lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
+        self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
 
     @property
@@ -183,9 +189,17 @@ class Detector(L.LightningModule):
         epochs = self.trainer.max_epochs
         if not epochs or epochs < 1:
             raise InputError("trainer.max_epochs must be a positive number: the learning rate falls over the whole run")
-        return h["lr0"] * lr_factor(epoch, epochs, h["lrf"], h["lr_schedule"], h["t_0"], h["t_mult"])
+        return self.lr_scale * h["lr0"] * lr_factor(epoch, epochs, h["lrf"], h["lr_schedule"], h["t_0"], h["t_mult"])
+
+    def on_train_start(self) -> None:
+        """A run that is resumed within an epoch does not come by on_train_epoch_start."""
+        self._prepare_epoch()
 
     def on_train_epoch_start(self) -> None:
+        self._prepare_epoch()
+        self.epoch_losses = torch.zeros_like(self.epoch_losses)
+
+    def _prepare_epoch(self) -> None:
         lag = int(self.hparams["schedule_lag"])
         for group in self.trainer.optimizers[0].param_groups:
             group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0))
@@ -198,8 +212,14 @@ class Detector(L.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         images = self._rescale(batch.images, batch_idx) if self.hparams["multi_scale"] else batch.images
         total, parts = self.loss(self.network(images), batch.targets, self.network.anchors)
-        self._log_losses("train", parts)
+        self._count_losses(parts)
         return {"loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches, "parts": parts}
+
+    def _count_losses(self, parts: Tensor) -> None:
+        """The epoch's mean is logged with its last batch. Lightning's own means are not in its checkpoints."""
+        self.epoch_losses = self.epoch_losses.to(parts.device) + torch.cat((parts, parts.new_ones(1)))
+        if self.trainer.is_last_batch:
+            self._log_losses("train", (self.epoch_losses[:3] / self.epoch_losses[3]).to(parts))
 
     def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
         """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
@@ -220,7 +240,8 @@ class Detector(L.LightningModule):
             assert optimizer_closure is not None
             optimizer_closure()
         else:
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+            with contextlib.suppress(DroppedStep):
+                super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:

@@ -1,17 +1,15 @@
 """Run folders: everything of a run lies in one, `runs/<command>-<number>` or where the user says.
 
-config.yaml · checkpoints/{last,best}.ckpt · metrics.csv · metrics.json · plots/
+config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · plots/
 """
 
 from pathlib import Path
 
+from detector.checkpoint_file import fault, newest_intact
 from detector.errors import InputError
+from detector.say import say
 
 ROOT = Path("runs")
-
-
-def last_checkpoint(run: Path) -> Path:
-    return run / "checkpoints" / "last.ckpt"
 
 
 def numbered(command: str) -> list[Path]:
@@ -26,26 +24,50 @@ def next_run(command: str) -> Path:
     return ROOT / f"{command}-{int(used[-1].name.rpartition('-')[2]) + 1 if used else 1}"
 
 
-def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path:
-    """`last` or `best` -> that checkpoint of the run, by default of the most recent fit; anything else is a file.
+def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
+    """Which file `--ckpt_path` means.
+
+    Args:
+        ckpt_path: `last`, the newest intact checkpoint of the run; `auto`, that or None, for a fresh start; `best`; or a file.
+        run: default: the most recent fit.
 
     Raises:
-        InputError: there is none; it says where it looked.
+        InputError: there is none; it says where it looked and what is wrong with what it found.
     """
-    if ckpt_path not in ("last", "best"):
-        if not Path(ckpt_path).is_file():
-            raise InputError(f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last` or `best`")
-        return Path(ckpt_path)
-    runs = [run] if run else numbered("fit")
-    with_checkpoint = [r for r in runs if last_checkpoint(r).is_file()]
-    if not with_checkpoint:
-        where = f"{run / 'checkpoints'}" if run else f"{ROOT / 'fit-*' / 'checkpoints'}"
+    if ckpt_path not in ("last", "best", "auto"):
+        path = Path(ckpt_path)
+        if not path.is_file():
+            raise InputError(f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`")
+        wrong = fault(path)
+        if wrong:
+            raise InputError(f"ckpt_path {ckpt_path}: {wrong}")
+        return path
+    with_checkpoints = [r for r in ([run] if run else numbered("fit")) if list(_folder(r).glob("*.ckpt"))]
+    if not with_checkpoints:
+        where = _folder(run) if run else _folder(ROOT / "fit-*")
+        if ckpt_path == "auto":
+            say(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
+            return None
         raise InputError(f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path first")
-    newest = max(with_checkpoint, key=lambda r: last_checkpoint(r).stat().st_mtime_ns)
-    path = newest / "checkpoints" / f"{ckpt_path}.ckpt"
-    if not path.is_file():
-        raise InputError(f"ckpt_path {ckpt_path}: there is no {path}")
-    return path
+    newest = max(with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt")))
+    if ckpt_path == "best":
+        path = _folder(newest) / "best.ckpt"
+        wrong = fault(path) if path.is_file() else "no such file"
+        if wrong:
+            raise InputError(f"ckpt_path best: {path}: {wrong}")
+        return path
+    found, passed = newest_intact(_folder(newest))
+    for line in passed:
+        say(f"warning: {line}")
+    if found is None:
+        raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}: {'; '.join(passed)}")
+    if passed or ckpt_path == "auto":
+        say(f"ckpt_path {ckpt_path}: going on from {found}")
+    return found
+
+
+def _folder(run: Path) -> Path:
+    return run / "checkpoints"
 
 
 def run_of(checkpoint: Path) -> Path | None:

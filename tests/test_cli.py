@@ -50,6 +50,7 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         "plots/anchors.png",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
+        "checkpoints/previous.ckpt",
         "metrics.csv",
         "metrics.json",
         "plots/train_batch.jpg",

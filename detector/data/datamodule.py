@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -163,7 +164,7 @@ class DetectionData(L.LightningDataModule):
             self.batch_size,
             self.seed,
             done=self._batches_done,
-            limit=self._limit(),
+            limit=self._limit(math.ceil(len(dataset) / min(self.batch_size, len(dataset)))),
             order=self.train_order,
             weights=self._image_weights if self.weighted and not self.rect else None,
             rank=rank,
@@ -185,10 +186,10 @@ class DetectionData(L.LightningDataModule):
         """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
         return self.trainer.fit_loop.epoch_loop.batch_progress.total.processed if self.trainer else 0  # type: ignore[attr-defined]
 
-    def _limit(self) -> int | None:
-        """trainer.limit_train_batches, if it is a number of batches."""
+    def _limit(self, batches: int) -> int | None:
+        """trainer.limit_train_batches as a number of batches: an integer, or a share of all."""
         limit = self.trainer.limit_train_batches if self.trainer else None
-        return limit if isinstance(limit, int) else None
+        return int(limit * batches) if isinstance(limit, float) else limit
 
     def _image_weights(self) -> np.ndarray:
         dataset = self.datasets["train"]
@@ -228,6 +229,7 @@ class DetectionData(L.LightningDataModule):
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,
             worker_init_fn=_one_thread,
+            generator=torch.Generator().manual_seed(self.seed),  # else each pass draws from the global one
         )
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:

@@ -1,0 +1,174 @@
+"""Kill a training at random instants, resume it, and compare it with one that was never interrupted.
+
+    python -m benchmarks.resume_fuzz --kills 20
+
+Each trial starts `cli.py fit` in a process of its own, which dies by SIGKILL at a chosen instant: after a training batch, in
+the middle of validation, half way through writing a checkpoint, or between the two moves that put one in place. Then the same
+command goes on with `--ckpt_path auto`. Weights, average, optimizer state and the rows of metrics.csv must be identical.
+"""
+
+import argparse
+import contextlib
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+
+import callbacks.checkpoints as checkpoints
+import detector.files as files
+from detector.data.demo import make_demo
+
+ROOT = Path(__file__).parents[1]
+WHERE = ("batch", "validation", "writing", "moving")
+EPOCHS, BATCHES, SAVES = 3, 6, 12  # of the run below: 24 images in batches of 4; saves at least
+
+
+class Kill(L.Callback):
+    """Dies at the instant that BOLTBOX_KILL names, like `batch:7` or `writing:2` (counted from 0); `batch:7:SIGTERM` sends that
+    signal instead. Without it, does nothing."""
+
+    def __init__(self) -> None:
+        self.where, at, name = (*os.environ.get("BOLTBOX_KILL", "").split(":"), "", "")[:3]
+        self.left, self.signal = int(at or 0), signal.Signals[name or "SIGKILL"]
+        if int(os.environ.get("LOCAL_RANK", 0)):
+            self.where = ""
+        if self.where == "writing":
+            whole = files.write_beside
+            checkpoints.write_beside = lambda path, write: whole(path, lambda file: self._half(file, write))
+        elif self.where == "moving":
+            replace = os.replace
+            checkpoints.os.replace = lambda a, b: (replace(a, b), Path(b).suffix == ".ckpt" and self._count())
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            os.kill(os.getpid(), self.signal)
+
+    def _half(self, file: Any, write: Any) -> None:
+        write(file)
+        if self.left == 0:
+            file.truncate(file.tell() // 2)
+            file.flush()
+        self._count()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.where == "batch":
+            self._count()
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        if self.where == "validation":
+            self._count()
+
+
+def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 1) -> list[str]:
+    """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that varies."""
+    options = {
+        "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": workers,
+        "data.augment.mixup": 0.3, "trainer.max_epochs": EPOCHS,
+        "model.width_multiple": 0.125, "model.nominal_batch_size": 12, "model.multi_scale": "true",
+        "trainer.accelerator": "cpu", "trainer.devices": ranks, "trainer.precision": "32-true", "warmup.warmup_epochs": 2,
+        "checkpoints.every_batches": every_batches, "trainer.enable_progress_bar": "false", "autoanchor.generations": 50,
+        "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "run": run,
+    }  # fmt: skip
+    return [sys.executable, str(ROOT / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
+
+
+def start(line: list[str], kill: str = "") -> int:
+    """Run a command to its end, in a session of its own that is cleared away afterwards; its exit code."""
+    environment = {**os.environ, "BOLTBOX_KILL": kill, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
+        environment.pop(name, None)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(line, env=environment, stdout=log, stderr=log, start_new_session=True)
+        code = process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if code not in (0, -signal.SIGKILL):
+            log.seek(0)
+            print(log.read().decode(errors="replace")[-3000:], file=sys.stderr)
+    return code
+
+
+def difference(run: Path, reference: Path) -> str:
+    """What differs between two finished runs, or an empty string."""
+    ours, theirs = (torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, reference))
+    for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
+        place = unlike(ours[key], theirs[key], key)
+        if place:
+            return place
+    rows = []
+    for r in (run, reference):
+        with open(r / "metrics.csv", newline="") as file:
+            rows.append([{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)])
+    return "" if rows[0] == rows[1] else "metrics.csv"
+
+
+def unlike(a: Any, b: Any, place: str) -> str:
+    """The first place where two nested structures differ, or an empty string."""
+    if isinstance(a, torch.Tensor):
+        return "" if isinstance(b, torch.Tensor) and torch.equal(a, b) else place
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return next((found for k in a if (found := unlike(a[k], b[k], f"{place}.{k}"))), "")
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+        return next((found for i, (x, y) in enumerate(zip(a, b, strict=True)) if (found := unlike(x, y, f"{place}[{i}]"))), "")
+    return "" if a == b else place
+
+
+def trial(folder: Path, data: Path, kills: list[str], workers: int, ranks: int, reference: Path) -> tuple[int, str]:
+    """A run that is killed at each of these instants in turn and resumed; how many kills hit, and what differs in the end."""
+    line, hits = command(data, folder, workers, ranks), 0
+    for kill in [*kills, ""]:
+        resume = ["--ckpt_path", "auto"] if hits else []
+        code = start([*line, *resume], kill)
+        hits += code == -signal.SIGKILL
+        if code not in (0, -signal.SIGKILL):
+            return hits, f"exit code {code}"
+        if code == 0:
+            break
+    return hits, difference(folder, reference)
+
+
+def random_kill(rng: random.Random) -> str:
+    where = rng.choice(WHERE)
+    most = {"batch": EPOCHS * BATCHES, "validation": EPOCHS * 2, "writing": SAVES, "moving": SAVES}[where]
+    return f"{where}:{rng.randrange(most)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        data = make_demo(root / "demo", train=24, val=8)
+        print("| workers | ranks | runs | kills that hit | identical at the end |")
+        print("|---|---|---|---|---|")
+        for workers, ranks in ((0, 1), (2, 1), (0, 2), (2, 2)):
+            name = f"{workers}-{ranks}"
+            reference = root / f"reference-{name}"
+            assert start(command(data, reference, workers, ranks)) == 0
+            if workers == 0:
+                alone = reference
+            assert not difference(reference, alone), "the number of workers changes nothing"
+            hits = runs = same = 0
+            while hits < options.kills:
+                kills = [random_kill(rng) for _ in range(rng.randint(1, 3))]
+                hit, wrong = trial(root / f"run-{name}-{runs}", data, kills, workers, ranks, reference)
+                hits, runs, same = hits + hit, runs + 1, same + (not wrong)
+                if wrong:
+                    print(f"{kills}: differs in {wrong}", file=sys.stderr)
+            print(f"| {workers} | {ranks} | {runs} | {hits} | {same} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

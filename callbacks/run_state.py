@@ -1,0 +1,112 @@
+"""What a checkpoint holds beyond Lightning's own: the state of every process, and where the run comes from."""
+
+import platform
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import torch.distributed as dist
+import torchvision
+from lightning.pytorch.loggers import WandbLogger
+from torch import Tensor
+
+from detector.module import Detector
+
+
+class RunState(L.Callback):
+    """`processes`: for each one the gradients of an open accumulation window, the sums of the epoch's losses, the states of the
+    random generators. `run`: configuration, class names, library versions, git revision, the loggers' run ids.
+
+    Only tensors and plain types. Resumed with another number of processes, gradients and sums are shared out evenly.
+
+    Args:
+        config: text of config.yaml.
+    """
+
+    def __init__(self, config: str) -> None:
+        self.config = config
+        self._gradients: dict[str, Tensor] = {}
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        assert isinstance(pl_module, Detector)
+        own = {
+            "gradients": {n: p.grad.cpu() for n, p in pl_module.network.named_parameters() if p.grad is not None},
+            "epoch_losses": pl_module.epoch_losses.cpu(),
+            "random": _random_states(),
+        }
+        everyone: list[Any] = [own]
+        if trainer.world_size > 1:
+            everyone = [None] * trainer.world_size
+            dist.all_gather_object(everyone, own)
+        checkpoint["processes"] = everyone
+        checkpoint["accumulate_grad_batches"] = trainer.accumulate_grad_batches
+        checkpoint["run"] = {
+            "config": self.config,
+            "names": list(pl_module.names),
+            "versions": {
+                "python": platform.python_version(),
+                "torch": str(torch.__version__),
+                "torchvision": str(torchvision.__version__),
+                "lightning": str(L.__version__),
+                "numpy": str(np.__version__),
+            },
+            "git": _git_revision(),
+            "loggers": {type(logger).__name__: logger.version for logger in trainer.loggers if isinstance(logger, WandbLogger)},
+        }
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        assert isinstance(pl_module, Detector)
+        everyone = checkpoint.get("processes")
+        if not everyone:  # a checkpoint of an older version
+            return
+        trainer.accumulate_grad_batches = checkpoint["accumulate_grad_batches"]
+        if len(everyone) == trainer.world_size:
+            own = everyone[trainer.global_rank]
+            self._gradients = own["gradients"]
+            pl_module.epoch_losses = own["epoch_losses"].clone()
+            _restore_random_states(own["random"])
+        else:  # DDP takes the mean over processes, so each gets the mean
+            names = everyone[0]["gradients"]
+            self._gradients = {n: torch.stack([e["gradients"][n] for e in everyone]).mean(0) for n in names}
+            pl_module.epoch_losses = torch.stack([e["epoch_losses"] for e in everyone]).mean(0)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        for name, parameter in pl_module.network.named_parameters():
+            if name in self._gradients:
+                parameter.grad = self._gradients[name].to(parameter.device, copy=True)
+        self._gradients = {}
+
+
+def _random_states() -> dict[str, Any]:
+    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 (the global one, which libraries use)
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": (str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _restore_random_states(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(keys, np.uint32), *rest))  # noqa: NPY002
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _git_revision() -> str | None:
+    """The commit of this source tree, with a + if it was changed; None outside git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,78 @@
+"""A run that is interrupted and resumed is the run that was never interrupted. benchmarks/resume_fuzz.py is the long version."""
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.resume_fuzz import command, difference, start, trial
+from detector.data.sampler import TrainBatches
+
+
+@pytest.fixture(scope="module")
+def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never interrupted."""
+    run = tmp_path_factory.mktemp("reference") / "run"
+    assert start(command(small_data, run, workers=0, ranks=1)) == 0
+    return run
+
+
+@pytest.mark.parametrize(
+    ("workers", "kills"),
+    [
+        (0, ["batch:4", "validation:0", "writing:2", "moving:3"]),
+        (2, ["moving:10", "batch:2", "writing:0", "validation:0"]),
+    ],
+    ids=str,
+)
+def test_killed_runs_end_the_same(workers: int, kills: list[str], small_data: Path, tmp_path: Path, reference: Path) -> None:
+    """With SIGKILL: while training, validating, writing a checkpoint, moving it into place. Workers make no difference either."""
+    hits, unlike = trial(tmp_path / "run", small_data, kills, workers, 1, reference)
+    assert hits == len(kills)
+    assert not unlike
+
+
+def test_killed_with_two_processes(small_data: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    assert start(command(small_data, alone, workers=0, ranks=2)) == 0
+    hits, unlike = trial(tmp_path / "run", small_data, ["batch:7"], 0, 2, alone)
+    assert hits == 1
+    assert not unlike
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(1, "SIGTERM"), (1, "SIGINT"), (2, "SIGTERM")])
+def test_told_to_stop(ranks: int, name: str, small_data: Path, tmp_path: Path, reference: Path) -> None:
+    """It saves after the batch, within an accumulation window, and leaves with the code that schedulers requeue on."""
+    run = tmp_path / "run"
+    line = command(small_data, run, workers=0, ranks=ranks, every_batches=0)
+    assert start(line, f"batch:9:{name}") == 128 + signal.Signals[name]
+    saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 10
+    assert len(saved["processes"]) == ranks
+    assert saved["processes"][0]["gradients"], "the window was open"
+    assert start([*line, "--ckpt_path", "last"]) == 0
+    if ranks == 1:
+        assert not difference(run, reference)
+
+
+def test_told_to_stop_during_validation(small_data: Path, tmp_path: Path, reference: Path) -> None:
+    run = tmp_path / "run"
+    line = command(small_data, run, workers=0, ranks=1)
+    assert start(line, "validation:2:SIGTERM") == 143
+    assert start([*line, "--ckpt_path", "last"]) == 0
+    assert not difference(run, reference)
+
+
+def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: Path) -> None:
+    """Training goes on, with the images that were next."""
+    run = tmp_path / "run"
+    assert start(command(small_data, run, workers=0, ranks=2), "batch:7") == -signal.SIGKILL
+    assert start([*command(small_data, run, workers=2, ranks=1), "--ckpt_path", "last"]) == 0
+    ended = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+    assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 18
+
+    alone = [key for batch in TrainBatches(24, 4, 0, done=lambda: 7) for key in batch]
+    shares = [list(TrainBatches(24, 4, 0, done=lambda: 7, rank=r, world=2)) for r in (0, 1)]
+    together = [key for pair in zip(*shares, strict=True) for turn in zip(*pair, strict=True) for key in turn]
+    assert together == alone
