@@ -1,4 +1,4 @@
-"""A run that is interrupted and resumed is the run that was never interrupted. benchmarks/resume_fuzz.py is the long version."""
+"""A run that is interrupted and resumed is the run that never was. benchmarks/resume_fuzz.py is the long version."""
 
 import signal
 from pathlib import Path
@@ -27,7 +27,7 @@ def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     ids=str,
 )
 def test_killed_runs_end_the_same(workers: int, kills: list[str], small_data: Path, tmp_path: Path, reference: Path) -> None:
-    """With SIGKILL: while training, validating, writing a checkpoint, moving it into place. Workers make no difference either."""
+    """With SIGKILL: while training, validating, writing a checkpoint, moving it into place. Workers make no difference."""
     hits, unlike = trial(tmp_path / "run", small_data, kills, workers, 1, reference)
     assert hits == len(kills)
     assert not unlike
@@ -46,9 +46,9 @@ def test_told_to_stop(ranks: int, name: str, small_data: Path, tmp_path: Path, r
     """It saves after the batch, within an accumulation window, and leaves with the code that schedulers requeue on."""
     run = tmp_path / "run"
     line = command(small_data, run, workers=0, ranks=ranks, every_batches=0)
-    assert start(line, f"batch:9:{name}") == 128 + signal.Signals[name]
+    assert start(line, f"batch:10:{name}") == 128 + signal.Signals[name]
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
-    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 10
+    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 11
     assert len(saved["processes"]) == ranks
     assert saved["processes"][0]["gradients"], "the window was open"
     assert start([*line, "--ckpt_path", "last"]) == 0
