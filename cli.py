@@ -188,8 +188,7 @@ class CLI(LightningCLI):
         options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
         options.trainer.default_root_dir = str(self.run)
         options.trainer.precision = _precision(options.trainer.precision, options.trainer.accelerator, command)
-        ids = load_checkpoint(self.checkpoint).get("run", {}).get("loggers", {}) if self.continues and self.checkpoint else {}
-        _place_loggers(options.trainer.logger, self.run, ids)
+        _place_loggers(options.trainer.logger, self.run, self.checkpoint if self.continues else None)
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
             options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
@@ -246,15 +245,20 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
     return chosen
 
 
-def _place_loggers(loggers: Any, run: Path, ids: dict[str, str]) -> None:
-    """Loggers without a folder of their own write into the run's; with `ids` (by class) they go on where they were."""
+def _place_loggers(loggers: Any, run: Path, checkpoint: Path | None) -> None:
+    """Loggers without a folder of their own write into the run's. After a checkpoint they go on where they were: W&B in the
+    same run, TensorBoard without what it was told after the checkpoint."""
+    content = load_checkpoint(checkpoint) if checkpoint else {}
     for logger in _as_list(loggers):
-        name = "" if isinstance(logger, bool) else logger.class_path.rpartition(".")[2]
-        if name in ids:
-            logger.init_args.id = logger.init_args.id or ids[name]
-        if not isinstance(logger, bool) and "save_dir" in logger.init_args:
-            arguments = logger.init_args
+        if isinstance(logger, bool):
+            continue
+        arguments, name = logger.init_args, logger.class_path.rpartition(".")[2]
+        if "save_dir" in arguments:
             arguments.save_dir = arguments.save_dir or str(run)
+        if content and name == "TensorBoardLogger" and arguments.purge_step is None:
+            arguments.purge_step = content["global_step"]
+        if content and name == "WandbLogger" and arguments.id is None:
+            arguments.id = content.get("run", {}).get("loggers", {}).get(name)
 
 
 def _heed_torchrun(options: Any) -> None:

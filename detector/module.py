@@ -328,3 +328,10 @@ class Detector(L.LightningModule):
             raise InputError(f"the checkpoint knows the classes {names}, but here they are {self.names}")
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
+        ours, theirs = self.state_dict(), checkpoint["state_dict"]
+        wrong = {k for k in ours.keys() | theirs.keys() if k not in ours or k not in theirs or ours[k].shape != theirs[k].shape}
+        if wrong:
+            raise InputError(
+                f"the checkpoint does not fit this network ({len(wrong)} tensors, like {min(wrong)}): leave out the options "
+                "that differ from its own, or start from its weights with --model.weights"
+            )

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import wandb
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 from detector.data.sampler import TrainBatches
+
+ROOT = Path(cli.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +81,73 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     shares = [list(TrainBatches(24, 4, 0, done=lambda: 7, rank=r, world=2)) for r in (0, 1)]
     together = [key for pair in zip(*shares, strict=True) for turn in zip(*pair, strict=True) for key in turn]
     assert together == alone
+
+
+LOGGED = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
+          "--trainer.enable_progress_bar", "false", "--run", "run"]  # fmt: skip
+
+
+def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path) -> None:
+    """Also when epochs are trained again that it had seen."""
+    line = ["fit", "--config", str(ROOT / "configs/tensorboard.yaml"), "--data.dataset", str(small_data), *LOGGED]
+    cli.main([*line, "--trainer.max_epochs", "3"])
+    (here / "run/checkpoints/last.ckpt").unlink()
+    (here / "run/checkpoints/best.ckpt").unlink()
+    cli.main([*line, "--trainer.max_epochs", "4", "--ckpt_path", "last"])  # from previous.ckpt, the end of the second epoch
+    events = EventAccumulator(str(here / "run/tensorboard"))
+    events.Reload()
+    steps = [e.step for e in events.Scalars("val/mAP50")]
+    assert len(steps) == 4
+    assert steps == sorted(set(steps))
+    assert [e.step for e in events.Scalars("train/box_loss")] == steps
+
+
+def test_wandb_goes_on_in_the_same_run(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    line = ["fit", "--config", str(ROOT / "configs/wandb.yaml"), "--data.dataset", str(small_data), *LOGGED]
+    cli.main([*line, "--trainer.max_epochs", "1"])
+    wandb.finish()
+    cli.main([*line, "--trainer.max_epochs", "2", "--ckpt_path", "last"])
+    wandb.finish()
+    ids = [p.name.rpartition("-")[2] for p in (here / "run/wandb").glob("offline-run-*")]
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
+
+
+def test_a_restart_by_torchrun_goes_on(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its workers see: the same command again, and how many restarts there were."""
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    line = ["fit", "--data.dataset", str(small_data), *LOGGED]
+    with pytest.raises(SystemExit):
+        cli.main([*line[:-2], "--trainer.max_epochs", "1"])  # without --run
+    cli.main([*line, "--trainer.max_epochs", "1"])
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    cli.main([*line, "--trainer.max_epochs", "2"])
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    assert len((here / "run/metrics.csv").read_text().splitlines()) == 3
+
+
+def test_commands_that_fail_early_leave_nothing(small_data: Path, here: Path) -> None:
+    """Data, weights, checkpoint: all is known to be good before a folder is made."""
+    cli.main(["fit", "--data.dataset", str(small_data), *LOGGED, "--trainer.max_epochs", "1"])
+    before = sorted(p for p in here.rglob("*"))
+    for wrong in (
+        ["fit", "--data.dataset", "nowhere.yaml"],
+        ["fit", "--data.dataset", str(small_data), "--model.weights", "nowhere.pt"],
+        [
+            "fit",
+            "--data.dataset",
+            str(small_data),
+            "--ckpt_path",
+            "run/checkpoints/last.ckpt",
+            "--model.width_multiple",
+            "0.25",
+        ],
+        ["validate", "--data.dataset", str(small_data), "--ckpt_path", "run/checkpoints/last.ckpt", "--model.levels", "[3, 4]"],
+        ["predict", "--ckpt_path", "run/checkpoints/last.ckpt", "--data.source", "nowhere"],
+    ):
+        with pytest.raises(SystemExit) as leaving:
+            cli.main([*wrong, "--trainer.enable_progress_bar", "false"])
+        assert leaving.value.code == 2
+        assert sorted(p for p in here.rglob("*")) == before, wrong
