@@ -26,7 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 import callbacks
-from detector.checkpoint_file import load_checkpoint
+from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
 from detector.errors import InputError, nearest
 from detector.module import Detector
@@ -129,6 +129,7 @@ class CLI(LightningCLI):
         parser.add_lightning_class_args(callbacks.Warmup, "warmup")
         parser.add_lightning_class_args(callbacks.EMA, "ema")
         parser.add_lightning_class_args(callbacks.EarlyStop, "early_stop")
+        parser.add_lightning_class_args(callbacks.FlightRecorder, "flight_recorder")
         parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.seed")
@@ -205,6 +206,23 @@ class CLI(LightningCLI):
         config["callbacks"] = own + (given if isinstance(given, list) else [given])
         config["plugins"] = [*_as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
         return super()._instantiate_trainer(config, [])
+
+    def fit(self, model: Detector, **options: Any) -> None:
+        """Lightning's fit; after a roll-back once more, from the last checkpoint."""
+        recorder = next(c for c in self.trainer.callbacks if isinstance(c, callbacks.FlightRecorder))  # type: ignore[attr-defined]
+        while True:
+            try:
+                return self.trainer.fit(model, **options)
+            except callbacks.RollBack as e:
+                checkpoint, _ = newest_intact(self.run / "checkpoints")
+                if checkpoint is None:
+                    raise InputError(f"{e}; there is no checkpoint to go back to") from None
+                say(f"warning: {e}; going on from {checkpoint}")
+                options["ckpt_path"] = str(checkpoint)
+            except Exception:
+                if recorder.incident:
+                    raise recorder.incident from None
+                raise
 
     def _config_text(self) -> str:
         """The whole configuration, without what belongs to this one call."""

@@ -4,6 +4,8 @@ from callbacks.autoanchor import AutoAnchor, save_report
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
+from callbacks.flight_recorder import FlightRecorder
+from callbacks.incident import Incident, RollBack
 from callbacks.metrics_files import MetricsFiles
 from callbacks.pictures import Pictures
 from callbacks.predictions import PredictionWriter
@@ -18,10 +20,13 @@ __all__ = [
     "AutoAnchor",
     "Checkpoints",
     "EarlyStop",
+    "FlightRecorder",
+    "Incident",
     "MetricsFiles",
     "Pictures",
     "PredictionWriter",
     "Progress",
+    "RollBack",
     "RunFolder",
     "RunState",
     "Warmup",

@@ -36,6 +36,7 @@ class RunFolder(L.Callback):
     on_test_start = on_predict_start = on_validation_start
 
     def _make(self, trainer: L.Trainer, name: str) -> None:
+        self.fresh = False  # a roll-back comes by again
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)

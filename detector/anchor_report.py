@@ -108,6 +108,9 @@ class AnchorReport:
             )
         axis.set(xscale="log", yscale="log", xlabel="width, px", ylabel="height, px", title=self.choice.reason)
         axis.set_aspect("equal", adjustable="datalim")
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_major_formatter("{x:g}")
+            side.set_minor_formatter("{x:g}")
         axis.grid(alpha=0.3, which="both")
         axis.legend(fontsize=8)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+import callbacks
 import cli
 
 ROOT = Path(__file__).parents[1]
@@ -307,3 +308,47 @@ def test_two_devices(small_data: Path, here: Path) -> None:
     assert [p.name for p in (here / "runs").iterdir()] == ["fit-1"]
     assert [(r["epoch"], r["step"]) for r in rows(here / "runs/fit-1")] == [("0", "2"), ("1", "3")]
     assert json.loads((here / "runs/fit-1/metrics.json").read_text())["images"] == 8
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
+    """(epoch, batch) of training batches whose images become NaN, each once."""
+    where: set[tuple[int, int]] = set()
+    before = callbacks.Warmup.on_train_batch_start
+
+    def poisoned(self: Any, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) in where:
+            where.remove((trainer.current_epoch, batch_idx))
+            batch.images.fill_(torch.nan)
+        before(self, trainer, module, batch, batch_idx)
+
+    monkeypatch.setattr(callbacks.Warmup, "on_train_batch_start", poisoned)
+    return where
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
+def test_policies_on_a_loss_that_is_not_finite(
+    policy: str, poison: set[tuple[int, int]], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report names the images; stop: one sentence, exit code 2; skip, roll_back: the run comes to its end."""
+    poison.add((1, 1))
+    line = ["--trainer.max_epochs", "3", "--run", "run", "--flight_recorder.policy", policy, "--warmup.warmup_epochs", "0"]
+    if policy == "stop":
+        with pytest.raises(SystemExit) as leaving:
+            fit(small_data, *line)
+        assert leaving.value.code == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: non-finite loss in epoch 1, batch 1")
+        assert len(told.strip().splitlines()) == 1
+    else:
+        fit(small_data, *line)
+        assert [r["epoch"] for r in rows(here / "run")] == ["0", "1", "2"]
+        last = load(here / "run/checkpoints/last.ckpt")
+        assert all(t.isfinite().all() for t in last["state_dict"].values())
+        lr = last["optimizer_states"][0]["param_groups"][1]["lr"]
+        assert lr == pytest.approx(0.01 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
+    report = json.loads((here / "run/checkpoints/incident-1-1.json").read_text())
+    assert report["kind"] == "non-finite loss"
+    assert len(report["files"]) == 8
+    assert all(Path(f).is_file() for f in report["files"])
+    assert not poison

@@ -1,0 +1,287 @@
+"""The watch over a training: what it was doing when it went wrong, and whether it stops, goes on or goes back."""
+
+import contextlib
+import math
+import traceback
+from itertools import chain
+from typing import Any, Literal
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from callbacks.incident import ADVICE, Incident, Kind, Place, RollBack, kind_of, place_between_batches, sentence, write_report
+from detector.data.sample import Batch
+from detector.errors import InputError
+from detector.module import COLLECT, Detector, DroppedStep
+from detector.say import say
+
+__all__ = ["FlightRecorder", "Incident", "RollBack"]
+
+Policy = Literal["stop", "skip", "roll_back"]
+MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then nothing is learned any more, and it stops
+
+
+class FlightRecorder(L.Callback):
+    """Writes `checkpoints/incident-<epoch>-<batch>.json` (see `write_report`) when a loss or a gradient is not finite, memory
+    runs out, the data loader fails, or anything else crashes a fit. Only the first process writes.
+
+    Losses and gradients are looked at in on_after_backward: by then the device has the backward pass to work on while this
+    process waits; unscaling, clipping (which spreads a NaN to all parameters) and the step are still to come. One small tensor
+    is read a batch, for all processes together. Gradients are looked at where a window ends, but not with a GradScaler, which
+    leaves such steps out by itself. A crash passes on as it is; `incident` is then its one-sentence form.
+
+    Args:
+        policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace in gradients, batch norm
+            statistics and mean losses; a non-finite gradient costs the whole accumulation window, which then has no step.
+            roll_back: go on from the last checkpoint, with a lower learning rate.
+        most_roll_backs: In a run; then it stops.
+        lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run, or until it is resumed with
+            another model.lr0.
+
+    Attributes:
+        roll_backs: how many there were. incident: after a fit that crashed for want of memory or in the data loader.
+
+    Raises:
+        InputError: an option out of its range; Incident, RollBack while training.
+    """
+
+    def __init__(self, policy: Policy = "stop", most_roll_backs: int = 3, lr_factor: float = 0.5) -> None:
+        if most_roll_backs < 0:
+            raise InputError(f"flight_recorder.most_roll_backs is {most_roll_backs}; it must be at least 0")
+        if not 0 < lr_factor <= 1:
+            raise InputError(f"flight_recorder.lr_factor is {lr_factor}; it must be above 0 and at most 1")
+        self.policy, self.most_roll_backs, self.lr_factor = policy, most_roll_backs, lr_factor
+        self.roll_backs, self.lr0 = 0, 0.0
+        self.incident: Incident | None = None
+        self._restored: dict[str, Any] = {}
+        self._fitting = False
+        self._hook: Any = None
+        self._place: Place | None = None  # the batch at work
+        self._window: list[int] = []  # images of the accumulation window before this batch
+        self._loss = torch.zeros(())  # as it went into the backward pass
+        self._parts: Tensor | None = None  # (3,) box, objectness, class loss
+        self._met = self._no_step = False  # in this batch: an incident, a step that must not be made
+        self._in_a_row = 0  # batches before this one with an incident
+        self._buffers: _Buffers | None = None  # these three: as they were before the batch, with policy `skip`
+        self._epoch_losses = torch.zeros(4)
+        self._gradients: list[Tensor | None] = []
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._fitting, self.incident, self._place = False, None, None
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._fitting = True
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        self.lr0 = float(pl_module.hparams["lr0"])
+        if self._restored.get("lr0") == self.lr0:
+            self.roll_backs = max(self.roll_backs, self._restored["roll_backs"])
+        pl_module.lr_scale = self.lr_factor**self.roll_backs
+        self._window, self._in_a_row = [], 0
+        self._hook = pl_module.loss.register_forward_hook(lambda module, _, output: self._see(pl_module, output))
+        if self.policy == "skip":
+            self._buffers = _Buffers([pl_module.network, pl_module.loss])
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+        assert isinstance(pl_module, Detector)
+        self._place, self._parts, self._met = Place("train", batch_idx, list(batch.indices)), None, False
+        self._epoch_losses = pl_module.epoch_losses
+        if self._buffers:
+            self._buffers.keep()
+
+    def _see(self, module: Detector, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Keeps the parts of a training loss for the report. What is shown and logged of a batch that will be left out is the
+        mean of the epoch so far."""
+        if not module.loss.training:
+            return None
+        total, self._parts = output
+        if self.policy != "skip":
+            return None
+        sums = module.epoch_losses.to(self._parts)
+        return total, torch.where(self._parts.isfinite().all(), self._parts, sums[:3] / sums[3].clamp(1))
+
+    def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
+        self._loss = loss.detach()
+        if self.policy == "skip":
+            self._gradients = [None if p.grad is None else p.grad.clone() for p in _parameters(trainer)]
+
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        assert self._place is not None
+        steps = _steps(trainer, self._place.batch)
+        checked = steps and _scaler(trainer) is None
+        bad_loss, bad_gradients = self._agree(trainer, checked)
+        if bad_loss:
+            self._meet(trainer, pl_module, "non-finite loss", own=not self._loss.isfinite())
+            self._forget_batch(trainer, pl_module, steps)
+            _, bad_gradients = self._agree(trainer, checked)  # of the batches before it
+        if bad_gradients:
+            self._meet(trainer, pl_module, "non-finite gradient", own=True)
+        self._no_step = bad_gradients or all(p.grad is None for p in _parameters(trainer))
+
+    def _agree(self, trainer: L.Trainer, gradients: bool) -> tuple[bool, bool]:
+        """Whether the loss, and if asked the collected gradients, are bad in any process; all get the same answer."""
+        grads = [p.grad for p in _parameters(trainer) if p.grad is not None] if gradients else []
+        largest = torch.stack(torch._foreach_norm(grads, math.inf)) if grads else torch.zeros_like(self._loss)
+        flags = torch.stack((~self._loss.isfinite(), ~largest.isfinite().all())).float()
+        if trainer.world_size > 1:
+            dist.all_reduce(flags)
+        bad_loss, bad_gradients = flags.tolist()  # the one place where this process waits for the device
+        return bad_loss > 0, bad_gradients > 0
+
+    def _meet(self, trainer: L.Trainer, module: Detector, kind: Kind, own: bool) -> None:
+        """Report what is not finite, in all processes at once; raises unless it is to be skipped.
+
+        Args:
+            own: it is so in this process.
+        """
+        assert self._place is not None
+        bad = [n for n, p in module.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+        facts = (own, trainer.global_rank, self._place.indices, self._window, _losses(self._parts), bad[:10])
+        everyone: list[Any] = [facts]
+        if trainer.world_size > 1:
+            everyone = [None] * trainer.world_size
+            dist.all_gather_object(everyone, facts)
+        _, ranks, indices, windows, losses, names = zip(*(f for f in everyone if f[0]), strict=True)
+        place, self._met = self._place._replace(indices=list(chain(*indices))), True
+
+        error: type[Incident] | None = Incident
+        if self.policy == "skip" and self._in_a_row < MOST_IN_A_ROW:
+            error, done = None, f"the {'batch' if kind == 'non-finite loss' else 'accumulation window'} is left out"
+        elif self.policy == "skip":
+            done = f"stopped, after {self._in_a_row} batches in a row that were left out"
+        elif self.policy == "roll_back" and self.roll_backs < self.most_roll_backs:
+            self.roll_backs += 1
+            error, done = RollBack, f"roll-back {self.roll_backs} of {self.most_roll_backs}"
+        else:
+            done = f"stopped, after {self.roll_backs} roll-backs" if self.policy == "roll_back" else "stopped"
+        report = None
+        if trainer.is_global_zero:
+            extra = {"window": list(chain(*windows)), "losses": losses[0], "parameters": names[0], "processes": list(ranks)}
+            report = write_report(trainer, kind, place, **extra, **self._settings(), done=done)
+        report = trainer.strategy.broadcast(report)  # a process that left earlier might take the writing one with it
+        told = sentence(trainer, kind, place, report, done=done)
+        if error:
+            raise error(f"{told}; {ADVICE[kind]}", report)
+        say(f"warning: {told}")
+
+    def _forget_batch(self, trainer: L.Trainer, module: Detector, steps: bool) -> None:
+        """Gradients, statistics and loss sums become what they were before the batch."""
+        assert self._buffers is not None
+        assert self._place is not None
+        for parameter, before in zip(_parameters(trainer), self._gradients, strict=True):
+            if before is not None and steps and trainer.world_size > 1:  # DDP's mean had this batch in it
+                dist.all_reduce(before)
+                before /= trainer.world_size
+            parameter.grad = before
+        self._buffers.restore()
+        module.epoch_losses, self._loss = self._epoch_losses, torch.zeros_like(self._loss)
+        self._place = self._place._replace(indices=[])
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
+        if not self._no_step:
+            return
+        scaler = _scaler(trainer)
+        if scaler is not None:  # it has unscaled and waits for the step; its scale and its count of good steps stay
+            scaler.update(scaler.get_scale())
+        raise DroppedStep
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert self._place is not None
+        self._window = [] if _steps(trainer, batch_idx) else self._window + self._place.indices
+        self._in_a_row = self._in_a_row + 1 if self._met else 0
+        self._place, self._gradients = None, []
+
+    def on_validation_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._place, self._parts = Place("val", batch_idx, list(batch.indices)), None
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        self._place = None
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._look_away()
+
+    def _look_away(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook = self._buffers = None
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Reports a crash, with what this process knows: the others may be waiting for it, or be gone."""
+        self._look_away()
+        if not self._fitting or trainer.state.fn != TrainerFn.FITTING or isinstance(exception, Incident):
+            return
+        kind = kind_of(exception)
+        told_elsewhere = kind == "other" and isinstance(exception, InputError | MisconfigurationException)
+        if told_elsewhere or not isinstance(exception, Exception):
+            return
+        place = self._place or place_between_batches(trainer, upcoming=kind != "other")
+        report = None
+        if trainer.is_global_zero:
+            extra = {
+                "window": self._window,
+                "losses": _losses(self._parts) if self._place else None,
+                "exception": "".join(traceback.format_exception_only(exception)).strip(),
+                "traceback": "".join(traceback.format_exception(exception)),
+            }
+            report = write_report(trainer, kind, place, **extra, **self._settings(), done="stopped")
+            exception.add_note(f"report: {report}")
+        if kind != "other":
+            self.incident = Incident(f"{sentence(trainer, kind, place, report, crash=exception)}; {ADVICE[kind]}", report)
+
+    def _settings(self) -> dict[str, Any]:
+        return {"policy": self.policy, "roll_backs": self.roll_backs}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"roll_backs": self.roll_backs, "lr0": self.lr0}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = state_dict
+
+
+class _Buffers:
+    """A copy of the buffers of some modules: batch norm statistics, the loss's balance."""
+
+    def __init__(self, modules: list[nn.Module]) -> None:
+        alike: dict[torch.dtype, list[Tensor]] = {}
+        for buffer in (b for module in modules for b in module.buffers()):
+            alike.setdefault(buffer.dtype, []).append(buffer)
+        self.pairs = [(buffers, [b.clone() for b in buffers]) for buffers in alike.values()]
+
+    def keep(self) -> None:
+        for buffers, copies in self.pairs:
+            torch._foreach_copy_(copies, buffers)
+
+    def restore(self) -> None:
+        for buffers, copies in self.pairs:
+            torch._foreach_copy_(buffers, copies)
+
+
+def _parameters(trainer: L.Trainer) -> list[nn.Parameter]:
+    return [p for group in trainer.optimizers[0].param_groups for p in group["params"]]
+
+
+def _scaler(trainer: L.Trainer) -> Any:
+    return getattr(trainer.precision_plugin, "scaler", None)
+
+
+def _steps(trainer: L.Trainer, batch: int) -> bool:
+    """Whether this batch ends in an optimizer step."""
+    window = trainer.accumulate_grad_batches
+    return window != COLLECT and ((batch + 1) % window == 0 or trainer.is_last_batch)
+
+
+def _losses(parts: Tensor | None) -> dict[str, float] | None:
+    with contextlib.suppress(RuntimeError):  # a device that has crashed tells nothing
+        return None if parts is None else dict(zip(("box", "obj", "cls"), parts.tolist(), strict=True))
+    return None
