@@ -236,7 +236,7 @@ COLLECTING, STEPPING, BOTH, ALL = [(0, 1)], [(0, 3)], [(0, 2), (0, 3), (1, 6)], 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16 with scaler"])
 @pytest.mark.parametrize("where", [COLLECTING, STEPPING, BOTH, ALL], ids=["collecting", "stepping", "several", "whole window"])
 def test_skip_equals_a_loop_without_the_batch(where: list[tuple[int, int]], half: bool, tmp_path: Path) -> None:
-    """To the last bit: weights, batch norm statistics, average, momenta, the scaler's state. Mean losses are those of the rest."""
+    """To the last bit: weights, batch norm statistics, average, momenta, the state of the scaler. Mean losses: of the rest."""
     scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3) if half else None for _ in range(2)]
     weights, average, momenta, stepped = loop_without(set(where), scalers[0], set(), lambda b: [b])
 
