@@ -121,7 +121,14 @@ class CLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        return {**LightningCLI.subcommands(), "anchors": {"model", "datamodule"}}
+        return {**LightningCLI.subcommands(), "anchors": {"model", "datamodule", "json"}}
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        if subcommand == "anchors":
+            parser.add_argument("--json", action="store_true", help="Print the report as JSON instead of a table.")
+            self._subcommand_method_arguments[subcommand].append("json")
+        return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")

@@ -232,7 +232,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--data.dataset", str(flat_data), "--data.image_size", "64"]
-    cli.main(["anchors", *options, "--json", "true"])
+    cli.main(["anchors", *options, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert report["changed"] is True
     assert report == {**json.loads((here / "runs/anchors-1/anchors.json").read_text()), "yaml": report["yaml"]}
@@ -248,7 +248,7 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert "anchors of model.anchors are kept" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert state["network.anchors"].flatten(1)[0].tolist() == pytest.approx([v / 8 for v in report["after"]["anchors"][0]])
-    cli.main(["anchors", *options, "--ckpt_path", "run/checkpoints/last.ckpt", "--json", "true"])
+    cli.main(["anchors", *options, "--ckpt_path", "run/checkpoints/last.ckpt", "--json"])
     again = json.loads(capsys.readouterr().out)
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
