@@ -290,8 +290,14 @@ def _heed_torchrun(options: Any) -> None:
     """A start after a crash, by torchrun --max-restarts, goes on from the run's last checkpoint by itself."""
     if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) and not options.run:
         raise InputError("torchrun --max-restarts needs --run DIR, so that a restart finds the checkpoints of the run")
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    if restarts:
         options.ckpt_path = "auto"
+        # The agent's store still holds the addresses of the processes that died; who reads them before they are written anew
+        # cannot connect. So the processes meet in a store of their own.
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+            os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.stop_signal import StopSignal
 from detector.checkpoint_file import fault
-from detector.files import write_beside
+from detector.files import write_atomically, write_beside
 from detector.say import say
 
 
@@ -38,6 +38,7 @@ class Checkpoints(Checkpoint):
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
         self._saved = time.monotonic()
+        self._trained = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning has just installed its own handlers."""
@@ -48,6 +49,7 @@ class Checkpoints(Checkpoint):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Never after the last batch of an epoch: Lightning would skip its validation when it resumes there."""
+        self._trained = True
         if trainer.is_last_batch:
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
@@ -78,6 +80,14 @@ class Checkpoints(Checkpoint):
         self._save(trainer, "last.ckpt")
         if _anyone(trainer, bool(self.signal.received)):
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
+        source = Path(trainer.ckpt_path or "")
+        if trainer.is_global_zero and not self._trained and source.name not in ("", "last.ckpt"):
+            target = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+            if target.parent.resolve() == source.parent.resolve():
+                write_atomically(target, lambda file: file.write(source.read_bytes()))
 
     def _save(self, trainer: L.Trainer, name: str) -> None:
         trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / name)

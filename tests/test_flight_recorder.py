@@ -230,7 +230,7 @@ class Shown(L.Callback):
         self.parts[trainer.current_epoch, idx] = out["parts"]
 
 
-COLLECTING, STEPPING, BOTH, ALL = [(0, 1)], [(0, 3)], [(0, 2), (0, 3), (1, 6)], [(1, i) for i in range(4, 7)]
+COLLECTING, STEPPING, BOTH, ALL = [(0, 1)], [(1, 3)], [(0, 2), (0, 3), (1, 6)], [(1, i) for i in range(4, 7)]
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16 with scaler"])

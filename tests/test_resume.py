@@ -28,6 +28,7 @@ def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     [
         (0, ["batch:4", "validation:0", "writing:2", "moving:3"]),
         (2, ["moving:10", "batch:2", "writing:0", "validation:0"]),
+        (0, ["validation:4", "moving:0"]),  # between the last two saves of the run
     ],
     ids=str,
 )
