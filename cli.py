@@ -9,6 +9,7 @@ python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 """
 
 import contextlib
+import errno
 import inspect
 import logging
 import os
@@ -334,6 +335,11 @@ def main(args: Sequence[str] | None = None) -> None:
         )
     except (InputError, MisconfigurationException) as e:
         print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        print(f"error: {e}; make room, or give another folder with --run", file=sys.stderr)
         raise SystemExit(2) from None
 
 

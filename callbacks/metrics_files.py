@@ -14,6 +14,7 @@ from detector.files import write_atomically
 from detector.metrics import Result
 from detector.module import Detector
 from detector.results import class_table, result_json
+from detector.say import say
 
 
 class MetricsFiles(L.Callback):
@@ -89,7 +90,7 @@ class MetricsFiles(L.Callback):
         if trainer.state.fn == TrainerFn.FITTING:
             content["epoch"] = trainer.current_epoch
         content |= result_json(result, pl_module.names)
-        write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
+        _try_to_write(path, json.dumps(content, indent=1))
         return content
 
     def state_dict(self) -> dict[str, Any]:
@@ -120,4 +121,12 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(text, columns, restval="")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(path, lambda file: file.write(text.getvalue().encode()))
+    _try_to_write(path, text.getvalue())
+
+
+def _try_to_write(path: Path, text: str) -> None:
+    """A full disk must not end a training."""
+    try:
+        write_atomically(path, lambda file: file.write(text.encode()))
+    except OSError as e:
+        say(f"warning: {path} could not be written ({e}); training goes on")
