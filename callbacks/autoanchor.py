@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import numpy as np
@@ -12,6 +11,7 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from detector.anchor_report import AnchorReport
 from detector.anchors import Choice, choose_anchors, label_sizes, measure
 from detector.data.datamodule import DetectionData
+from detector.data.images import read_image
 from detector.files import write_atomically
 from detector.module import Detector
 from detector.say import say
@@ -91,7 +91,7 @@ class AutoAnchor(L.Callback):
                 logger.log_image("anchors/picture", [str(folder / "plots/anchors.png")])
             elif isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_text("anchors", f"{report.choice.reason}\n\n```\n{table}\n```")
-                logger.experiment.add_image("anchors", _pixels(folder / "plots/anchors.png"), dataformats="HWC")
+                logger.experiment.add_image("anchors", read_image(folder / "plots/anchors.png"), dataformats="HWC")
 
 
 def save_report(report: AnchorReport, folder: Path) -> None:
@@ -99,9 +99,3 @@ def save_report(report: AnchorReport, folder: Path) -> None:
     text = json.dumps(report.content(), indent=1)
     write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
     report.draw(folder / "plots" / "anchors.png")
-
-
-def _pixels(path: Path) -> Any:
-    from detector.data.images import read_image
-
-    return read_image(path)

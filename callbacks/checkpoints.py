@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.stop_signal import StopSignal
-from detector.checkpoint_file import fault
+from detector.checkpoint_file import fault, load_checkpoint
 from detector.files import write_atomically, write_beside
 from detector.say import say
 
@@ -83,11 +83,10 @@ class Checkpoints(Checkpoint):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
-        source = Path(trainer.ckpt_path or "")
-        if trainer.is_global_zero and not self._trained and source.name not in ("", "last.ckpt"):
-            target = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
-            if target.parent.resolve() == source.parent.resolve():
-                write_atomically(target, lambda file: file.write(source.read_bytes()))
+        source, target = Path(trainer.ckpt_path or ""), Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        own = source.name not in ("", "last.ckpt") and source.parent.resolve() == target.parent.resolve()
+        if trainer.is_global_zero and not self._trained and own and (fault(target) or _steps(target) < _steps(source)):
+            write_atomically(target, lambda file: file.write(source.read_bytes()))
 
     def _save(self, trainer: L.Trainer, name: str) -> None:
         trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / name)
@@ -101,6 +100,10 @@ class Checkpoints(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_fitness = state_dict["best_fitness"]
+
+
+def _steps(path: Path) -> int:
+    return load_checkpoint(path)["global_step"]
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:

@@ -47,7 +47,7 @@ class Warmup(L.Callback):
                 lr=pl_module.learning_rate(trainer.current_epoch),
                 momentum=h["momentum"],
                 accumulate=h["nominal_batch_size"] / h["batch_size"],
-                warmup_bias_lr=self.warmup_bias_lr,
+                warmup_bias_lr=self.warmup_bias_lr * pl_module.lr_scale,
                 warmup_momentum=self.warmup_momentum,
             )
             accumulate = state.accumulate

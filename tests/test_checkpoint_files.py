@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_payloads import Call
 
 import cli
 from callbacks import AtomicCheckpointIO
@@ -139,6 +140,16 @@ def test_nothing_intact_is_an_error(trained: Path, tmp_path: Path, capsys: pytes
         assert "no intact checkpoint in" in capsys.readouterr().err
 
 
+def test_an_older_checkpoint_does_not_replace_a_newer_last(trained: Path, tmp_path: Path) -> None:
+    """Nothing is left to train after `previous`, which is an epoch behind."""
+    shutil.copytree(trained, tmp_path / "run")
+    folder = tmp_path / "run/checkpoints"
+    before = (folder / "last.ckpt").read_bytes()
+    shutil.copy(folder / "previous.ckpt", folder / "best.ckpt")
+    cli.main(["fit", "--run", str(tmp_path / "run"), "--ckpt_path", "best", "--trainer.max_epochs", "1"])
+    assert (folder / "last.ckpt").read_bytes() == before
+
+
 def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A fresh start where there is none, in a folder whose run never came to a checkpoint too; then it goes on."""
     (here / "run").mkdir()
@@ -152,17 +163,6 @@ def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 # ---- files that would run something
-
-
-class Call:
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.content = function, arguments
-
-    def __reduce__(self) -> tuple:
-        return self.content
-
-    def __call__(self) -> None:
-        """Never called; the pickler only wants functions that look callable."""
 
 
 def archive(data: bytes, **others: bytes) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from golden.cases import SHARED
+from made_payloads import Call
 from torch import Tensor, nn
 
 from detector.errors import InputError
@@ -227,19 +228,6 @@ def test_a_checkpoint_of_somebody_else(tmp_path: Path, content: Any) -> None:
 
 
 # ---- files that would run something
-
-
-class Call:
-    """Pickles as the call of a function."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.content = function, arguments
-
-    def __reduce__(self) -> tuple:
-        return self.content
-
-    def __call__(self) -> None:
-        """Never called; the pickler only wants functions that look callable."""
 
 
 def zipped(data: bytes) -> bytes:
