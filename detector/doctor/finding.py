@@ -11,8 +11,8 @@ SEVERITIES = ("fault", "warning", "note")  # lost or wrong in training; probably
 class Finding(NamedTuple):
     """One thing found in a data set.
 
-    severity: fault, warning or note · kind: a slug that scripts can filter by ("zero_size_box") · split: train, val, test, or
-    "" where it concerns several · file: path, or "" · where: the place in it ("line 3", "object 2"), or "" · problem: a sentence.
+    severity: fault, warning or note · kind: a slug that scripts can filter by ("zero_size_box") · split: train, val, test, ""
+    where it concerns several · file: path, or "" · where: the place in it ("line 3", "object 2"), or "" · problem: a sentence.
     """
 
     severity: str
