@@ -13,7 +13,7 @@ from detector.errors import InputError
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
-_UNREADABLE = (OSError, ValueError, SyntaxError, struct.error)  # what Pillow raises
+UNREADABLE = (OSError, ValueError, SyntaxError, struct.error)  # what Pillow raises
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
@@ -29,7 +29,7 @@ def read_image(path: str | Path) -> np.ndarray:
     try:  # formats and variants that OpenCV refuses
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
-    except _UNREADABLE as e:
+    except UNREADABLE as e:
         raise InputError(f"{path}: this image cannot be decoded ({e}); remove or repair it") from None
 
 
@@ -37,7 +37,7 @@ def _has_alpha(path: str | Path) -> bool:
     try:
         with Image.open(path) as file:
             return "A" in file.getbands()
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
 
 
@@ -45,13 +45,13 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """(height, width) in pixels as `read_image` gives them, from the file's header.
 
     Raises:
-        _UNREADABLE: the header cannot be read.
+        UNREADABLE: the header cannot be read.
     """
     with Image.open(path) as file:
         width, height = file.size
         try:
             orientation = file.getexif().get(_ORIENTATION)
-        except _UNREADABLE:  # damaged EXIF is not followed
+        except UNREADABLE:  # damaged EXIF is not followed
             orientation = None
         on_its_side = orientation in _ON_ITS_SIDE and file.format != "TIFF"  # Pillow has turned a TIFF's size already
     return (width, height) if on_its_side else (height, width)
@@ -65,7 +65,7 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             size = image_size(path)
         except FileNotFoundError:
             return "no such image file"
-        except _UNREADABLE as e:
+        except UNREADABLE as e:
             return f"not a readable image ({e})"
         return size if min(size) >= MIN_SIDE else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
 
