@@ -122,7 +122,7 @@ class Trainer(L.Trainer):
             print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
             print(f"report: {self.default_root_dir}")
 
-    def doctor(
+    def examine(
         self,
         model: Detector,
         datamodule: DetectionData,
@@ -167,6 +167,8 @@ class Trainer(L.Trainer):
             raise SystemExit(2)
         if strict and diagnosis.count("warning"):
             raise SystemExit(1)
+
+    doctor = examine  # the method's own name becomes that of a group of options, and `doctor` is already the callback's
 
 
 class CLI(LightningCLI):

@@ -63,8 +63,8 @@ def label_path(image: str | Path) -> Path:
 
 def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     """The text of a label file -> (n, 5) float32 class, cx, cy, w, h as fractions; n lists of polygon parts (k, 2) in
-    fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too, and, if `classes` is given, class
-    numbers from there on."""
+    fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too, and if `classes` is given, the
+    lines of class numbers from there on."""
     rows: list[np.ndarray] = []
     polygons: Polygons = []
     faults = []

@@ -12,19 +12,7 @@ from detector.data.images import SUFFIXES
 from detector.data.yolo_txt import label_path
 from detector.doctor.finding import Finding
 
-_UNREAD = {
-    ".avif",
-    ".gif",
-    ".heic",
-    ".heif",
-    ".jfif",
-    ".jp2",
-    ".jpe",
-    ".pbm",
-    ".pgm",
-    ".pnm",
-    ".ppm",
-}  # images that nobody opens
+_UNREAD = {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".pbm", ".pgm", ".pnm", ".ppm"}  # not looked for
 _LABELS = {".csv", ".json", ".text", ".txt", ".xml"}
 _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
 
@@ -73,9 +61,9 @@ def _yolo(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[
         labelled = defaultdict(list)
         for image in dict.fromkeys(dataset.files):
             labelled[label_path(image)].append(image)
-        for path, images in labelled.items():
-            if len(images) > 1:
-                problem = f"stands for {len(images)} images: {', '.join(images)}"
+        for path, rivals in labelled.items():
+            if len(rivals) > 1:
+                problem = f"stands for {len(rivals)} images: {', '.join(rivals)}"
                 yield Finding("warning", "stem_clash", split, str(path), "", problem)
         folders = label_folders(file, split, dataset)
         for labels, images in folders.items():
@@ -85,9 +73,8 @@ def _yolo(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[
                     continue
                 if path.suffix == ".txt" and path.stem not in stems:
                     yield Finding("warning", "orphan_label_file", split, str(path), "", f"no image of this name in {images}")
-                elif path.suffix != ".txt" and path.suffix.lower() in _LABELS and path.stem in stems:
-                    if not path.with_suffix(".txt").is_file():
-                        yield _wrong_suffix(split, path, ".txt")
+                elif path.stem in stems and _misnamed(path, ".txt"):
+                    yield _wrong_suffix(split, path, ".txt")
         for folder in sorted({Path(image).parent for image in dataset.files}):
             yield from _unread(split, folder)
 
@@ -105,9 +92,8 @@ def _voc(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[F
     for path in sorted(annotations.iterdir()) if annotations.is_dir() else []:
         if path.suffix == ".xml" and path.stem not in of_stem:
             yield Finding("warning", "orphan_label_file", "", str(path), "", f"no image of this name in {images}")
-        elif path.suffix != ".xml" and path.suffix.lower() in _LABELS and path.stem in of_stem:
-            if not path.with_suffix(".xml").is_file():
-                yield _wrong_suffix("", path, ".xml")
+        elif path.stem in of_stem and _misnamed(path, ".xml"):
+            yield _wrong_suffix("", path, ".xml")
     yield from _unread("", images)
     listed = {Path(image).stem for dataset in datasets.values() for image in _all_images(dataset)}
     yield from _unlisted(images, sorted(p for stem, paths in of_stem.items() if stem not in listed for p in paths))
@@ -136,6 +122,11 @@ def _coco(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[
 
 def _stems(folder: Path) -> set[str]:
     return {p.stem for p in folder.iterdir() if p.suffix.lower() in SUFFIXES} if folder.is_dir() else set()
+
+
+def _misnamed(path: Path, wanted: str) -> bool:
+    """Labels of another kind, where there are none of the wanted kind."""
+    return path.suffix != wanted and path.suffix.lower() in _LABELS and not path.with_suffix(wanted).is_file()
 
 
 def _wrong_suffix(split: str, path: Path, wanted: str) -> Finding:
