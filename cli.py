@@ -319,7 +319,7 @@ def _load_weights(model: Detector, ckpt_path: str | None) -> None:
 
 def _with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
     """An error about an option that doesn't exist, with the nearest that does."""
-    data = re.match(r"Parser key \"data\": Unable to load config '([^']+)'", message)
+    data = re.match(r"Parser key \"data\":\s+Unable to load config '([^']+)'", message)
     if data:
         return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
     found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)

@@ -36,7 +36,7 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {told(group[0])}{more}")
     if lines:
-        others = f"{len(groups) - most} more kinds of findings; " if len(groups) > most else ""
+        others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
         lines.append(f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}")
     return lines
 

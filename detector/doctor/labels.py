@@ -48,7 +48,7 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     dropped = defaultdict(set)
     for fault in dataset.report.faults:
         dropped[fault.file].add(fault.where)
-    found = []
+    found: list[Finding] = []
     for image, labels, source in zip(dataset.files, dataset.labels, label_sources(file, split, dataset.files), strict=True):
         named = image if file.format == "coco" else str(source.path)  # a json speaks of many images
         found += _empty(split, image, named, source)
