@@ -6,6 +6,7 @@ python cli.py fit --ckpt_path last
 python cli.py validate --ckpt_path last
 python cli.py predict --ckpt_path last --data.source my/images
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
+python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 """
 
 import contextlib
@@ -29,7 +30,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 import callbacks
 from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
+from detector.data.letterbox import round_up
+from detector.doctor.examine import diagnose, open_splits
+from detector.doctor.page import write_page
+from detector.doctor.repair import repair
+from detector.doctor.summary import summary
 from detector.errors import InputError, nearest
+from detector.files import write_atomically
 from detector.module import Detector
 from detector.runs import next_run, resolve_checkpoint, run_of
 from detector.say import say
@@ -74,6 +81,10 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "project": "run",
     "name": "run",
 }
+FLAGS = {  # options that stand without a value
+    "anchors": {"json": "Print the report as JSON instead of a table."},
+    "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
+}
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 
@@ -98,8 +109,7 @@ class Trainer(L.Trainer):
             ckpt_path: Measure the anchors of this checkpoint (last, best or a file).
         """
         with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-            if ckpt_path:
-                model.load_state_dict(torch.load(ckpt_path, map_location="cpu", weights_only=True)["state_dict"], strict=False)
+            _load_weights(model, ckpt_path)
             datamodule.trainer = self
             datamodule.prepare_data()
             datamodule.setup("fit")
@@ -112,6 +122,54 @@ class Trainer(L.Trainer):
             print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
             print(f"report: {self.default_root_dir}")
 
+    def examine(
+        self,
+        model: Detector,
+        datamodule: DetectionData,
+        json: bool = False,
+        strict: bool = False,
+        fix: str | None = None,
+        ckpt_path: str | None = None,
+    ) -> None:
+        """What is wrong with a data set: labels, images, folders, figures; trains nothing, and never changes the data.
+
+        Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in training.
+
+        Args:
+            json: Print the diagnosis as JSON instead of a summary.
+            strict: Exit code 1 if there are warnings.
+            fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
+            ckpt_path: Say how well the anchors of this checkpoint fit (last, best or a file).
+        """
+        if datamodule.file is None:
+            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
+        run = Path(self.default_root_dir)
+        with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+            _load_weights(model, ckpt_path)
+            datamodule.prepare_data()
+            size = round_up(datamodule.image_size, model.network.max_stride)
+            datasets, findings = open_splits(datamodule.file)
+            anchors = model.network.anchors_px.cpu().numpy()
+            diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
+            for split, dataset in datasets.items():
+                print(dataset.report.lines(split, most=0)[0])
+            print("\n".join(summary(diagnosis)))
+            text = dumps(diagnosis.content(), indent=1)
+            write_atomically(run / "doctor.json", lambda file: file.write(text.encode()))
+            write_page(run / "doctor.html", diagnosis, datasets)
+            print(f"report: {run / 'doctor.html'}, doctor.json")
+            if fix:
+                repairs = repair(datamodule.file, diagnosis, Path(fix))
+                print(f"repaired copy: {fix}, {len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}")
+        if json:
+            print(dumps(diagnosis.content()))
+        if diagnosis.count("fault"):
+            raise SystemExit(2)
+        if strict and diagnosis.count("warning"):
+            raise SystemExit(1)
+
+    doctor = examine  # the method's own name becomes that of a group of options, and `doctor` is already the callback's
+
 
 class CLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults."""
@@ -122,17 +180,22 @@ class CLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        return {**LightningCLI.subcommands(), "anchors": {"model", "datamodule", "json"}}
+        return {
+            **LightningCLI.subcommands(),
+            "anchors": {"model", "datamodule", "json"},
+            "doctor": {"model", "datamodule", "json", "strict"},
+        }
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
-        if subcommand == "anchors":
-            parser.add_argument("--json", action="store_true", help="Print the report as JSON instead of a table.")
-            self._subcommand_method_arguments[subcommand].append("json")
+        for flag, told in FLAGS.get(subcommand, {}).items():
+            parser.add_argument(f"--{flag}", action="store_true", help=told)
+            self._subcommand_method_arguments[subcommand].append(flag)
         return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        parser.add_lightning_class_args(callbacks.DoctorCheck, "doctor")
         parser.add_lightning_class_args(callbacks.AutoAnchor, "autoanchor")
         parser.add_lightning_class_args(callbacks.Warmup, "warmup")
         parser.add_lightning_class_args(callbacks.EMA, "ema")
@@ -248,8 +311,17 @@ def _checkpoint_defaults(path: Path) -> dict[str, Any]:
     return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
 
 
+def _load_weights(model: Detector, ckpt_path: str | None) -> None:
+    """Those of a checkpoint, if one is given; also where the data set has other classes."""
+    if ckpt_path:
+        model.load_state_dict(torch.load(ckpt_path, map_location="cpu", weights_only=True)["state_dict"], strict=False)
+
+
 def _with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
     """An error about an option that doesn't exist, with the nearest that does."""
+    data = re.match(r"Parser key \"data\": Unable to load config '([^']+)'", message)
+    if data:
+        return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
     found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
     if found and found[1] in YOLOV5_OPTIONS:
         return f"{message}; here it is --{YOLOV5_OPTIONS[found[1]]}"
@@ -263,7 +335,7 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
     """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
     if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
         return precision
-    if command == "anchors":
+    if command in ("anchors", "doctor"):
         return "32-true"
     supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     chosen = "bf16-mixed" if supported else "32-true"

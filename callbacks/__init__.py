@@ -2,6 +2,7 @@
 
 from callbacks.autoanchor import AutoAnchor, save_report
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
+from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
 from callbacks.flight_recorder import FlightRecorder
@@ -19,6 +20,7 @@ __all__ = [
     "AtomicCheckpointIO",
     "AutoAnchor",
     "Checkpoints",
+    "DoctorCheck",
     "EarlyStop",
     "FlightRecorder",
     "Incident",

@@ -14,6 +14,12 @@ pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing is written into the user's own; also for the processes that tests start."""
+    os.environ["BOLTBOX_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data.yaml of 24 training and 8 validation images of the demo data set."""

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +22,10 @@ class CocoDataset(DetectionDataset):
         annotations: json files with `images`, `annotations`, `categories`.
         names: class names in order; categories are matched by name.
         folders: where the images may be, tried in order.
+        strict: refuse annotations whose category is not among the names; else drop them.
     """
 
-    def __init__(self, annotations: Sequence[Path], names: list[str], folders: Sequence[Path]) -> None:
+    def __init__(self, annotations: Sequence[Path], names: list[str], folders: Sequence[Path], strict: bool = True) -> None:
         report = DataReport()
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []
@@ -38,7 +40,7 @@ class CocoDataset(DetectionDataset):
                     problem = f"its image {a.get('image_id')} is not listed"
                     report.faults.append(Fault(str(source), f"annotation {a.get('id')}", problem))
             images = sorted(content["images"], key=lambda image: image["file_name"])
-            paths = [str(_locate(image["file_name"], folders)) for image in images]
+            paths = [str(locate(image["file_name"], folders)) for image in images]
             for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
                 if isinstance(size, str):
                     report.lost_images.append(Fault(path, "", size))
@@ -47,15 +49,17 @@ class CocoDataset(DetectionDataset):
                 for a in of_image[image["id"]]:
                     x, y, w, h = _numbers(a.get("bbox"))
                     number = a.get("category_id")
-                    name = categories.get(number)
+                    name: Any = categories.get(number)
                     problem = box_problem((x, y, x + w, y + h))
+                    if not problem and name not in numbers:
+                        if strict:
+                            raise InputError(
+                                f"{source}: annotation {a.get('id')} has category {number} ('{name}'), "
+                                f"which is not among the names {names}; add it"
+                            )
+                        problem = f"class name '{name}' (category {number}) is not among the data set's names"
                     if problem:
                         report.faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
-                    elif name not in numbers:
-                        raise InputError(
-                            f"{source}: annotation {a.get('id')} has category {number} ('{name}'), "
-                            f"which is not among the names {names}; add it"
-                        )
                     else:
                         kept.append(a)
                         boxes.append((x, y, x + w, y + h))
@@ -104,5 +108,6 @@ def _parts(segmentation: object) -> list[np.ndarray]:
     return [np.array(p, np.float32).reshape(-1, 2) for p in segmentation if len(p) >= 6 and len(p) % 2 == 0]
 
 
-def _locate(name: str, folders: Sequence[Path]) -> Path:
+def locate(name: str, folders: Sequence[Path]) -> Path:
+    """An image of a COCO file: in the first of the folders that has it."""
     return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)

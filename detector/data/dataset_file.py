@@ -114,8 +114,9 @@ class DatasetFile:
         if self.source == "demo":
             demo.make_demo(self.root)
 
-    def open(self, split: str) -> DetectionDataset:
-        """The split, read and checked.
+    def open(self, split: str, strict: bool = True) -> DetectionDataset:
+        """The split, read and checked. Not strict: objects whose class has no name are dropped and named like other faults, and
+        no image need be usable.
 
         Raises:
             InputError: the split is not given, holds no usable image, or class numbers without a name.
@@ -132,18 +133,19 @@ class DatasetFile:
                 raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
         dataset: DetectionDataset
         if self.format == "yolo":
-            dataset = YoloDataset(paths, self.names, self.root)
+            dataset = YoloDataset(paths, self.names, self.root, strict)
         elif self.format == "voc":
-            dataset = VocDataset(paths, self.names, self.root, self.keep_difficult)
+            dataset = VocDataset(paths, self.names, self.root, self.keep_difficult, strict)
         else:
-            dataset = CocoDataset(paths, self.names, self._coco_folders(split))
-        if not len(dataset):
+            dataset = CocoDataset(paths, self.names, self.coco_folders(split), strict)
+        if strict and not len(dataset):
             lost = dataset.report.lost_images
             why = f"all {len(lost)} were left out, first: {lost[0]}" if lost else "no image file was found"
             raise InputError(f"{self.source}: {split} has no usable image under {paths[0]} ({why})")
         return dataset
 
-    def _coco_folders(self, split: str) -> list[Path]:
+    def coco_folders(self, split: str) -> list[Path]:
+        """Where the images of a COCO file may be, in the order in which they are tried."""
         beside = self.splits[split][0].parent
         guesses = [self.root / "images" / split, self.root / split, self.root / "images", self.root, beside]
         named = self.splits[split][0].stem.removeprefix("instances_")  # instances_train2017.json -> train2017

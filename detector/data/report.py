@@ -3,6 +3,26 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+_KINDS = {  # how a reason begins -> its slug
+    "wrong column count": "wrong_column_count",
+    "not a number": "not_a_number",
+    "non-finite": "non_finite",
+    "missing or non-finite": "non_finite",
+    "negative value": "negative_value",
+    "coordinate above 1": "coordinate_above_1",
+    "zero": "zero_size_box",
+    "duplicate": "duplicate_box",
+    "class number": "unknown_class",
+    "class name": "unknown_class",
+    "class": "class_not_an_integer",
+    "marked difficult": "difficult_object",
+    "its image": "orphan_annotation",
+    "no such image file": "missing_image",
+    "not a readable image": "unreadable_image",
+    "image too small": "too_small_image",
+    "not valid XML": "unreadable_labels",
+}
+
 
 class Fault(NamedTuple):
     """One thing that was left out: the file, the place in it ("line 3", "object 2", "" for the whole), the reason."""
@@ -10,6 +30,11 @@ class Fault(NamedTuple):
     file: str
     where: str
     problem: str
+
+    @property
+    def kind(self) -> str:
+        """A slug that scripts can filter by, for example zero_size_box."""
+        return next((kind for start, kind in _KINDS.items() if self.problem.startswith(start)), "unusable")
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"

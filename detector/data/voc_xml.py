@@ -22,9 +22,12 @@ class VocDataset(DetectionDataset):
         names: class names in order.
         root: the folder that holds Annotations and JPEGImages.
         keep_difficult: keep objects marked difficult; by default they are left out, as is usual in training.
+        strict: refuse objects whose name is not among the names; else drop them.
     """
 
-    def __init__(self, lists: Sequence[Path], names: list[str], root: Path, keep_difficult: bool = False) -> None:
+    def __init__(
+        self, lists: Sequence[Path], names: list[str], root: Path, keep_difficult: bool = False, strict: bool = True
+    ) -> None:
         report = DataReport()
         if not (root / "JPEGImages").is_dir():
             raise InputError(f"{root}: format voc wants the folder JPEGImages here; correct the key `path`")
@@ -34,7 +37,7 @@ class VocDataset(DetectionDataset):
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []
         for image_id, path, size in zip(ids, paths, image_sizes(paths), strict=True):
-            xml = root / "Annotations" / f"{image_id}.xml"
+            xml = annotation_path(root, image_id)
             if isinstance(size, str):
                 report.lost_images.append(Fault(path, "", size))
                 continue
@@ -50,10 +53,12 @@ class VocDataset(DetectionDataset):
                 difficult = item.findtext("difficult", "0").strip() == "1" and not keep_difficult
                 box = _corners(item)
                 problem = "marked difficult" if difficult else box_problem(box)
+                if not problem and name not in numbers:
+                    if strict:
+                        raise InputError(f"{xml}: object {k} is a '{name}', which is not among the names {names}; add it")
+                    problem = f"class name '{name}' is not among the data set's names"
                 if problem:
                     report.faults.append(Fault(str(xml), f"object {k} ({name})", problem))
-                elif name not in numbers:
-                    raise InputError(f"{xml}: object {k} is a '{name}', which is not among the names {names}; add it")
                 else:
                     boxes.append(box)
                     classes.append(numbers[name])
@@ -71,6 +76,11 @@ class VocDataset(DetectionDataset):
             except ElementTree.ParseError:
                 continue  # named when the data set is read
         return sorted(found - {""})
+
+
+def annotation_path(root: Path, image_id: str) -> Path:
+    """Where the annotations of an image are: image_id is its path below JPEGImages without the suffix."""
+    return root / "Annotations" / f"{image_id}.xml"
 
 
 def _corners(item: ElementTree.Element) -> list[float]:

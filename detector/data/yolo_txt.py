@@ -21,9 +21,10 @@ class YoloDataset(DetectionDataset):
         sources: folders of images, or text files that list images ("./" relative to the list).
         names: class names.
         root: where relative paths in lists start, after the list's own folder.
+        strict: leave class numbers without a name to `check_classes`, which refuses them; else drop their lines.
     """
 
-    def __init__(self, sources: Sequence[Path], names: list[str], root: Path) -> None:
+    def __init__(self, sources: Sequence[Path], names: list[str], root: Path, strict: bool = True) -> None:
         report = DataReport()
         paths = sorted({str(p) for source in sources for p in _images_of(source, root)})
         files, labels = [], []
@@ -34,7 +35,7 @@ class YoloDataset(DetectionDataset):
             label_file = label_path(path)
             text = label_file.read_text(errors="replace") if label_file.is_file() else None
             report.unlabelled += text is None
-            rows, polygons, faults = parse_yolo(text or "")
+            rows, polygons, faults = parse_yolo(text or "", None if strict else len(names))
             report.faults += [Fault(str(label_file), where, problem) for where, problem in faults]
             height, width = size
             files.append(path)
@@ -60,9 +61,10 @@ def label_path(image: str | Path) -> Path:
     return Path(*parts)
 
 
-def parse_yolo(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
+def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     """The text of a label file -> (n, 5) float32 class, cx, cy, w, h as fractions; n lists of polygon parts (k, 2) in
-    fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too."""
+    fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too, and if `classes` is given, the
+    lines of class numbers from there on."""
     rows: list[np.ndarray] = []
     polygons: Polygons = []
     faults = []
@@ -72,7 +74,7 @@ def parse_yolo(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
             continue
         try:
             values = np.array(fields, np.float32)
-            problem = _problem(values)
+            problem = _problem(values, classes)
         except ValueError:
             problem = "not a number"
         if not problem:
@@ -92,7 +94,7 @@ def parse_yolo(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     return np.array(rows, np.float32).reshape(-1, 5), polygons, faults
 
 
-def _problem(values: np.ndarray) -> str:
+def _problem(values: np.ndarray, classes: int | None) -> str:
     """What is wrong with the numbers of one line, or an empty string."""
     if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
         return f"wrong column count ({len(values)}; a box has 5, a polygon 7, 9, 11, ...)"
@@ -102,7 +104,11 @@ def _problem(values: np.ndarray) -> str:
         return "negative value"
     if (values[1:] > 1).any():
         return "coordinate above 1 (coordinates are fractions of the image)"
-    return "" if values[0] == int(values[0]) else f"class {values[0]} is not an integer"
+    if values[0] != int(values[0]):
+        return f"class {values[0]} is not an integer"
+    if classes is not None and values[0] >= classes:
+        return f"class number {int(values[0])} has no name (the data set has {classes}: 0 to {classes - 1})"
+    return ""
 
 
 def _images_of(source: Path, root: Path) -> list[Path]:

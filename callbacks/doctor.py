@@ -1,0 +1,25 @@
+"""A short look at the data set before a training."""
+
+import lightning as L
+
+from detector.doctor.brief import brief
+from detector.say import say
+
+
+class DoctorCheck(L.Callback):
+    """Before a training: boxes past the frame, labels without images, classes without examples, ... in a few lines. No image is
+    opened, and data that did not change is not examined again; `cli.py doctor` looks at everything.
+
+    Args:
+        enabled: Off: nothing is examined or said.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.enabled and trainer.is_global_zero:
+            data = trainer.datamodule  # type: ignore[attr-defined]
+            for line in brief(data.file, data.datasets, data.image_size):
+                say(line)
+        self.enabled = False  # a roll-back comes by again

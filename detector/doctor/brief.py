@@ -1,0 +1,62 @@
+"""The short form of the examination, before a training: what costs no look at the images."""
+
+from pathlib import Path
+
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset
+from detector.data.voc_xml import annotation_path
+from detector.data.yolo_txt import label_path
+from detector.doctor.finding import Finding
+from detector.doctor.labels import examine_labels
+from detector.doctor.layout import examine_layout, label_folders
+from detector.doctor.memory import recall, remember, state_of
+from detector.doctor.statistics import statistics
+from detector.doctor.summary import by_kind, told
+
+
+def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5) -> list[str]:
+    """What is worth saying before a training, in a few lines; nothing if all is well.
+
+    What training leaves out is not said again. The same files are examined once; images that the last full examination found
+    broken are named.
+
+    Args:
+        datasets: the splits in use, opened for training. image_size: longer side of the network's input in pixels.
+    """
+    state = _state(file, datasets, image_size)
+    findings = recall("brief", state)
+    if findings is None:
+        findings = _examine(file, datasets, image_size)
+        remember("brief", state, findings)
+    for dataset in datasets.values():
+        findings += recall("images", state_of(dataset.files)) or []
+    groups = by_kind(findings)
+    lines = []
+    for group in groups[:most]:
+        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+        lines.append(f"doctor: {group[0].severity}: {told(group[0])}{more}")
+    if lines:
+        others = f"{len(groups) - most} more kinds of findings; " if len(groups) > most else ""
+        lines.append(f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}")
+    return lines
+
+
+def _examine(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> list[Finding]:
+    findings = [f for split, dataset in datasets.items() for f in examine_labels(file, split, dataset)]
+    findings += examine_layout(file, datasets)
+    findings += statistics(datasets, image_size, None)[1]
+    return [f for f in findings if f.severity != "note"]
+
+
+def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> str:
+    """Of everything that the short form looks at: images, label files, and the folders that hold them."""
+    paths: list[str | Path] = []
+    for split, dataset in datasets.items():
+        paths += [*file.splits[split], *dataset.files, *dict.fromkeys(Path(image).parent for image in dataset.files)]
+        if file.format == "yolo":
+            paths += [*map(label_path, dataset.files), *label_folders(file, split, dataset)]
+        elif file.format == "voc":
+            paths += [annotation_path(file.root, Path(image).stem) for image in dataset.files]
+            paths += [file.root / "JPEGImages", file.root / "Annotations"]
+    names = [dataset.names for dataset in datasets.values()]
+    return state_of(paths, file.source, file.format, file.names, file.keep_difficult, names, image_size)

@@ -1,0 +1,81 @@
+"""The whole examination of a data set."""
+
+import sys
+
+import numpy as np
+from tqdm import tqdm
+
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset
+from detector.doctor.finding import SEVERITIES, Diagnosis, Finding
+from detector.doctor.labels import examine_labels, left_out
+from detector.doctor.layout import examine_layout
+from detector.doctor.memory import remember, state_of
+from detector.doctor.pictures import examine_images
+from detector.doctor.statistics import statistics
+from detector.errors import InputError
+
+IMAGE_KINDS = ("missing_image", "unreadable_image", "too_small_image")
+
+
+def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool) -> Diagnosis:
+    """Everything that is to be said of a data set; every image is decoded.
+
+    Args:
+        file: the data set. image_size: longer side of the network's input in pixels.
+        anchors: (levels, A, 2) pixels of the network's input, to say how well they fit; None: not looked at.
+        show_progress: on stderr.
+
+    Raises:
+        InputError: none of the splits can be opened.
+    """
+    datasets, findings = open_splits(file)
+    return diagnose(file, datasets, findings, image_size, anchors, show_progress)
+
+
+def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
+    """The splits that can be opened, train first, and a finding for each of the others. Objects of classes without a name are
+    left out, and reported."""
+    datasets: dict[str, DetectionDataset] = {}
+    errors: dict[str, InputError] = {}
+    for split in file.splits:
+        try:
+            datasets[split] = file.open(split, strict=False)
+        except InputError as e:
+            errors[split] = e
+    if errors and not datasets:
+        raise next(iter(errors.values()))
+    return datasets, [Finding("fault", "unusable_split", split, file.source, "", str(e)) for split, e in errors.items()]
+
+
+def diagnose(
+    file: DatasetFile,
+    datasets: dict[str, DetectionDataset],
+    findings: list[Finding],
+    image_size: int,
+    anchors: np.ndarray | None,
+    show_progress: bool,
+) -> Diagnosis:
+    """`examine`, for those who have opened the splits already and keep them. The findings come most severe first."""
+    images = {split: images_of(dataset) for split, dataset in datasets.items()}
+    total = sum(map(len, images.values()))
+    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between lines of the bar, which add up in a log file
+    with tqdm(total=total, desc="images", unit="", mininterval=pause, disable=not show_progress, file=sys.stderr) as bar:
+        of_images = examine_images(images, bar.update)
+    broken = {f.file for f in of_images if f.severity == "fault"}
+    findings = [*findings, *of_images]
+    for split, dataset in datasets.items():
+        own = [f for f in of_images if f.severity == "fault" and f.split == split]
+        remember("images", state_of(dataset.files), own)
+        findings += [f for f in left_out(split, dataset) if f.file not in broken]
+        findings += examine_labels(file, split, dataset)
+    figures, of_figures = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
+    findings += [*examine_layout(file, datasets), *of_figures]
+    findings.sort(key=lambda f: SEVERITIES.index(f.severity))
+    return Diagnosis(file.source, findings, figures)
+
+
+def images_of(dataset: DetectionDataset) -> list[str]:
+    """The images of a split, each once, those too that training cannot use."""
+    lost = [fault.file for fault in dataset.report.lost_images if fault.kind in IMAGE_KINDS]
+    return list(dict.fromkeys([*dataset.files, *lost]))

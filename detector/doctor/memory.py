@@ -1,0 +1,46 @@
+"""What was found before, in the user's cache folder: the same files need not be examined twice."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from detector.data.cache_folder import cache_folder
+from detector.doctor.finding import Finding
+from detector.files import write_atomically
+
+_VERSION = 1  # to be raised when the examinations change
+
+
+def state_of(paths: Iterable[str | Path], *more: object) -> str:
+    """A name for the state of files and folders: paths, sizes, times of change; and whatever else counts."""
+    digest = hashlib.sha256(repr((_VERSION, more)).encode(errors="surrogateescape"))
+    for path in paths:
+        try:
+            stat = os.stat(path)
+            words = f"{os.path.abspath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+        except OSError:
+            words = f"{os.path.abspath(path)}\0gone\n"
+        digest.update(words.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def remember(subject: str, state: str, findings: list[Finding]) -> None:
+    """Where the cache folder cannot be written to, nothing is kept."""
+    content = json.dumps(findings).encode()
+    with contextlib.suppress(OSError):
+        write_atomically(_place(subject, state), lambda file: file.write(content))
+
+
+def recall(subject: str, state: str) -> list[Finding] | None:
+    """What was found on files in this state; None if nobody has looked."""
+    try:
+        return [Finding(*row) for row in json.loads(_place(subject, state).read_text())]
+    except (OSError, ValueError, TypeError):  # not there, or damaged
+        return None
+
+
+def _place(subject: str, state: str) -> Path:
+    return cache_folder() / "doctor" / f"{subject}-{state[:32]}.json"
