@@ -41,7 +41,8 @@ def near_duplicates(thumbnails: np.ndarray, groups: np.ndarray) -> list[tuple[in
 
 def _steps(thumbnails: np.ndarray) -> np.ndarray:
     """(n, 16, 16) -> (n, 480) float32: differences of neighbours, right and down, of length 1; zero where there are none."""
-    levels = thumbnails.astype(np.float32)
-    right, down = np.diff(levels, axis=2), np.diff(levels, axis=1)
-    steps = np.concatenate((right.reshape(len(levels), -1), down.reshape(len(levels), -1)), 1)
-    return steps / np.linalg.norm(steps, axis=1, keepdims=True).clip(1e-6)
+    levels = thumbnails.astype(np.int16)
+    right, down = np.diff(levels, axis=2).reshape(len(levels), 16 * 15), np.diff(levels, axis=1).reshape(len(levels), 15 * 16)
+    steps = np.concatenate((right, down), 1, dtype=np.float32)
+    steps /= np.sqrt(np.einsum("ij,ij->i", steps, steps)).clip(1e-6)[:, None]
+    return steps

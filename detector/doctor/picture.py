@@ -1,5 +1,6 @@
 """One image file, looked at closely: is it whole, does training see what its header says, what is special about it."""
 
+import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from detector.data.images import MIN_SIDE, UNREADABLE, image_size
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
-    "JPEG": (".jpg", ".jpeg"),
+    "JPEG": (".jpg", ".jpeg", ".mpo"),
     "MPO": (".jpg", ".jpeg", ".mpo"),  # what phones write: a JPEG with further pictures behind it
     "PNG": (".png",),
     "BMP": (".bmp",),
@@ -72,8 +73,8 @@ def look_at(path: str, complaints: Callable[[], str]) -> Picture:
     scale = 8 if kind in _JPEG and min(height, width) >= 8 * THUMBNAIL else 1
     grey, remark = _decode(path, data, str(kind), scale, complaints)
     remarks += [remark] if remark else []
-    if grey is None:
-        return Picture(remarks, digest)
+    if grey is None:  # a PNG's EXIF data may lie behind its pixels, then it is lost with them
+        return Picture([r for r in remarks if r[1] != "damaged_exif"], digest)
     if grey.shape != (-(-height // scale), -(-width // scale)):
         sizes = f"{grey.shape[1] * scale}x{grey.shape[0] * scale} px, its header says {width}x{height}"
         remarks.append(("fault", "size_unlike_header", f"decodes to {sizes}: boxes would be misplaced"))
@@ -86,12 +87,12 @@ def _decode(
 ) -> tuple[np.ndarray | None, Remark | None]:
     """(H / scale, W / scale) grey pixels, None if some are lost; what is to be said of them."""
     grey, said = _opencv(data, scale, complaints)
-    if said.startswith(_PIXELS_LOST):
-        return None, _broken(said)
-    if grey is not None:
+    if grey is not None and not said.startswith(_PIXELS_LOST):
         return grey, ("note", "decoder_remark", f"the decoder says '{said}'") if said else None
     if kind == "PNG":  # Pillow would take what libpng refuses, and never look at its checksums
-        return None, _broken(said or "not valid")
+        return None, _broken(said or "not a valid PNG", cut=b"IEND" not in data)
+    if said.startswith(_PIXELS_LOST):
+        return None, _broken(said, cut=said.startswith("Premature"))
     try:  # as training does with formats that OpenCV does not know
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("L").reduce(scale)), None
@@ -101,7 +102,7 @@ def _decode(
         grey, still = _opencv(data + END_OF_JPEG, scale, complaints)
         if grey is not None and not still:
             return grey, ("warning", "no_end_marker", "the JPEG lacks its end marker; all of its pixels are there")
-    return None, _broken(said)
+    return None, _broken(said, cut="truncated" in said)
 
 
 def _opencv(data: bytes, scale: int, complaints: Callable[[], str]) -> tuple[np.ndarray | None, str]:
@@ -117,9 +118,9 @@ def _opencv(data: bytes, scale: int, complaints: Callable[[], str]) -> tuple[np.
     return pixels, next((line for line in said if line.startswith(_PIXELS_LOST)), said[0] if said else "")
 
 
-def _broken(said: str) -> Remark:
+def _broken(said: str, cut: bool) -> Remark:
     """For a file whose pixels are not all there."""
-    if "truncated" in said or "Premature end of JPEG" in said or "Read Error" in said:
+    if cut:
         return "fault", "truncated_image", "cut off: a part of the picture is missing"
     return "fault", "damaged_image", f"damaged: the decoder says '{said}'"
 
@@ -130,14 +131,12 @@ def _peculiarities(file: Image.Image, data: bytes, suffix: str, height: int, wid
     kind = str(file.format)
     if suffix.lower() not in SUFFIXES_OF.get(kind, ()):
         remarks.append(("warning", "wrong_suffix", f"the file is a {kind}, its name says {suffix or 'nothing'}"))
-    try:
-        orientation = file.getexif().get(ExifTags.Base.Orientation, 1)
-        if orientation in range(2, 9):
-            remarks.append(
-                ("note", "exif_rotation", f"EXIF turns it (orientation {orientation}); boxes are those of the turned picture")
-            )
-    except UNREADABLE:
+    orientation = _orientation(file)
+    if orientation is None:
         remarks.append(("note", "damaged_exif", "its EXIF data is damaged and not followed"))
+    elif orientation in range(2, 9):
+        words = f"EXIF turns it (orientation {orientation}); boxes are those of the turned picture"
+        remarks.append(("note", "exif_rotation", words))
     bands = file.getbands()
     if bands[0] in ("1", "L", "I", "F") or bands[0].startswith("I;"):
         remarks.append(("note", "grey_image", "grey: it is read as three equal colours"))
@@ -153,6 +152,20 @@ def _peculiarities(file: Image.Image, data: bytes, suffix: str, height: int, wid
     if max(height, width) > NARROW * min(height, width):
         remarks.append(("note", "narrow_image", f"very narrow ({width}x{height} px): most of a square input is padding"))
     return remarks
+
+
+def _orientation(file: Image.Image) -> int | None:
+    """EXIF's orientation; None if there is EXIF data that makes no sense."""
+    try:
+        with warnings.catch_warnings(record=True) as doubts:
+            warnings.simplefilter("always")
+            tags = file.getexif()
+    except UNREADABLE:
+        return None
+    if doubts or (len(file.info.get("exif", b"")) > len(b"Exif\0\0") and not tags):
+        return None
+    orientation = tags.get(ExifTags.Base.Orientation, 1)
+    return orientation if isinstance(orientation, int) else None
 
 
 def _bits(file: Image.Image, data: bytes) -> int:

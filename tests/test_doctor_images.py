@@ -1,0 +1,332 @@
+"""What the doctor says of image files."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from golden.cases import SHARED
+from made_datasets import picture, save
+from PIL import Image
+
+from detector.data.images import image_sizes, read_image
+from detector.doctor.decoder import Decoder
+from detector.doctor.finding import Finding
+from detector.doctor.near_duplicates import near_duplicates
+from detector.doctor.pictures import examine_images
+
+
+def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """(height, width, 3) uint8: soft blobs, which survive JPEG and a change of size."""
+    return cv2.resize(picture(7, 7, seed), (width, height), interpolation=cv2.INTER_CUBIC)
+
+
+def examine(*paths: Path, **splits: list[Path]) -> list[Finding]:
+    given = {"train": list(paths)} if paths else splits
+    done: list[int] = []
+    findings = examine_images({split: [str(p) for p in files] for split, files in given.items()}, done.append)
+    assert sum(done) == sum(map(len, given.values()))
+    return findings
+
+
+def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(f.severity, f.kind) for f in findings]
+
+
+# Whole files have nothing said of them
+
+
+def test_nothing_to_say(tmp_path: Path) -> None:
+    kinds_of_files: list[tuple[str, dict[str, Any]]] = [
+        ("jpg", {}),
+        ("jpeg", {"progressive": True}),
+        ("jpg", {"quality": 100, "subsampling": 0, "optimize": True}),
+        ("png", {}),
+        ("bmp", {}),
+        ("tif", {"compression": "tiff_lzw"}),
+        ("webp", {}),
+        ("mpo", {}),
+    ]
+    files = []
+    for size in ((10, 13), (150, 131), (128, 384)):
+        for suffix, options in kinds_of_files:
+            files.append(tmp_path / f"{len(files)}.{suffix}")
+            Image.fromarray(smooth(*size, len(files))).save(files[-1], **options)
+    assert examine(*files) == []
+
+
+def test_no_images() -> None:
+    assert examine(train=[], val=[]) == []
+
+
+# Faults
+
+
+def cut(share: float) -> Callable[[bytes], bytes]:
+    return lambda data: data[: int(len(data) * share)]
+
+
+def flip(where: float) -> Callable[[bytes], bytes]:
+    """One byte of the compressed data changed."""
+    return lambda data: data[: (k := int(len(data) * where))] + bytes([data[k] ^ 0x55]) + data[k + 1 :]
+
+
+BROKEN: list[tuple[str, Callable[[bytes], bytes], str]] = [
+    ("jpg", cut(0.5), "truncated_image"),
+    ("jpg", cut(0.97), "truncated_image"),
+    ("jpg", flip(0.7), "damaged_image"),
+    ("jpg", cut(0.01), "unreadable_image"),
+    ("png", cut(0.5), "truncated_image"),
+    ("png", flip(0.5), "damaged_image"),
+    ("webp", cut(0.5), "unreadable_image"),
+    ("bmp", cut(0.5), "truncated_image"),
+    ("tif", cut(0.5), "unreadable_image"),  # its directory is at the end
+    ("png", lambda data: b"", "unreadable_image"),
+    ("jpg", lambda data: b"<html>not found</html>", "unreadable_image"),
+]
+
+
+@pytest.mark.parametrize("size", [(40, 60), (200, 160)])
+def test_broken_files(tmp_path: Path, size: tuple[int, int], capfd: pytest.CaptureFixture[str]) -> None:
+    paths = [save(tmp_path / f"{k}.{suffix}", picture(*size, k)) for k, (suffix, _, _) in enumerate(BROKEN)]
+    for path, (_, spoil, _) in zip(paths, BROKEN, strict=True):
+        path.write_bytes(spoil(path.read_bytes()))
+    findings = examine(*paths, save(tmp_path / "good.png", picture(*size, 99)))
+    assert [(f.file, f.severity, f.kind) for f in findings] == [
+        (str(path), "fault", kind) for path, (_, _, kind) in zip(paths, BROKEN, strict=True)
+    ]
+    assert capfd.readouterr().err == "", "what decoders say is for the report, not for the terminal"
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder.jpg").mkdir()
+    findings = examine(tmp_path / "gone.jpg", tmp_path / "folder.jpg")
+    assert kinds(findings) == [("fault", "missing_image"), ("fault", "unreadable_image")]
+    assert findings[0].file == str(tmp_path / "gone.jpg")
+
+
+def test_too_small_is_what_training_leaves_out(tmp_path: Path) -> None:
+    paths = [save(tmp_path / f"{k}.png", picture(*size)) for k, size in enumerate([(9, 20), (20, 9), (10, 10)])]
+    left_out = [size for size in image_sizes(paths) if isinstance(size, str)]
+    assert [f.problem for f in examine(*paths)] == left_out
+    assert len(left_out) == 2
+
+
+def test_padded_jpeg_is_what_training_would_see(tmp_path: Path) -> None:
+    """Why decoding alone does not tell: OpenCV fills up a file that is cut off."""
+    path = save(tmp_path / "x.jpg", picture(200, 160))
+    whole = read_image(path)
+    path.write_bytes(cut(0.5)(path.read_bytes()))
+    assert read_image(path).shape == whole.shape
+    assert not np.array_equal(read_image(path), whole)
+    assert kinds(examine(path)) == [("fault", "truncated_image")]
+
+
+def test_only_the_end_marker_is_missing(tmp_path: Path) -> None:
+    path = save(tmp_path / "x.jpg", picture(200, 160))
+    whole = read_image(path)
+    path.write_bytes(path.read_bytes()[:-2])
+    assert kinds(examine(path)) == [("warning", "no_end_marker")]
+    assert np.array_equal(read_image(path), whole)
+
+
+def test_turned_otherwise_than_its_header_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for a disagreement of two decoders: what is compared is the size of the pixels with the header's."""
+    monkeypatch.setattr("detector.doctor.picture.image_size", lambda path: (60, 40))
+    from detector.doctor.picture import look_at
+
+    (remark,) = look_at(str(save(tmp_path / "x.png", picture(40, 60))), lambda: "").remarks
+    assert remark[:2] == ("fault", "size_unlike_header")
+    assert "60x40 px, its header says 40x60" in remark[2]
+
+
+def test_decoder_outlives_a_crash(tmp_path: Path) -> None:
+    path = str(save(tmp_path / "x.png", picture(40, 60)))
+    with Decoder() as decoder:
+        whole = decoder.look_at(path)
+        os.kill(decoder._process.pid, signal.SIGSEGV)
+        assert decoder.look_at(path).remarks == [("fault", "unreadable_image", "the decoder crashed on it (SIGSEGV)")]
+        assert decoder.look_at(path) == whole
+
+
+# Warnings and notes
+
+
+def test_wrong_suffix(tmp_path: Path) -> None:
+    pairs = [("png", ".jpg"), ("jpg", ".png"), ("webp", ".jpg"), ("bmp", ".tif"), ("gif", ".png")]
+    paths = [tmp_path / f"{content}.{content}" for content, _ in pairs]
+    for k, path in enumerate(paths):
+        Image.fromarray(smooth(40, 60, k)).save(path)
+    findings = examine(*[path.rename(path.with_suffix(suffix)) for path, (_, suffix) in zip(paths, pairs, strict=True)])
+    assert kinds(findings) == [("warning", "wrong_suffix")] * 5
+    assert [f.problem for f in findings] == [
+        "the file is a PNG, its name says .jpg",
+        "the file is a JPEG, its name says .png",
+        "the file is a WEBP, its name says .jpg",
+        "the file is a BMP, its name says .tif",
+        "the file is a GIF, its name says .png",
+    ]
+
+
+def of(seed: int) -> np.ndarray:
+    return smooth(40, 60, seed)
+
+
+def test_notes(tmp_path: Path) -> None:
+    table: list[tuple[str, Image.Image, list[str]]] = [
+        ("png", Image.fromarray(of(0)[..., 0]), ["grey_image"]),
+        ("jpg", Image.fromarray(of(1)[..., 0]), ["grey_image"]),
+        ("png", Image.fromarray(of(2)[..., 0] > 99), ["grey_image"]),
+        ("png", Image.fromarray(of(3)[..., 0] * np.uint16(257)), ["grey_image", "deep_colours"]),
+        ("png", Image.fromarray(np.dstack((of(4), of(5)[..., 0]))), ["alpha_channel"]),
+        ("tif", Image.fromarray(np.dstack((of(6), of(5)[..., 0]))), ["alpha_channel"]),
+        ("png", Image.fromarray(of(7)[..., :2].copy()), ["grey_image", "alpha_channel"]),
+        ("png", Image.fromarray(of(8)).quantize(8), []),
+        ("jpg", Image.fromarray(of(9)).convert("CMYK"), ["cmyk_image"]),
+        ("jpg", Image.fromarray(smooth(20, 61, 10)), ["narrow_image"]),
+        ("jpg", Image.fromarray(smooth(20, 60, 11)), []),
+        ("bmp", Image.new("1", (5001, 5000)), ["grey_image", "large_image"]),
+        ("bmp", Image.new("1", (5000, 5000)), ["grey_image"]),
+    ]
+    expected = []
+    for k, (suffix, image, words) in enumerate(table):
+        image.save(tmp_path / f"{k:02d}.{suffix}")
+        expected += [("note", kind, f"{k:02d}") for kind in words]
+    for k, suffix in enumerate(("png", "tif"), len(table)):
+        assert cv2.imwrite(str(tmp_path / f"{k}.{suffix}"), of(k) * np.uint16(257))
+        expected += [("note", "deep_colours", f"{k}")]
+    findings = examine(*sorted(tmp_path.iterdir()))
+    assert [(f.severity, f.kind, Path(f.file).stem) for f in findings] == expected
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+def test_exif_rotation(tmp_path: Path, suffix: str) -> None:
+    for orientation in (1, 3, 6):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(smooth(40, 60, orientation)).save(tmp_path / f"{orientation}.{suffix}", exif=exif)
+    findings = examine(*sorted(tmp_path.iterdir()))
+    assert [(f.severity, f.kind, Path(f.file).stem) for f in findings] == [("note", "exif_rotation", k) for k in "36"]
+
+
+def test_damaged_exif(tmp_path: Path) -> None:
+    paths = [tmp_path / f"x.{suffix}" for suffix in ("jpg", "png", "webp")]
+    for k, path in enumerate(paths):
+        Image.fromarray(smooth(40, 60, k)).save(path, exif=b"Exif\0\0garbage!")
+    findings = [f for f in examine(*paths) if f.kind != "decoder_remark"]  # libpng has a word to say about it too
+    assert [(f.severity, f.kind, f.file) for f in findings] == [("note", "damaged_exif", str(path)) for path in paths]
+
+
+# Duplicates
+
+
+def test_duplicates(tmp_path: Path) -> None:
+    a, b = save(tmp_path / "a.png", smooth(40, 60)), save(tmp_path / "b.png", smooth(40, 60, 1))
+    a2, a3, b2 = (tmp_path / name for name in ("a2.png", "a3.png", "b2.png"))
+    for copy, of in ((a2, a), (a3, a), (b2, b)):
+        copy.write_bytes(of.read_bytes())
+    findings = examine(train=[a, b, a2], val=[a3], test=[b2])
+    assert [(f.severity, f.kind, f.split, f.file) for f in findings] == [
+        ("warning", "duplicate_image", "train", str(a2)),
+        ("warning", "duplicate_across_splits", "val", str(a3)),
+        ("warning", "duplicate_across_splits", "test", str(b2)),
+    ]
+    assert [f.problem.split("the same image as ")[1] for f in findings] == [
+        str(a),
+        f"{a} of train: figures measured on it are too good",
+        f"{b} of train: figures measured on it are too good",
+    ]
+
+
+def test_splits_of_the_same_files_are_said_once(tmp_path: Path) -> None:
+    files = [save(tmp_path / f"{k}.png", smooth(40, 60, k)) for k in range(4)]
+    (finding,) = examine(train=files, val=files)
+    assert (finding.severity, finding.kind, finding.file) == ("warning", "shared_images", "")
+    assert finding.problem.startswith("all of its images are the very files of train")
+    (tmp_path / "link").symlink_to(tmp_path)
+    (finding,) = examine(train=files[:2], val=[tmp_path / "link" / p.name for p in files[1:]])
+    assert finding.problem.startswith("1 of its 3 images are the very files of train")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: cv2.resize(image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA),
+        lambda image: cv2.convertScaleAbs(image, alpha=1.1, beta=8),
+        lambda image: image[2:, 3:],
+        lambda image: image,  # another file format
+    ],
+)
+def test_copies_that_look_alike(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    originals = [save(tmp_path / f"{k}.png", smooth(160, 240, k)) for k in range(6)]
+    copy = save(tmp_path / "copy.jpg", change(smooth(160, 240, 3)))
+    for split, expected in (("train", ("note", "similar_image")), ("val", ("warning", "similar_across_splits"))):
+        splits = {"train": originals, split: [*originals, copy] if split == "train" else [copy]}
+        (finding,) = examine(**splits)
+        assert (finding.severity, finding.kind, finding.split, finding.file) == (*expected, split, str(copy))
+        assert f"looks like {originals[3]}" in finding.problem
+
+
+def test_blank_images_are_not_alike(tmp_path: Path) -> None:
+    assert examine(*[save(tmp_path / f"{k}.png", np.full((40, 60, 3), 50 * k, np.uint8)) for k in range(5)]) == []
+
+
+def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle compares one pair at a time with the formula; blocks are small, so that there are many."""
+    monkeypatch.setattr("detector.doctor.near_duplicates._ROWS", 7)
+    monkeypatch.setattr("detector.doctor.near_duplicates._COLUMNS", 5)
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (40, 16, 16))
+    for copy, of in ((20, 3), (21, 20), (33, 3), (39, 38), (12, 11)):
+        pictures[copy] = (pictures[of] * 0.8 + rng.normal(0, 6, (16, 16)) + 10).clip(0, 255)
+    groups = rng.integers(0, 2, 40)
+
+    def likeness(a: np.ndarray, b: np.ndarray) -> float:
+        x, y = (np.concatenate([np.diff(v, axis=1).ravel(), np.diff(v, axis=0).ravel()]).astype(float) for v in (a, b))
+        return float(x @ y / np.sqrt((x @ x) * (y @ y)))
+
+    expected = []
+    for i in range(40):
+        alike = [(groups[j] != groups[i], likeness(pictures[i], pictures[j]), j) for j in range(i)]
+        expected += [(i, max(a for a in alike if a[1] > 0.9)[2])] if any(a[1] > 0.9 for a in alike) else []
+    assert len(expected) == 5
+    assert near_duplicates(pictures.astype(np.uint8), groups) == expected
+
+
+# Real images
+
+
+def real(name: str) -> list[Path]:
+    folder = SHARED / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there; set BOLTBOX_SHARED to the folder that holds data/{name}")
+    return sorted(p for p in folder.rglob("*") if p.suffix in (".jpg", ".png"))
+
+
+def test_real_faults() -> None:
+    """What FAULTS.tsv says of images, and that MOS84, 92 and 74 (in val) show one crossroads within seconds."""
+    files = real("real_faults/images")
+    findings = examine(train=[p for p in files if p.parent.name == "train"], val=[p for p in files if p.parent.name == "val"])
+    assert sorted((f.kind, Path(f.file).name) for f in findings) == [
+        ("grey_image", "000000000086.jpg"),
+        ("grey_image", "receipt_461.jpg"),
+        ("large_image", "receipt_289.jpg"),
+        ("large_image", "receipt_461.jpg"),
+        ("narrow_image", "receipt_194.jpg"),
+        ("similar_across_splits", "MOS74.png"),
+        ("similar_image", "MOS92.png"),
+    ]
+
+
+def test_nothing_is_invented() -> None:
+    """Of 364 microscope pictures, two show the same field of view (looked at), and two of 256 photos are grey."""
+    findings = examine(train=real("bccd"), val=real("coco128_val128"))
+    assert Counter(f.kind for f in findings) == {"similar_image": 1, "grey_image": 2}
+    (alike,) = [f for f in findings if f.kind == "similar_image"]
+    assert Path(alike.file).name == "BloodImage_00038.jpg"
+    assert alike.problem.endswith("BloodImage_00037.jpg")
