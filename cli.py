@@ -80,6 +80,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "resume": "ckpt_path last",
     "project": "run",
     "name": "run",
+    **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),  # after --data my/data.yaml
 }
 FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
