@@ -24,12 +24,12 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
         datasets: the splits in use, opened for training. image_size: longer side of the network's input in pixels.
     """
     state = _state(file, datasets, image_size)
-    findings = recall("brief", state)
+    findings = recall(file.source, "brief", state)
     if findings is None:
         findings = _examine(file, datasets, image_size)
-        remember("brief", state, findings)
-    for dataset in datasets.values():
-        findings += recall("images", state_of(dataset.files)) or []
+        remember(file.source, "brief", state, findings)
+    for split, dataset in datasets.items():
+        findings += recall(file.source, f"images of {split}", state_of(dataset.files)) or []
     groups = by_kind(findings)
     lines = []
     for group in groups[:most]:

@@ -66,7 +66,7 @@ def diagnose(
     findings = [*findings, *of_images]
     for split, dataset in datasets.items():
         own = [f for f in of_images if f.severity == "fault" and f.split == split]
-        remember("images", state_of(dataset.files), own)
+        remember(file.source, f"images of {split}", state_of(dataset.files), own)
         findings += [f for f in left_out(split, dataset) if f.file not in broken]
         findings += examine_labels(file, split, dataset)
     figures, of_figures = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
