@@ -149,7 +149,7 @@ class Trainer(L.Trainer):
             _load_weights(model, ckpt_path)
             datamodule.prepare_data()
             size = round_up(datamodule.image_size, model.network.max_stride)
-            datasets, findings = open_splits(datamodule.file)
+            datasets, findings = open_splits(datamodule.file, show_progress=True)
             anchors = model.network.anchors_px.cpu().numpy()
             diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
             for split, dataset in datasets.items():

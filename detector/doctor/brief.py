@@ -1,11 +1,10 @@
 """The short form of the examination, before a training: what costs no look at the images."""
 
+import os
 from pathlib import Path
 
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.voc_xml import annotation_path
-from detector.data.yolo_txt import label_path
 from detector.doctor.finding import Finding
 from detector.doctor.labels import examine_labels
 from detector.doctor.layout import examine_layout, label_folders
@@ -50,13 +49,17 @@ def _examine(file: DatasetFile, datasets: dict[str, DetectionDataset], image_siz
 
 def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> str:
     """Of everything that the short form looks at: images, label files, and the folders that hold them."""
-    paths: list[str | Path] = []
+    paths: list[str] = []
+    folders: list[str | Path] = [file.root / "JPEGImages"] if file.format == "voc" else []
+    of_labels: list[Path] = [file.root / "Annotations"] if file.format == "voc" else []
     for split, dataset in datasets.items():
-        paths += [*file.splits[split], *dataset.files, *dict.fromkeys(Path(image).parent for image in dataset.files)]
+        paths += [*map(str, file.splits[split]), *dataset.files]
+        folders += dict.fromkeys(map(os.path.dirname, dataset.files))
         if file.format == "yolo":
-            paths += [*map(label_path, dataset.files), *label_folders(file, split, dataset)]
-        elif file.format == "voc":
-            paths += [annotation_path(file.root, Path(image).stem) for image in dataset.files]
-            paths += [file.root / "JPEGImages", file.root / "Annotations"]
+            of_labels += label_folders(file, split, dataset)
+    for folder in filter(Path.is_dir, of_labels):
+        paths += sorted(entry.path for entry in os.scandir(folder))
     names = [dataset.names for dataset in datasets.values()]
-    return state_of(paths, file.source, file.format, file.names, file.keep_difficult, names, image_size)
+    return state_of(
+        [*paths, *folders, *of_labels], file.source, file.format, file.names, file.keep_difficult, names, image_size
+    )

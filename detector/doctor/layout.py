@@ -25,7 +25,8 @@ def examine_layout(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> 
 
 def label_folders(file: DatasetFile, split: str, dataset: DetectionDataset) -> dict[Path, Path]:
     """YOLO text: each folder of labels, and the folder of the images that they are for."""
-    folders = {label_path(image).parent: Path(image).parent for image in _all_images(dataset)}
+    of_images = {os.path.dirname(image): image for image in _all_images(dataset)}  # an image of each folder
+    folders = {label_path(image).parent: Path(folder) for folder, image in of_images.items()}
     for source in file.splits[split]:
         root = label_path(source / "_").parent
         if source.is_dir() and root != source:  # else labels lie beside images

@@ -20,9 +20,9 @@ def state_of(paths: Iterable[str | Path], *more: object) -> str:
     for path in paths:
         try:
             stat = os.stat(path)
-            words = f"{os.path.abspath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+            words = f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
         except OSError:
-            words = f"{os.path.abspath(path)}\0gone\n"
+            words = f"{path}\0gone\n"
         digest.update(words.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
