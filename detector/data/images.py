@@ -23,7 +23,8 @@ Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
 def read_image(path: str | Path) -> np.ndarray:
     """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped."""
     tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    image = None if tiff and _has_alpha(path) else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    beyond_opencv = (tiff and _has_alpha(path)) or not _is_unicode(str(path))  # a name of other bytes makes it crash
+    image = None if beyond_opencv else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
@@ -39,6 +40,11 @@ def _has_alpha(path: str | Path) -> bool:
             return "A" in file.getbands()
     except UNREADABLE:
         return False
+
+
+def _is_unicode(name: str) -> bool:
+    """Whether the bytes of a file name are valid UTF-8; others come from the system as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
