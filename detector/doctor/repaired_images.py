@@ -53,7 +53,7 @@ def _digests(paths: Sequence[str]) -> dict[str, str]:
 
 
 def new_names(paths: Sequence[str], diagnosis: Diagnosis, done: list[str]) -> dict[str, str]:
-    """For each image its path in the copy's folder: as it is below the folder that they have in common, but with the suffix that
+    """For each image its path in the copy: as it is below the folder that they have in common, but with the suffix that
     its content asks for and, as labels go by the name without it, with a stem of its own."""
     wrong = {f.file for f in diagnosis.findings if f.kind == "wrong_suffix"}
     common = Path(os.path.commonpath([Path(path).parent for path in paths])) if paths else Path()
