@@ -47,7 +47,7 @@ class CocoDataset(DetectionDataset):
                     continue
                 kept, boxes, classes = [], [], []
                 for a in of_image[image["id"]]:
-                    x, y, w, h = _numbers(a.get("bbox"))
+                    x, y, w, h = xywh_of(a.get("bbox"))
                     number = a.get("category_id")
                     name: Any = categories.get(number)
                     problem = box_problem((x, y, x + w, y + h))
@@ -94,7 +94,7 @@ def read_coco(source: Path) -> dict:
     return content
 
 
-def _numbers(bbox: object) -> list[float]:
+def xywh_of(bbox: object) -> list[float]:
     """x, y, width, height; NaN where there are not four numbers."""
     if not isinstance(bbox, list) or len(bbox) != 4 or not all(isinstance(v, int | float) for v in bbox):
         return [math.nan] * 4

@@ -24,6 +24,14 @@ _JPEG = ("JPEG", "MPO")
 THUMBNAIL = 16  # pixels a side
 LARGE = 25_000_000  # pixels; above what a photo camera gives, so a scan, a stitched or a satellite image
 NARROW = 3  # longer side over shorter; a photo has 1.5, a film frame 2.4
+LOST = {  # kinds of faults for which an image cannot be used
+    "missing_image",
+    "unreadable_image",
+    "truncated_image",
+    "damaged_image",
+    "too_small_image",
+    "size_unlike_header",
+}
 END_OF_JPEG = b"\xff\xd9"
 # What libjpeg and libpng say when pixels are lost. They say more, of colour profiles for instance, which does no harm.
 _PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")

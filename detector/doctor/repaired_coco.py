@@ -1,0 +1,118 @@
+"""Repaired COCO annotations."""
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from detector.boxes import clip_xyxy
+from detector.data.coco_json import locate, read_coco, xywh_of
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset, box_problem
+from detector.doctor.labels import PAST_FRAME
+
+Entry = dict[str, Any]
+
+
+class _Ids:
+    """Hands out ids: the one that is asked for, if it is still free."""
+
+    def __init__(self) -> None:
+        self.taken: set[Any] = set()
+        self.numbers = count(1)
+
+    def take(self, wanted: Any) -> Any:
+        if wanted is None or wanted in self.taken:
+            wanted = next(n for n in self.numbers if n not in self.taken)
+        self.taken.add(wanted)
+        return wanted
+
+
+class CocoCopy:
+    """One json for the images `names` of a split (path -> path below folder/images/split), from however many it had.
+
+    Ids stay as they are unless two of the files use the same.
+    """
+
+    def __init__(
+        self, file: DatasetFile, split: str, dataset: DetectionDataset, names: dict[str, str], done: list[str]
+    ) -> None:
+        self.classes, self.names, self.done = set(file.names), dict(names), done
+        self.sizes = {path: (labels.height, labels.width) for path, labels in zip(dataset.files, dataset.labels, strict=True)}
+        self.image_ids, self.annotation_ids, self.category_ids = _Ids(), _Ids(), _Ids()
+        self.category_of: dict[str, Any] = {}
+        self.rest: Entry = {}  # info, licenses
+        self.images: list[Entry] = []
+        self.annotations: list[Entry] = []
+        self.categories: list[Entry] = []
+        for source in file.splits[split]:
+            self._add(source, file.coco_folders(split))
+
+    def write(self, folder: Path, split: str) -> str:
+        """Write it; returns the `split` of a data.yaml."""
+        content = {**self.rest, "images": self.images, "annotations": self.annotations, "categories": self.categories}
+        (folder / "annotations").mkdir(parents=True, exist_ok=True)
+        (folder / "annotations" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+        return f"annotations/{split}.json"
+
+    def _add(self, source: Path, folders: list[Path]) -> None:
+        content = read_coco(source)
+        self.rest = {**content, **self.rest}
+        for category in content["categories"]:
+            if category["name"] not in self.category_of:
+                self.category_of[category["name"]] = self.category_ids.take(category["id"])
+                self.categories.append({**category, "id": self.category_of[category["name"]]})
+        class_names = {category["id"]: category["name"] for category in content["categories"]}
+        added: dict[Any, Entry] = {}  # by the id in this file
+        for entry in content["images"]:
+            path = str(locate(entry["file_name"], folders))
+            if path in self.names and entry["id"] not in added:
+                added[entry["id"]] = self._image(f"{source}, image {entry['id']}", entry, path)
+                self.images.append(added[entry["id"]])
+        seen: set[tuple] = set()
+        for entry in content.get("annotations", []):
+            image = added.get(entry.get("image_id"))
+            name = class_names.get(entry.get("category_id"))
+            where = f"{source}, annotation {entry.get('id')} ({name})"
+            if image is None:
+                self.done.append(f"{where}: left out with its image {entry.get('image_id')}")
+                continue
+            box, why = _inside(xywh_of(entry.get("bbox")), image["height"], image["width"])
+            if not why and name not in self.classes:
+                why = "its class is not among the data set's names"
+            key = (image["id"], name, bool(entry.get("iscrowd", 0)), *box)
+            if not why and key in seen:
+                why = "duplicate of an earlier annotation"
+            if why:
+                self.done.append(f"{where}: dropped ({why})")
+                continue
+            seen.add(key)
+            if box != entry["bbox"]:
+                self.done.append(f"{where}: box clipped to the image")
+            ids = {"id": self.annotation_ids.take(entry.get("id")), "image_id": image["id"]}
+            self.annotations.append({**entry, **ids, "category_id": self.category_of[str(name)], "bbox": box})
+
+    def _image(self, where: str, entry: Entry, path: str) -> Entry:
+        height, width = self.sizes[path]
+        for key, pixels in (("height", height), ("width", width)):
+            if entry.get(key, pixels) != pixels:
+                self.done.append(f"{where}: {key} {entry[key]} corrected to {pixels}")
+        number = self.image_ids.take(entry["id"])
+        return {**entry, "id": number, "file_name": self.names.pop(path), "height": height, "width": width}
+
+
+def _inside(xywh: list[float], height: int, width: int) -> tuple[list[float], str]:
+    """x, y, width, height inside the image; why the box cannot stay, or an empty string."""
+    x, y, w, h = xywh
+    problem = box_problem((x, y, x + w, y + h))
+    if problem:
+        return xywh, problem
+    box = np.array((x, y, x + w, y + h))
+    inside = clip_xyxy(box, width, height)
+    if (inside[2:] <= inside[:2]).any():
+        return xywh, "the box lies outside the image"
+    if np.abs(box - inside).max() <= PAST_FRAME:
+        return xywh, ""
+    return [float(v) for v in (*inside[:2], *(inside[2:] - inside[:2]))], ""

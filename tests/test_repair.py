@@ -1,0 +1,302 @@
+"""The repaired copy: nothing is wrong with it, what was sound is still in it, and the original is as it was."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from golden.cases import SHARED
+from made_datasets import lay_out, picture, save, voc_object
+from PIL import Image
+
+import cli
+from detector.data.dataset_file import DatasetFile
+from detector.data.images import read_image
+from detector.doctor.examine import examine
+from detector.doctor.finding import Diagnosis
+from detector.doctor.repair import repair
+from detector.errors import InputError
+
+HEIGHT, WIDTH = 40, 60
+HEALED = {  # warnings that a repair does away with
+    "wrong_suffix",
+    "no_end_marker",
+    "duplicate_image",
+    "duplicate_across_splits",
+    "duplicate_box",
+    "box_past_frame",
+    "orphan_label_file",
+    "orphan_annotation",
+    "stem_clash",
+    "wrong_filename",
+    "listed_twice",
+}
+TRAIN = ("good", "clipped", "cut", "tiny", "liar", "endless", "twin", "leak", "foreign")
+Box = tuple[str, float, float, float, float]  # class name, xyxy in pixels
+GOOD: Box = ("cat", 6, 4, 24, 20)
+LABELS: dict[str, list[Box]] = {  # of the images that stay; dropped or changed boxes are added below
+    "good": [GOOD, ("dog", 30, 10, 45, 30)],
+    "clipped": [GOOD],
+    "liar": [("dog", 12, 8, 36, 28)],
+    "endless": [GOOD],
+    "foreign": [("dog", 6, 8, 24, 28)],
+    "first": [GOOD],
+    "second": [("dog", 30, 10, 45, 30)],
+}
+
+
+def spoiled_images(train: Path, val: Path) -> None:
+    """Images of every kind that a repair has to do with; the names say which."""
+    for k, stem in enumerate(TRAIN):
+        save(train / f"{stem}.{'jpg' if stem in ('cut', 'endless') else 'png'}", picture(HEIGHT, WIDTH, k))
+    for k, stem in enumerate(("first", "second"), len(TRAIN)):
+        save(val / f"{stem}.png", picture(HEIGHT, WIDTH, k))
+    save(train / "tiny.png", picture(9, WIDTH))
+    (train / "liar.png").rename(train / "liar.jpg")
+    (train / "cut.jpg").write_bytes((train / "cut.jpg").read_bytes()[:-300])
+    (train / "endless.jpg").write_bytes((train / "endless.jpg").read_bytes()[:-2])
+    (train / "twin.png").write_bytes((train / "good.png").read_bytes())
+    (train / "leak.png").write_bytes((val / "first.png").read_bytes())
+    Image.fromarray(picture(HEIGHT, WIDTH, 99)).save(train / "foreign.png", format="GIF")
+
+
+def as_yolo(root: Path) -> None:
+    def line(name: str, x1: float, y1: float, x2: float, y2: float) -> str:
+        cxcywh = ((x1 + x2) / 2 / WIDTH, (y1 + y2) / 2 / HEIGHT, (x2 - x1) / WIDTH, (y2 - y1) / HEIGHT)
+        return " ".join(f"{v:.9g}" for v in (("cat", "dog").index(name), *cxcywh)) + "\n"
+
+    spoiled_images(root / "images/train", root / "images/val")
+    save(root / "images/train/good.bmp", picture(HEIGHT, WIDTH, 77))  # shares the labels of good.png
+    for stem in (*TRAIN, "first", "second"):
+        split = "train" if stem in TRAIN else "val"
+        lay_out(root, {f"labels/{split}/{stem}.txt": "".join(line(*box) for box in LABELS.get(stem, [GOOD]))})
+    bad = "0 .5 .5 0 .5\n0 nan .5 .5 .5\ncat\n7 .5 .5 .1 .1\n" + line(*GOOD)
+    with open(root / "labels/train/clipped.txt", "a") as file:
+        file.write(bad + line("dog", -10, 10, 20, 50))
+    lay_out(root, {"labels/train/orphan.txt": "0 .5 .5 .1 .1\n"})
+    lay_out(root, {"data.yaml": "train: images/train\nval: images/val\nnames: [cat, dog]\n"})
+
+
+def as_voc(root: Path) -> None:
+    spoiled_images(root / "JPEGImages", root / "JPEGImages")
+    for stem in (*TRAIN, "first", "second"):
+        objects = [voc_object(*box) for box in LABELS.get(stem, [GOOD])]
+        size = f"<filename>{stem}.png</filename><size><width>{WIDTH}</width><height>{HEIGHT}</height><depth>3</depth></size>"
+        if stem == "clipped":
+            size = f"<filename>other.png</filename><size><width>{HEIGHT}</width><height>{WIDTH}</height></size>"
+            objects += [voc_object("cat", 5, 5, 5, 9), voc_object("cat", "nan"), voc_object("cow"), voc_object(*GOOD)]
+            objects += [voc_object("dog", -10, 10, 20, 50), voc_object("dog", 70, 10, 80, 20)]
+            objects += [voc_object("dog", 1, 1, 9, 9, "<difficult>1</difficult>")]
+        lay_out(root, {f"Annotations/{stem}.xml": f"<annotation>{size}{''.join(objects)}</annotation>"})
+    lay_out(root, {"Annotations/orphan.xml": f"<annotation>{voc_object('cat')}</annotation>"})
+    lists = {"ImageSets/Main/train.txt": "\n".join(TRAIN), "ImageSets/Main/val.txt": "first\nsecond\n"}
+    lay_out(root, {**lists, "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/val.txt\nnames: [cat, dog]\n"})
+
+
+def as_coco(root: Path) -> None:
+    def annotation(name: Any, x1: float, y1: float, x2: float, y2: float) -> dict[str, Any]:
+        return {"category_id": {"cat": 7, "dog": 3}.get(name, name), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+
+    spoiled_images(root / "images/train", root / "images/val")
+    for split, stems in (("train", TRAIN), ("val", ("first", "second"))):
+        images, annotations = [], []
+        for k, stem in enumerate(stems):
+            (path,) = (root / "images" / split).glob(f"{stem}.*")
+            entry = {"id": 10 * k, "file_name": path.name, "height": HEIGHT, "width": WIDTH, "license": 4}
+            found = [annotation(*box) for box in LABELS.get(stem, [GOOD])]
+            if stem == "clipped":
+                entry |= {"height": WIDTH, "width": HEIGHT}
+                found += [annotation("cat", 5, 5, 5, 9), annotation(99, 5, 5, 9, 9), annotation(*GOOD), {"category_id": 7}]
+                found += [annotation("dog", -10, 10, 20, 50), annotation("dog", 70, 10, 80, 20)]
+            images.append(entry)
+            annotations += [{"image_id": 10 * k, **a} for a in found]
+        annotations.append({"image_id": 12345, **annotation(*GOOD)})
+        content = {
+            "info": {"year": 2020},
+            "images": images,
+            "annotations": [{"id": k, **a} for k, a in enumerate(annotations)],
+            "categories": [{"id": 3, "name": "dog"}, {"id": 7, "name": "cat"}],
+        }
+        lay_out(root, {f"{split}.json": json.dumps(content)})
+    lay_out(root, {"data.yaml": "train: train.json\nval: val.json\nnames: [cat, dog]\n"})
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {str(p.relative_to(root)): sha256(p.read_bytes()).hexdigest() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def diagnose(source: Path) -> tuple[DatasetFile, Diagnosis]:
+    file = DatasetFile.read(str(source))
+    return file, examine(file, 64, None, show_progress=False)
+
+
+def boxes(source: Path) -> dict[str, list[Box]]:
+    """What training reads, by stem."""
+    file = DatasetFile.read(str(source))
+    found = {}
+    for split in file.splits:
+        dataset = file.open(split)
+        for path, labels in zip(dataset.files, dataset.labels, strict=True):
+            rows = np.column_stack((labels.classes, labels.boxes)).tolist()
+            found[Path(path).name] = [(file.names[int(c)], *(round(v, 3) for v in box)) for c, *box in rows]
+    return found
+
+
+FORMATS = {"yolo": as_yolo, "voc": as_voc, "coco": as_coco}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_repaired_copy(tmp_path: Path, kind: str) -> None:
+    source, copy = tmp_path / "source", tmp_path / "deep/copy"
+    FORMATS[kind](source)
+    before = tree(source)
+    file, diagnosis = diagnose(source)
+    assert diagnosis.count("fault") >= 5
+    assert {"wrong_suffix", "no_end_marker", "duplicate_image", "box_past_frame"} <= {f.kind for f in diagnosis.findings}
+    done = repair(file, diagnosis, copy)
+    assert tree(source) == before
+
+    healed, after = diagnose(copy)
+    assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []
+    assert (healed.format, healed.names) == (kind, ["cat", "dog"])
+    expected = {
+        "good.png": LABELS["good"],
+        "clipped.png": [GOOD, ("dog", 0, 10, 20, 40)],
+        "liar.png": LABELS["liar"],
+        "endless.jpg": LABELS["endless"],
+        "foreign.png": LABELS["foreign"],
+        "first.png": LABELS["first"],
+        "second.png": LABELS["second"],
+    }
+    if kind == "yolo":  # good.bmp comes first in the alphabet
+        expected["good.bmp"] = expected["good_2.png"] = expected.pop("good.png")
+    assert boxes(copy) == expected
+
+    originals = {Path(path).name: Path(path) for path in before}
+    for path in sorted(copy.rglob("*.*")):
+        if path.suffix in (".png", ".jpg", ".bmp") and path.stem not in ("endless", "foreign"):
+            name = {"liar.png": "liar.jpg", "good_2.png": "good.png"}.get(path.name, path.name)
+            assert path.read_bytes() == (source / originals[name]).read_bytes()
+    (foreign,) = copy.rglob("foreign.png")
+    assert np.array_equal(read_image(foreign), read_image(next(source.rglob("foreign.png"))))
+    assert (copy / "repairs.txt").read_text().splitlines() == done
+    for word in ("cut.jpg", "tiny.png", "twin.png", "leak.png", "liar.jpg", "endless.jpg", "foreign.png", "clipped"):
+        assert any(word in line for line in done), word
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_repaired_again_there_is_nothing_to_do(tmp_path: Path, kind: str) -> None:
+    FORMATS[kind](tmp_path / "source")
+    repair(*diagnose(tmp_path / "source"), tmp_path / "once")
+    assert repair(*diagnose(tmp_path / "once"), tmp_path / "twice") == []
+    once, twice = tree(tmp_path / "once"), tree(tmp_path / "twice")
+    del once["repairs.txt"], twice["repairs.txt"]
+    assert once == twice
+
+
+def test_voc_keeps_what_is_marked_difficult(tmp_path: Path) -> None:
+    as_voc(tmp_path / "source")
+    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    assert "<difficult>1</difficult>" in (tmp_path / "copy/Annotations/clipped.xml").read_text()
+
+
+def test_coco_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+    as_coco(tmp_path / "source")
+    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    content = json.loads((tmp_path / "copy/annotations/train.json").read_text())
+    assert content["info"] == {"year": 2020}
+    assert content["images"][0] == {"id": 0, "file_name": "good.png", "height": HEIGHT, "width": WIDTH, "license": 4}
+    assert {c["name"]: c["id"] for c in content["categories"]} == {"dog": 3, "cat": 7}
+
+
+def test_several_coco_files_become_one(tmp_path: Path) -> None:
+    """Both use the same ids, for other images and other categories."""
+    source = tmp_path / "source"
+    for k in (1, 2):
+        save(source / f"images/{k}.png", picture(HEIGHT, WIDTH, k))
+        images = [{"id": 1, "file_name": f"{k}.png", "height": HEIGHT, "width": WIDTH}]
+        categories = [{"id": 1, "name": "cat" if k == 1 else "dog"}, {"id": 2, "name": "dog" if k == 1 else "cat"}]
+        annotations = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 20]}]
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        lay_out(source, {f"{k}.json": json.dumps(content)})
+    lay_out(source, {"data.yaml": "train: [1.json, 2.json]\nnames: [cat, dog]\n"})
+    before = boxes(source)
+    assert [name for rows in before.values() for name, *_ in rows] == ["cat", "dog"]
+    repair(*diagnose(source), tmp_path / "copy")
+    assert boxes(tmp_path / "copy") == before
+
+
+def test_splits_that_are_the_same_on_purpose(tmp_path: Path) -> None:
+    save(tmp_path / "source/images/all/a.png", picture(HEIGHT, WIDTH))
+    lay_out(tmp_path / "source", {"labels/all/a.txt": "0 .5 .5 .5 .5\n"})
+    lay_out(tmp_path / "source", {"data.yaml": "train: images/all\nval: images/all\nnames: [cat]\n"})
+    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    content = yaml.safe_load((tmp_path / "copy/data.yaml").read_text())
+    assert content["train"] == content["val"] == "images/train"
+    assert len(boxes(tmp_path / "copy")) == 1
+
+
+def test_training_split_is_not_emptied(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        save(tmp_path / f"source/images/{split}/a.png", picture(HEIGHT, WIDTH))
+        lay_out(tmp_path / "source", {f"labels/{split}/a.txt": "0 .5 .5 .5 .5\n"})
+    lay_out(tmp_path / "source", {"data.yaml": "train: images/train\nval: images/val\nnames: [cat]\n"})
+    (line,) = repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    assert line.startswith("kept the images of train")
+    assert (tmp_path / "copy/images/train/a.png").is_file()
+
+
+def test_images_from_several_folders_keep_their_labels(tmp_path: Path) -> None:
+    """Both folders hold an a.png and are called `images`, which is where labels are looked for."""
+    for k, place in enumerate(("x/images", "y/images/deep")):
+        save(tmp_path / f"source/{place}/a.png", picture(HEIGHT, WIDTH, k))
+        lay_out(tmp_path / "source", {f"{place.replace('images', 'labels')}/a.txt": f"{k} .5 .5 .5 .5\n"})
+    lay_out(tmp_path / "source", {"data.yaml": "train: [x/images, y/images]\nnames: [cat, dog]\n"})
+    assert repair(*diagnose(tmp_path / "source"), tmp_path / "copy") == []
+    copy = DatasetFile.read(str(tmp_path / "copy")).open("train")
+    assert [str(Path(p).relative_to(tmp_path / "copy")) for p in copy.files] == [
+        "images/train/x/a.png",
+        "images/train/y/deep/a.png",
+    ]
+    assert (tmp_path / "copy/labels/train/y/deep/a.txt").is_file()
+    assert [labels.classes.tolist() for labels in copy.labels] == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("place", "word"),
+    [("full", "empty"), ("file.txt", "empty"), ("source/fixed", "within"), ("link/fixed", "within"), ("images/train/new", "within")],
+)
+def test_folders_that_are_refused(tmp_path: Path, place: str, word: str) -> None:
+    save(tmp_path / "images/train/a.png", picture(HEIGHT, WIDTH))
+    lay_out(tmp_path, {"full/a.txt": "mine", "file.txt": "mine", "labels/train/a.txt": "0 .5 .5 .5 .5\n"})
+    text = f"path: {tmp_path / 'source'}\ntrain: {tmp_path / 'images/train'}\nnames: [cat]\n"
+    lay_out(tmp_path, {"source/data.yaml": text})
+    (tmp_path / "link").symlink_to(tmp_path / "source")
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match=word):
+        repair(*diagnose(tmp_path / "source"), tmp_path / place)
+    assert tree(tmp_path) == before
+
+
+def test_by_the_users_door(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    as_yolo(here / "source")
+    options = ["--data.image_size", "64", "--trainer.accelerator", "cpu", "--data.dataset"]
+    with pytest.raises(SystemExit) as left:
+        cli.main(["doctor", *options, "source", "--fix", "fixed", "--run", "one"])
+    assert left.value.code == 2
+    assert "fixed/repairs.txt" in capsys.readouterr().out
+    cli.main(["doctor", *options, "fixed", "--run", "two"])
+
+
+def test_real_faults(tmp_path: Path) -> None:
+    source = SHARED / "data" / "real_faults"
+    if not source.is_dir():
+        pytest.skip(f"{source} is not there; set BOLTBOX_SHARED to the folder that holds data/real_faults")
+    repair(*diagnose(source), tmp_path / "copy")
+    _, after = diagnose(tmp_path / "copy")
+    assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []
+    train, val = (DatasetFile.read(str(tmp_path / "copy")).open(split) for split in ("train", "val"))
+    assert (len(train), len(val)) == (10, 4)
