@@ -36,6 +36,21 @@ def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> set[tuple[str, st
     return {(f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["kind"] in KINDS}
 
 
+def healed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The doctor finds no fault in the copy that `--fix` writes, and the original is what it was."""
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    copy = folder.with_name(f"{folder.name}-fixed")
+    line = ["doctor", "--data.image_size", "64", "--run", str(folder.with_name(f"{folder.name}-run"))]
+    with pytest.raises(SystemExit) as leaving:
+        cli.main([*line, "--data.dataset", str(folder), "--fix", str(copy)])
+    assert leaving.value.code == 2
+    repairs = (copy / "repairs.txt").read_text().splitlines()
+    assert f"repaired copy: {copy}, {len(repairs)} repairs, listed in {copy / 'repairs.txt'}" in capsys.readouterr().out
+    assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    cli.main([*line, "--data.dataset", str(copy)])  # and no SystemExit
+    assert "0 faults" in capsys.readouterr().out
+
+
 def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     as_yolo(tmp_path)  # a 60 x 40, b 37 x 100, c 64 x 64
     lines = {
@@ -104,6 +119,7 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("fault", "unusable_split", "data.yaml", ""),
         ("warning", "similar_names", "data.yaml", ""),
     }
+    healed(tmp_path, capsys)
 
 
 def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,6 +179,7 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("fault", "missing_image", "nowhere.jpg", ""),
         ("note", "unlisted_images", "JPEGImages", ""),
     }
+    healed(tmp_path, capsys)
 
 
 def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,6 +231,7 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("note", "unlisted_images", "photos", ""),
         ("warning", "missing_split", "data.yaml", ""),
     }
+    healed(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

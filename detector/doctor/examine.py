@@ -34,7 +34,7 @@ def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show
     return diagnose(file, datasets, findings, image_size, anchors, show_progress)
 
 
-def open_splits(file: DatasetFile, show_progress: bool) -> tuple[dict[str, DetectionDataset], list[Finding]]:
+def open_splits(file: DatasetFile, show_progress: bool = False) -> tuple[dict[str, DetectionDataset], list[Finding]]:
     """The splits that can be opened, train first, and a finding for each of the others. Objects of classes without a name are
     left out, and reported."""
     datasets: dict[str, DetectionDataset] = {}
