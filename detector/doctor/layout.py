@@ -107,8 +107,10 @@ def _coco(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[
             for key in ("images", "annotations", "categories"):
                 seen = set()
                 for entry in content.get(key, []):
-                    number = entry.get("id")
-                    if number is not None and number in seen:
+                    number = entry.get("id") if isinstance(entry, dict) else None
+                    if not isinstance(number, int | str):
+                        continue
+                    if number in seen:
                         problem = f"the id {number} occurs twice among the {key}"
                         severity = "note" if key == "annotations" else "fault"  # nothing looks an annotation up by its id
                         yield Finding(severity, "duplicate_id", split, str(path), f"{key} id {number}", problem)
