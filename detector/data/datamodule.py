@@ -23,7 +23,15 @@ from detector.data.images import find_images, image_sizes
 from detector.data.letterbox import round_up
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, Sample, collate
-from detector.data.sampler import GivenBatches, TrainBatches, class_weights, draw_weights, image_weights, rectangular_batches
+from detector.data.sampler import (
+    GivenBatches,
+    Key,
+    TrainBatches,
+    class_weights,
+    draw_weights,
+    image_weights,
+    rectangular_batches,
+)
 from detector.errors import InputError
 from detector.say import say
 
@@ -188,7 +196,7 @@ class DetectionData(L.LightningDataModule):
         samples = TrainSamples(self.datasets["train"], steps, self.seed)
         epoch_of_image = (divmod(k, len(samples)) for k in range(most))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts = pool.map(lambda key: _sizes(samples[(key[0], key[1], 0)]), epoch_of_image)
+            parts = pool.map(lambda key: _sizes(samples[Key(key[0], key[1], 0)]), epoch_of_image)
             return np.concatenate(list(parts))
 
     def _batches_done(self) -> int:

@@ -14,17 +14,27 @@ from detector.errors import InputError
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
 UNREADABLE = (OSError, ValueError, SyntaxError, struct.error)  # what Pillow raises
+_SHRUNK = {2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 8: cv2.IMREAD_REDUCED_GRAYSCALE_8}
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
 Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
 
 
-def read_image(path: str | Path) -> np.ndarray:
-    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped."""
+def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
+    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped.
+
+    Args:
+        shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so (JPEG: fewer frequencies of each
+            block go into its pixels, the others cost nothing); else the whole image all the same.
+    """
+    sane = _is_unicode(str(path))  # OpenCV crashes on names of other bytes
+    if shrink > 1 and sane and Path(path).suffix.lower() in (".jpg", ".jpeg"):
+        image = cv2.imread(str(path), _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
+        if image is not None:
+            return image
     tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    beyond_opencv = (tiff and _has_alpha(path)) or not _is_unicode(str(path))  # a name of other bytes makes it crash
-    image = None if beyond_opencv else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    image = None if not sane or (tiff and _has_alpha(path)) else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
