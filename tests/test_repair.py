@@ -185,6 +185,7 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
     assert (copy / "repairs.txt").read_text().splitlines() == done
     for word in ("cut.jpg", "tiny.png", "twin.png", "leak.png", "liar.jpg", "endless.jpg", "foreign.png", "clipped"):
         assert any(word in line for line in done), word
+    assert any("orphan" in line for line in done) == (kind != "coco")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
