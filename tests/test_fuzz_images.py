@@ -1,6 +1,9 @@
 """Damaged image files: each decodes as its header says, without a complaint of a decoder, or is reported; never a traceback."""
 
 import io
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 
 import cv2
@@ -15,6 +18,7 @@ from detector.data.images import image_sizes, read_image
 from detector.doctor.pictures import examine_images
 from detector.errors import InputError
 
+ROOT = Path(__file__).parents[1]
 SMOOTH = cv2.resize(picture(6, 6, 1), (56, 40), interpolation=cv2.INTER_CUBIC)
 LARGE = cv2.resize(picture(6, 6, 2), (150, 140), interpolation=cv2.INTER_CUBIC)  # decoded to an eighth
 
@@ -137,3 +141,26 @@ def test_the_fuzz_makes_both_kinds(tmp_path: Path, capfd: pytest.CaptureFixture[
         assert decodes(path, capfd)
         path.write_bytes(data[: len(data) // 2])
         assert not decodes(path, capfd)
+
+
+def test_headers_that_promise_too_much(tmp_path: Path) -> None:
+    """2147483647 x 2147483647 pixels; nobody has the memory."""
+    data = WHOLE[4][1]
+    header = b"IHDR" + b"\x7f\xff\xff\xff" * 2 + data[24:29]
+    path = tmp_path / "x.png"
+    path.write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
+    with pytest.raises(InputError, match=r"x\.png: this image cannot be decoded"):
+        read_image(path)
+    assert "damaged_image" in {f.kind for f in examine_images({"train": [str(path)]}, lambda done: None)}
+
+
+def test_more_pixels_than_opencv_wants_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow reads what is beyond its limit, which is set when it is loaded."""
+    monkeypatch.setenv("OPENCV_IO_MAX_IMAGE_PIXELS", "1000")
+    for suffix, data in (WHOLE[0], WHOLE[4]):
+        path = tmp_path / f"x{suffix}"
+        path.write_bytes(data)
+        code = "import sys; from detector.data.images import read_image; print(read_image(sys.argv[1]).shape)"
+        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, cwd=ROOT)
+        assert done.stdout == "(40, 56, 3)\n", done.stderr
+        assert examine_images({"train": [str(path)]}, lambda done: None) == []

@@ -13,7 +13,7 @@ from detector.errors import InputError
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
-UNREADABLE = (OSError, ValueError, SyntaxError, struct.error)  # what Pillow raises
+UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
@@ -24,14 +24,17 @@ def read_image(path: str | Path) -> np.ndarray:
     """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped."""
     tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
     beyond_opencv = (tiff and _has_alpha(path)) or not _is_unicode(str(path))  # a name of other bytes makes it crash
-    image = None if beyond_opencv else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    try:
+        image = None if beyond_opencv else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    except cv2.error:  # more pixels than it wants to read
+        image = None
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
     except UNREADABLE as e:
-        raise InputError(f"{path}: this image cannot be decoded ({e}); remove or repair it") from None
+        raise InputError(f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or repair it") from None
 
 
 def _has_alpha(path: str | Path) -> bool:
