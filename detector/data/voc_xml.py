@@ -13,6 +13,8 @@ from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
 
+NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
+
 
 class VocDataset(DetectionDataset):
     """Pascal VOC: `Annotations/ID.xml`, `JPEGImages/ID.*`, lists of IDs. Corners are taken as they stand, in pixels.
@@ -44,7 +46,7 @@ class VocDataset(DetectionDataset):
             report.unlabelled += not xml.is_file()
             try:
                 objects = ElementTree.parse(xml).getroot().findall("object") if xml.is_file() else []
-            except ElementTree.ParseError as e:
+            except NO_XML as e:
                 report.lost_images.append(Fault(str(xml), "", f"not valid XML ({e})"))
                 continue
             boxes, classes = [], []
@@ -73,7 +75,7 @@ class VocDataset(DetectionDataset):
         for xml in (root / "Annotations").glob("*.xml"):
             try:
                 found |= {o.findtext("name", "").strip() for o in ElementTree.parse(xml).getroot().findall("object")}
-            except ElementTree.ParseError:
+            except NO_XML:
                 continue  # named when the data set is read
         return sorted(found - {""})
 

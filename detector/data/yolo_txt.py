@@ -104,7 +104,7 @@ def _problem(values: np.ndarray, classes: int | None) -> str:
         return "negative value"
     if (values[1:] > 1).any():
         return "coordinate above 1 (coordinates are fractions of the image)"
-    if values[0] != int(values[0]):
+    if values[0] != int(values[0]) or values[0] > 2**24:  # from there on float32 leaves integers out
         return f"class {values[0]} is not an integer"
     if classes is not None and values[0] >= classes:
         return f"class number {int(values[0])} has no name (the data set has {classes}: 0 to {classes - 1})"

@@ -1,11 +1,10 @@
 """The short form of the examination, before a training: what costs no look at the images."""
 
+import os
 from pathlib import Path
 
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.voc_xml import annotation_path
-from detector.data.yolo_txt import label_path
 from detector.doctor.finding import Finding
 from detector.doctor.labels import examine_labels
 from detector.doctor.layout import examine_layout, label_folders
@@ -24,19 +23,19 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
         datasets: the splits in use, opened for training. image_size: longer side of the network's input in pixels.
     """
     state = _state(file, datasets, image_size)
-    findings = recall("brief", state)
+    findings = recall(file.source, "brief", state)
     if findings is None:
         findings = _examine(file, datasets, image_size)
-        remember("brief", state, findings)
-    for dataset in datasets.values():
-        findings += recall("images", state_of(dataset.files)) or []
+        remember(file.source, "brief", state, findings)
+    for split, dataset in datasets.items():
+        findings += recall(file.source, f"images of {split}", state_of(dataset.files)) or []
     groups = by_kind(findings)
     lines = []
     for group in groups[:most]:
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {told(group[0])}{more}")
     if lines:
-        others = f"{len(groups) - most} more kinds of findings; " if len(groups) > most else ""
+        others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
         lines.append(f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}")
     return lines
 
@@ -50,13 +49,17 @@ def _examine(file: DatasetFile, datasets: dict[str, DetectionDataset], image_siz
 
 def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> str:
     """Of everything that the short form looks at: images, label files, and the folders that hold them."""
-    paths: list[str | Path] = []
+    paths: list[str] = []
+    folders: list[str | Path] = [file.root / "JPEGImages"] if file.format == "voc" else []
+    of_labels: list[Path] = [file.root / "Annotations"] if file.format == "voc" else []
     for split, dataset in datasets.items():
-        paths += [*file.splits[split], *dataset.files, *dict.fromkeys(Path(image).parent for image in dataset.files)]
+        paths += [*map(str, file.splits[split]), *dataset.files]
+        folders += dict.fromkeys(map(os.path.dirname, dataset.files))
         if file.format == "yolo":
-            paths += [*map(label_path, dataset.files), *label_folders(file, split, dataset)]
-        elif file.format == "voc":
-            paths += [annotation_path(file.root, Path(image).stem) for image in dataset.files]
-            paths += [file.root / "JPEGImages", file.root / "Annotations"]
+            of_labels += label_folders(file, split, dataset)
+    for folder in filter(Path.is_dir, of_labels):
+        paths += sorted(entry.path for entry in os.scandir(folder))
     names = [dataset.names for dataset in datasets.values()]
-    return state_of(paths, file.source, file.format, file.names, file.keep_difficult, names, image_size)
+    return state_of(
+        [*paths, *folders, *of_labels], file.source, file.format, file.names, file.keep_difficult, names, image_size
+    )

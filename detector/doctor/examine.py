@@ -1,6 +1,7 @@
 """The whole examination of a data set."""
 
 import sys
+from collections.abc import Collection
 
 import numpy as np
 from tqdm import tqdm
@@ -15,7 +16,7 @@ from detector.doctor.pictures import examine_images
 from detector.doctor.statistics import statistics
 from detector.errors import InputError
 
-IMAGE_KINDS = ("missing_image", "unreadable_image", "too_small_image")
+IMAGE_KINDS = ("unreadable_image", "too_small_image")  # left out, but there to be looked at
 
 
 def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool) -> Diagnosis:
@@ -29,16 +30,16 @@ def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show
     Raises:
         InputError: none of the splits can be opened.
     """
-    datasets, findings = open_splits(file)
+    datasets, findings = open_splits(file, show_progress)
     return diagnose(file, datasets, findings, image_size, anchors, show_progress)
 
 
-def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
+def open_splits(file: DatasetFile, show_progress: bool = False) -> tuple[dict[str, DetectionDataset], list[Finding]]:
     """The splits that can be opened, train first, and a finding for each of the others. Objects of classes without a name are
     left out, and reported."""
     datasets: dict[str, DetectionDataset] = {}
     errors: dict[str, InputError] = {}
-    for split in file.splits:
+    for split in _bar(file.splits, "labels", show_progress, delay=1.0):
         try:
             datasets[split] = file.open(split, strict=False)
         except InputError as e:
@@ -58,21 +59,25 @@ def diagnose(
 ) -> Diagnosis:
     """`examine`, for those who have opened the splits already and keep them. The findings come most severe first."""
     images = {split: images_of(dataset) for split, dataset in datasets.items()}
-    total = sum(map(len, images.values()))
-    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between lines of the bar, which add up in a log file
-    with tqdm(total=total, desc="images", unit="", mininterval=pause, disable=not show_progress, file=sys.stderr) as bar:
+    with _bar(range(sum(map(len, images.values()))), "images", show_progress) as bar:
         of_images = examine_images(images, bar.update)
     broken = {f.file for f in of_images if f.severity == "fault"}
     findings = [*findings, *of_images]
     for split, dataset in datasets.items():
         own = [f for f in of_images if f.severity == "fault" and f.split == split]
-        remember("images", state_of(dataset.files), own)
+        remember(file.source, f"images of {split}", state_of(dataset.files), own)
         findings += [f for f in left_out(split, dataset) if f.file not in broken]
         findings += examine_labels(file, split, dataset)
     figures, of_figures = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
     findings += [*examine_layout(file, datasets), *of_figures]
     findings.sort(key=lambda f: SEVERITIES.index(f.severity))
     return Diagnosis(file.source, findings, figures)
+
+
+def _bar(things: Collection[object], name: str, shown: bool, delay: float = 0.0) -> tqdm:
+    """A progress bar over things, on stderr; none if they are done within `delay` seconds."""
+    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between its lines, which add up in a log file
+    return tqdm(things, name, unit="", mininterval=pause, delay=delay, disable=not shown, file=sys.stderr)
 
 
 def images_of(dataset: DetectionDataset) -> list[str]:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from detector.data.coco_json import locate, read_coco
+from detector.data.coco_json import by_image, category_name, locate, read_coco
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.report import Fault
@@ -48,7 +48,7 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     dropped = defaultdict(set)
     for fault in dataset.report.faults:
         dropped[fault.file].add(fault.where)
-    found = []
+    found: list[Finding] = []
     for image, labels, source in zip(dataset.files, dataset.labels, label_sources(file, split, dataset.files), strict=True):
         named = image if file.format == "coco" else str(source.path)  # a json speaks of many images
         found += _empty(split, image, named, source)
@@ -101,12 +101,11 @@ def _coco_sources(file: DatasetFile, split: str) -> dict[str, LabelSource]:
     for path in file.splits[split]:
         content = read_coco(path)
         names = {c["id"]: c["name"] for c in content["categories"]}
-        places = defaultdict(list)
-        for a in content.get("annotations", []):
-            places[a.get("image_id")].append(f"annotation {a.get('id')} ({names.get(a.get('category_id'))})")
+        of_image, _ = by_image(content)
         for entry in content["images"]:
             image = str(locate(entry["file_name"], file.coco_folders(split)))
-            sources[image] = LabelSource(path, places[entry["id"]], _size(entry.get("height"), entry.get("width")))
+            places = [f"annotation {a.get('id')} ({category_name(a, names)})" for a in of_image[entry["id"]]]
+            sources[image] = LabelSource(path, places, _size(entry.get("height"), entry.get("width")))
     return sources
 
 

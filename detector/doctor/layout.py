@@ -25,7 +25,8 @@ def examine_layout(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> 
 
 def label_folders(file: DatasetFile, split: str, dataset: DetectionDataset) -> dict[Path, Path]:
     """YOLO text: each folder of labels, and the folder of the images that they are for."""
-    folders = {label_path(image).parent: Path(image).parent for image in _all_images(dataset)}
+    of_images = {os.path.dirname(image): image for image in _all_images(dataset)}  # an image of each folder
+    folders = {label_path(image).parent: Path(folder) for folder, image in of_images.items()}
     for source in file.splits[split]:
         root = label_path(source / "_").parent
         if source.is_dir() and root != source:  # else labels lie beside images
@@ -106,8 +107,10 @@ def _coco(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[
             for key in ("images", "annotations", "categories"):
                 seen = set()
                 for entry in content.get(key, []):
-                    number = entry.get("id")
-                    if number is not None and number in seen:
+                    number = entry.get("id") if isinstance(entry, dict) else None
+                    if not isinstance(number, int | str):
+                        continue
+                    if number in seen:
                         problem = f"the id {number} occurs twice among the {key}"
                         severity = "note" if key == "annotations" else "fault"  # nothing looks an annotation up by its id
                         yield Finding(severity, "duplicate_id", split, str(path), f"{key} id {number}", problem)

@@ -20,27 +20,30 @@ def state_of(paths: Iterable[str | Path], *more: object) -> str:
     for path in paths:
         try:
             stat = os.stat(path)
-            words = f"{os.path.abspath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+            words = f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
         except OSError:
-            words = f"{os.path.abspath(path)}\0gone\n"
+            words = f"{path}\0gone\n"
         digest.update(words.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
-def remember(subject: str, state: str, findings: list[Finding]) -> None:
-    """Where the cache folder cannot be written to, nothing is kept."""
-    content = json.dumps(findings).encode()
+def remember(source: str, subject: str, state: str, findings: list[Finding]) -> None:
+    """Keep what was found on a subject ("images of train") of a data set, in place of what was kept before; nothing where the
+    cache folder cannot be written to."""
+    content = json.dumps([state, findings]).encode()
     with contextlib.suppress(OSError):
-        write_atomically(_place(subject, state), lambda file: file.write(content))
+        write_atomically(_place(source, subject), lambda file: file.write(content))
 
 
-def recall(subject: str, state: str) -> list[Finding] | None:
+def recall(source: str, subject: str, state: str) -> list[Finding] | None:
     """What was found on files in this state; None if nobody has looked."""
     try:
-        return [Finding(*row) for row in json.loads(_place(subject, state).read_text())]
+        known, rows = json.loads(_place(source, subject).read_text())
+        return [Finding(*row) for row in rows] if known == state else None
     except (OSError, ValueError, TypeError):  # not there, or damaged
         return None
 
 
-def _place(subject: str, state: str) -> Path:
-    return cache_folder() / "doctor" / f"{subject}-{state[:32]}.json"
+def _place(source: str, subject: str) -> Path:
+    name = hashlib.sha256(f"{os.path.abspath(source)}\0{subject}".encode(errors="surrogateescape")).hexdigest()
+    return cache_folder() / "doctor" / f"{name[:32]}.json"
