@@ -63,12 +63,17 @@ class DetectionDataset(Dataset):
         return np.array([(x.height, x.width) for x in self.labels]).reshape(-1, 2)
 
 
+FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
+
+
 def box_problem(xyxy: Sequence[float]) -> str:
     """What is wrong with four corner numbers, or an empty string."""
     with np.errstate(over="ignore"):
         x1, y1, x2, y2 = corners = np.array(xyxy, np.float32)  # as they are kept
     if not np.isfinite(corners).all():
         return "missing or non-finite coordinate"
+    if np.abs(corners).max() >= FARTHEST:
+        return f"coordinate beyond {FARTHEST:.0f} px"
     return "zero or negative width or height" if x2 <= x1 or y2 <= y1 else ""
 
 
