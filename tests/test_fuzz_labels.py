@@ -9,6 +9,7 @@ import xml.dom.minidom
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ from xml.parsers.expat import ExpatError
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from made_datasets import lay_out, picture, save, voc_object, voc_xml
 
@@ -182,6 +183,10 @@ def yolo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @FUZZ
 @given(data=wounds(YOLO))
+@example(data=b"\xef\xbb\xbf0 .5 .5 .5 .5\n\r\n")  # the mark of Windows editors
+@example(data=b"0 .5 .5 .5 .5\x0c1 .5 .5 .5\n1 .2 .2 .1 .1 \n\n0 .6 .5 .5 .5")  # only line feeds end lines
+@example(data=b"0 0.31 0.42 0.15e-11 0.08")  # no width is left of it in float32
+@example(data="0 0.5 0.5 0.1 0.\u0665\n1_0 .5 .5 .5 .5\n16777217 .5 .5 .5 .5\n1e-60 .5 .5 .5 .5".encode())
 def test_yolo(yolo: Path, data: bytes) -> None:
     rewrite(yolo / "labels/train/a.txt", data)
     dataset, _ = opened(yolo)
@@ -278,6 +283,9 @@ def check_voc(root: Path, data: bytes) -> None:
 
 @FUZZ
 @given(data=wounds(VOC))
+@example(data=voc_xml(voc_object("cat", more="<name>dog</name>"), voc_object("cat", more="<bndbox/>")).encode())
+@example(data=voc_xml(voc_object("cat", "1</xmin><xmin>5"), voc_object("cat", "<b/>1"), voc_object("cat", "1_0")).encode())
+@example(data=voc_xml(voc_object("cat", 1, 2, 3e7, 22), voc_object("cat", 16777214, 2, 16777214.4, 22)).encode())
 def test_voc(voc: Path, data: bytes) -> None:
     check_voc(voc, data)
 
@@ -386,11 +394,11 @@ def wounded_json(draw: st.DrawFn) -> bytes:
             parent = parent[key]
         how = draw(st.sampled_from(["replace", "replace", "replace", "remove", "repeat"]))
         if how == "replace":
-            parent[path[-1]] = draw(st.sampled_from(ODD))
+            parent[path[-1]] = deepcopy(draw(st.sampled_from(ODD)))
         elif how == "remove":
             del parent[path[-1]]
         elif isinstance(parent, list):
-            parent.append(json.loads(json.dumps(parent[path[-1]])))
+            parent.append(deepcopy(parent[path[-1]]))
     return json.dumps(content).encode()
 
 
@@ -405,33 +413,28 @@ def finite(value: Any) -> bool:
 
 def strict_coco(data: bytes) -> Verdict:
     """Places are (annotation id as text, number in the list)."""
-
-    def no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) < len(pairs):
-            raise ValueError("a key twice")
-        return dict(pairs)
-
     try:
-        content = json.loads(data.decode(), object_pairs_hook=no_key_twice)
+        content = json.loads(data.decode())
         images, categories, annotations = content["images"], content["categories"], content.get("annotations", [])
-        images = {
-            entry["id"]: entry["file_name"] for entry in images if plain(entry["id"]) and isinstance(entry["file_name"], str)
-        }
-        sound = len(images) == len(content["images"]) and all(isinstance(c["name"], str) and plain(c["id"]) for c in categories)
-        sound = sound and len({c["id"] for c in categories}) == len(categories) and isinstance(annotations, list)
-        if not sound or not all(isinstance(a, dict) for a in annotations):
+        sound = all(plain(image["id"]) and isinstance(image["file_name"], str) for image in images)
+        sound = sound and all(plain(c["id"]) and isinstance(c["name"], str) for c in categories)
+        if not sound or not all(isinstance(part, list) for part in (images, categories, annotations)):
             raise ValueError("not as COCO says")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Verdict({}, [], whole=True)
-    names = {c["id"]: c["name"] for c in categories}
+    listed = [image["id"] for image in images]
     verdict = Verdict({}, [])
     for k, a in enumerate(annotations):
+        if not isinstance(a, dict):
+            verdict.rejected.append((f"at position {k + 1}", k))
+            continue
         box, image, category = a.get("bbox"), a.get("image_id"), a.get("category_id")
-        sound = plain(image) and image in images and plain(category) and names.get(category) in NAMES
+        names = {c["name"] for c in categories if plain(category) and c["id"] == category}
+        sound = plain(image) and listed.count(image) == 1 and len(names) == 1 and names <= set(NAMES)
         sound = sound and isinstance(box, list) and len(box) == 4 and all(map(finite, box)) and box[2] > 0 and box[3] > 0
         if sound:
             corners = [float(v) for v in (box[0], box[1], box[0] + box[2], box[1] + box[3])]
-            verdict.boxes[str(a.get("id")), k] = NAMES.index(names[category]), corners
+            verdict.boxes[str(a.get("id")), k] = NAMES.index(names.pop()), corners
         else:
             verdict.rejected.append((str(a.get("id")), k))
     return verdict
@@ -463,8 +466,16 @@ def check_coco(root: Path, data: bytes) -> None:
     compare(verdict, boxes, lambda place: lost or bool(faults[place[0]]))
 
 
+def coco_with(**changes: Any) -> bytes:
+    return json.dumps({**coco_base(), **changes}).encode()
+
+
 @FUZZ
 @given(data=wounded_json())
+@example(data=coco_with(categories=[{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 5, "name": "dog"}]))
+@example(data=coco_with(images=[{"id": 7, "file_name": "a.png"}, {"id": 7, "file_name": "b.png"}]))
+@example(data=coco_with(categories=[{"id": math.nan, "name": "cat"}, {"id": "5", "name": "dog"}]))
+@example(data=coco_with(annotations=[{"id": [], "image_id": 7.0, "category_id": True, "bbox": [1, 2, 1e30, 4]}]))
 def test_coco(coco: Path, data: bytes) -> None:
     check_coco(coco, data)
 

@@ -133,7 +133,7 @@ def category_name(annotation: dict, categories: dict[Id, str]) -> str | None:
 
 
 def _is_id(value: object) -> TypeGuard[Id]:
-    return isinstance(value, int | float | str) and not isinstance(value, bool)
+    return isinstance(value, int | float | str) and not isinstance(value, bool) and value == value  # NaN is none
 
 
 def _is_text(value: object) -> bool:

@@ -12,6 +12,8 @@ from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels, Polygons
 from detector.errors import InputError
 
+LEAST_SIDE = 1e-6  # fraction of the image; thinner, and the two edges of a box become one in float32
+
 
 class YoloDataset(DetectionDataset):
     """Text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object: `class cx cy w h`, or
@@ -89,7 +91,7 @@ def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polyg
             if points is not None:
                 corners = np.concatenate((points.min(0), points.max(0)))
                 values = np.concatenate((values[:1], xyxy_to_cxcywh(corners)))
-            if min(values[3:]) <= 0:
+            if min(values[3:]) < LEAST_SIDE:
                 problem = "zero width or height"
             elif any(np.array_equal(values, row) for row in rows):
                 problem = "duplicate of an earlier line"
