@@ -185,6 +185,7 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
     assert (copy / "repairs.txt").read_text().splitlines() == done
     for word in ("cut.jpg", "tiny.png", "twin.png", "leak.png", "liar.jpg", "endless.jpg", "foreign.png", "clipped"):
         assert any(word in line for line in done), word
+    assert any("orphan" in line for line in done) == (kind != "coco")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -272,7 +273,7 @@ def test_images_from_several_folders_keep_their_labels(tmp_path: Path) -> None:
         ("file.txt", "empty"),
         ("source/fixed", "within"),
         ("link/fixed", "within"),
-        ("images/train/new", "within"),
+        ("images/train/x", "within"),
     ],
 )
 def test_folders_that_are_refused(tmp_path: Path, place: str, word: str) -> None:

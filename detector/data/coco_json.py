@@ -2,17 +2,21 @@
 
 import json
 import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset, box_problem
+from detector.data.datasets import FARTHEST, DetectionDataset, box_problem
 from detector.data.images import image_sizes
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
+
+Id = int | float | str
 
 
 class CocoDataset(DetectionDataset):
@@ -31,7 +35,7 @@ class CocoDataset(DetectionDataset):
         files, labels = [], []
         for source in annotations:
             content = read_coco(source)
-            categories = {c["id"]: c["name"] for c in content["categories"]}
+            categories = class_names(content)
             of_image, astray = by_image(content)
             report.faults += [Fault(str(source), where, problem) for where, problem in astray]
             images = sorted(content["images"], key=lambda image: image["file_name"])
@@ -66,7 +70,7 @@ class CocoDataset(DetectionDataset):
                         np.array(classes),
                         *size,
                         polygons=[_parts(a.get("segmentation")) for a in kept],
-                        crowd=np.array([bool(a.get("iscrowd", 0)) for a in kept]),
+                        crowd=np.array([a.get("iscrowd") == 1 for a in kept]),
                         area=np.array([_area(a) for a in kept]),
                     )
                 )
@@ -79,9 +83,11 @@ def read_coco(source: Path) -> dict:
         content = json.loads(source.read_text(encoding="utf-8"))
         for key, wanted in (("images", ("id", "file_name")), ("categories", ("id", "name"))):
             for entry in content[key] if isinstance(content[key], list) else [{}]:
-                lacking = [name for name in wanted if not isinstance(entry.get(name), int | str if name == "id" else str)]
+                lacking = [name for name in wanted if not (_is_id if name == "id" else _is_text)(entry.get(name))]
                 if lacking:
                     raise InputError(f"{source}: not a COCO json file: an entry of `{key}` has no {' and no '.join(lacking)}")
+        if len({isinstance(c["id"], str) for c in content["categories"]}) > 1:
+            raise InputError(f"{source}: the ids of `categories` are numbers and texts; make them all numbers")
         if not isinstance(content.get("annotations", []), list):
             raise InputError(f"{source}: not a COCO json file: `annotations` is no list")
     except FileNotFoundError:
@@ -93,24 +99,46 @@ def read_coco(source: Path) -> dict:
     return content
 
 
-def by_image(content: dict) -> tuple[dict[int | str, list[dict]], list[tuple[str, str]]]:
+def by_image(content: dict) -> tuple[dict[Id, list[dict]], list[tuple[str, str]]]:
     """Of what `read_coco` gave: the annotations by image id, in their order; (place, problem) of those that have no image."""
-    of_image: dict[int | str, list[dict]] = {image["id"]: [] for image in content["images"]}
+    of_image: dict[Id, list[dict]] = {image["id"]: [] for image in content["images"]}
+    times = Counter(image["id"] for image in content["images"])
     astray = []
     for position, a in enumerate(content.get("annotations", []), 1):
         if not isinstance(a, dict):
             astray.append((f"annotation at position {position}", "no map with image_id, category_id and bbox"))
-        elif isinstance(a.get("image_id"), int | str) and a["image_id"] in of_image:
+        elif _is_id(a.get("image_id")) and times[a["image_id"]] == 1:
             of_image[a["image_id"]].append(a)
+        elif _is_id(a.get("image_id")) and times[a["image_id"]]:
+            astray.append(
+                (f"annotation {a.get('id')}", f"ambiguous: {times[a['image_id']]} images have the id {a['image_id']}")
+            )
         else:
             astray.append((f"annotation {a.get('id')}", f"its image {a.get('image_id')} is not listed"))
     return of_image, astray
 
 
-def category_name(annotation: dict, categories: dict[int | str, str]) -> str | None:
+def class_names(content: dict) -> dict[Id, str]:
+    """Of what `read_coco` gave: the names of the categories by id, but for ids that stand for several."""
+    names: dict[Id, set[str]] = defaultdict(set)
+    for category in content["categories"]:
+        names[category["id"]].add(category["name"])
+    return {number: given.pop() for number, given in names.items() if len(given) == 1}
+
+
+def category_name(annotation: dict, categories: dict[Id, str]) -> str | None:
     """The name of an annotation's category, None if that is not listed."""
     number = annotation.get("category_id")
-    return categories.get(number) if isinstance(number, int | str) else None
+    return categories.get(number) if _is_id(number) else None
+
+
+def _is_id(value: object) -> TypeGuard[Id]:
+    return isinstance(value, int | float | str) and not isinstance(value, bool) and value == value  # NaN is none
+
+
+def _is_text(value: object) -> bool:
+    """Half of a surrogate pair can be neither a file's name nor shown."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def xywh_of(bbox: object) -> list[float]:
@@ -122,7 +150,7 @@ def xywh_of(bbox: object) -> list[float]:
 
 def _number(value: object) -> float:
     try:
-        return float(value) if isinstance(value, int | float) else math.nan
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
 
@@ -130,16 +158,17 @@ def _number(value: object) -> float:
 def _area(annotation: dict) -> float:
     """That of the box where none is given."""
     area = _number(annotation.get("area"))
-    return area if math.isfinite(area) else annotation["bbox"][2] * annotation["bbox"][3]
+    return area if abs(area) < FARTHEST**2 else annotation["bbox"][2] * annotation["bbox"][3]
 
 
 def _parts(segmentation: object) -> list[np.ndarray]:
-    """COCO's list of flat polygons -> parts (k, 2); run-length masks have none."""
-    if not isinstance(segmentation, list):
+    """COCO's list of flat polygons -> parts (k, 2); none for run-length masks, and if one of the parts makes no sense."""
+    if not isinstance(segmentation, list) or not all(isinstance(part, list) for part in segmentation):
         return []
-    flat = [[_number(v) for v in part] for part in segmentation if isinstance(part, list)]
-    whole = [p for p in flat if len(p) >= 6 and len(p) % 2 == 0 and max(map(abs, p)) < np.finfo(np.float32).max]
-    return [np.array(p, np.float32).reshape(-1, 2) for p in whole]
+    flat = [[_number(v) for v in part] for part in segmentation]
+    if not all(abs(v) < FARTHEST for part in flat for v in part):
+        return []
+    return [np.array(part, np.float32).reshape(-1, 2) for part in flat if len(part) >= 6 and len(part) % 2 == 0]
 
 
 def locate(name: str, folders: Sequence[Path]) -> Path:

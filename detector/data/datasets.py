@@ -16,6 +16,8 @@ from detector.data.report import DataReport
 from detector.data.sample import Frame, Labels, Sample, Tile
 from detector.errors import InputError
 
+FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
+
 
 class DetectionDataset(Dataset):
     """Images with labels; item i is the i-th Sample at the file's own resolution, without crowd regions.
@@ -89,6 +91,8 @@ def box_problem(xyxy: Sequence[float]) -> str:
         x1, y1, x2, y2 = corners = np.array(xyxy, np.float32)  # as they are kept
     if not np.isfinite(corners).all():
         return "missing or non-finite coordinate"
+    if np.abs(corners).max() >= FARTHEST:
+        return f"coordinate beyond {FARTHEST:.0f} px"
     return "zero or negative width or height" if x2 <= x1 or y2 <= y1 else ""
 
 

@@ -13,7 +13,7 @@ from detector.errors import InputError
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
-UNREADABLE = (OSError, ValueError, SyntaxError, struct.error)  # what Pillow raises
+UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
 _SHRUNK = {2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 8: cv2.IMREAD_REDUCED_GRAYSCALE_8}
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
@@ -28,20 +28,27 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so (JPEG: fewer frequencies of each
             block go into its pixels, the others cost nothing); else the whole image all the same.
     """
-    sane = _is_unicode(str(path))  # OpenCV crashes on names of other bytes
-    if shrink > 1 and sane and Path(path).suffix.lower() in (".jpg", ".jpeg"):
-        image = cv2.imread(str(path), _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
+    if shrink > 1 and Path(path).suffix.lower() in (".jpg", ".jpeg"):
+        image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
         if image is not None:
             return image
     tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    image = None if not sane or (tiff and _has_alpha(path)) else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    image = None if tiff and _has_alpha(path) else _by_opencv(path, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
     except UNREADABLE as e:
-        raise InputError(f"{path}: this image cannot be decoded ({e}); remove or repair it") from None
+        raise InputError(f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or repair it") from None
+
+
+def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
+    """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not UTF-8, which crash it."""
+    try:
+        return cv2.imread(str(path), mode) if _is_unicode(str(path)) else None
+    except cv2.error:
+        return None
 
 
 def _has_alpha(path: str | Path) -> bool:

@@ -10,6 +10,8 @@ _KINDS = {  # how a reason begins -> its slug
     "missing or non-finite": "non_finite",
     "negative value": "negative_value",
     "coordinate above 1": "coordinate_above_1",
+    "coordinate beyond": "far_coordinate",
+    "ambiguous": "ambiguous_object",
     "zero": "zero_size_box",
     "duplicate": "duplicate_box",
     "class number": "unknown_class",

@@ -15,6 +15,8 @@ from detector.errors import InputError
 
 NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
 
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+
 
 class VocDataset(DetectionDataset):
     """Pascal VOC: `Annotations/ID.xml`, `JPEGImages/ID.*`, lists of IDs. Corners are taken as they stand, in pixels.
@@ -45,7 +47,7 @@ class VocDataset(DetectionDataset):
                 continue
             report.unlabelled += not xml.is_file()
             try:
-                objects = ElementTree.parse(xml).getroot().findall("object") if xml.is_file() else []
+                objects = read_objects(xml) if xml.is_file() else []
             except NO_XML as e:
                 report.lost_images.append(Fault(str(xml), "", f"not valid XML ({e})"))
                 continue
@@ -54,7 +56,7 @@ class VocDataset(DetectionDataset):
                 name = item.findtext("name", "").strip()
                 difficult = item.findtext("difficult", "0").strip() == "1" and not keep_difficult
                 box = _corners(item)
-                problem = "marked difficult" if difficult else box_problem(box)
+                problem = "marked difficult" if difficult else _ambiguity(item) or box_problem(box)
                 if not problem and name not in numbers:
                     if strict:
                         raise InputError(f"{xml}: object {k} is a '{name}', which is not among the names {names}; add it")
@@ -74,7 +76,7 @@ class VocDataset(DetectionDataset):
         found: set[str] = set()
         for xml in (root / "Annotations").glob("*.xml"):
             try:
-                found |= {o.findtext("name", "").strip() for o in ElementTree.parse(xml).getroot().findall("object")}
+                found |= {item.findtext("name", "").strip() for item in read_objects(xml)}
             except NO_XML:
                 continue  # named when the data set is read
         return sorted(found - {""})
@@ -85,13 +87,33 @@ def annotation_path(root: Path, image_id: str) -> Path:
     return root / "Annotations" / f"{image_id}.xml"
 
 
+def read_objects(xml: Path) -> list[ElementTree.Element]:
+    """The objects of an annotation file; one of NO_XML if it is none."""
+    root = ElementTree.parse(xml).getroot()
+    if root.tag != "annotation":
+        raise ValueError(f"it is about <{root.tag}>, not <annotation>")
+    return root.findall("object")
+
+
+def _ambiguity(item: ElementTree.Element) -> str:
+    """Why nobody can tell what an object's name and corners are, or an empty string."""
+    for tag in ("name", "bndbox", *(f"bndbox/{corner}" for corner in CORNERS)):
+        found = item.findall(tag)
+        if len(found) > 1:
+            return f"ambiguous: {len(found)} times <{tag}>"
+        if found and tag != "bndbox" and len(found[0]):
+            return f"ambiguous: <{tag}> holds more than text"
+    return ""
+
+
 def _corners(item: ElementTree.Element) -> list[float]:
     """xmin, ymin, xmax, ymax of a VOC object; NaN where missing or not a number."""
 
     def number(tag: str) -> float:
         try:
-            return float(item.findtext(f"bndbox/{tag}", "nan"))
+            text = item.findtext(f"bndbox/{tag}", "nan")
+            return float(text) if text.isascii() and "_" not in text else math.nan  # Python reads 1_0 as 10
         except ValueError:
             return math.nan
 
-    return [number(tag) for tag in ("xmin", "ymin", "xmax", "ymax")]
+    return [number(tag) for tag in CORNERS]

@@ -12,6 +12,8 @@ from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels, Polygons
 from detector.errors import InputError
 
+LEAST_SIDE = 1e-6  # fraction of the image; thinner, and the two edges of a box become one in float32
+
 
 class YoloDataset(DetectionDataset):
     """Text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object: `class cx cy w h`, or
@@ -33,7 +35,7 @@ class YoloDataset(DetectionDataset):
                 report.lost_images.append(Fault(path, "", size))
                 continue
             label_file = label_path(path)
-            text = label_file.read_text(errors="replace") if label_file.is_file() else None
+            text = read_labels(label_file) if label_file.is_file() else None
             report.unlabelled += text is None
             rows, polygons, faults = parse_yolo(text or "", None if strict else len(names))
             report.faults += [Fault(str(label_file), where, problem) for where, problem in faults]
@@ -61,6 +63,11 @@ def label_path(image: str | Path) -> Path:
     return Path(*parts)
 
 
+def read_labels(path: Path) -> str:
+    """The text of a label file, with or without the mark that editors put before UTF-8. Other bytes become no number."""
+    return path.read_text(encoding="utf-8-sig", errors="replace")
+
+
 def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     """The text of a label file -> (n, 5) float32 class, cx, cy, w, h as fractions; n lists of polygon parts (k, 2) in
     fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too, and if `classes` is given, the
@@ -68,21 +75,23 @@ def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polyg
     rows: list[np.ndarray] = []
     polygons: Polygons = []
     faults = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         fields = line.split()
         if not fields:
             continue
         try:
             values = np.array(fields, np.float32)
-            problem = _problem(values, classes)
+            problem = _problem(float(fields[0]), values, classes)
         except ValueError:
+            problem = "not a number"
+        if "_" in line or not line.isascii():  # Python reads 1_0 as 10, and digits of any script
             problem = "not a number"
         if not problem:
             points = values[1:].reshape(-1, 2) if len(values) > 5 else None
             if points is not None:
                 corners = np.concatenate((points.min(0), points.max(0)))
                 values = np.concatenate((values[:1], xyxy_to_cxcywh(corners)))
-            if min(values[3:]) <= 0:
+            if min(values[3:]) < LEAST_SIDE:
                 problem = "zero width or height"
             elif any(np.array_equal(values, row) for row in rows):
                 problem = "duplicate of an earlier line"
@@ -94,8 +103,8 @@ def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polyg
     return np.array(rows, np.float32).reshape(-1, 5), polygons, faults
 
 
-def _problem(values: np.ndarray, classes: int | None) -> str:
-    """What is wrong with the numbers of one line, or an empty string."""
+def _problem(number: float, values: np.ndarray, classes: int | None) -> str:
+    """What is wrong with the numbers of one line, or an empty string. number: the class, which float32 may have rounded."""
     if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
         return f"wrong column count ({len(values)}; a box has 5, a polygon 7, 9, 11, ...)"
     if not np.isfinite(values).all():
@@ -104,10 +113,10 @@ def _problem(values: np.ndarray, classes: int | None) -> str:
         return "negative value"
     if (values[1:] > 1).any():
         return "coordinate above 1 (coordinates are fractions of the image)"
-    if values[0] != int(values[0]) or values[0] > 2**24:  # from there on float32 leaves integers out
-        return f"class {values[0]} is not an integer"
-    if classes is not None and values[0] >= classes:
-        return f"class number {int(values[0])} has no name (the data set has {classes}: 0 to {classes - 1})"
+    if number != int(number) or number > 2**24:  # from there on float32 leaves integers out
+        return f"class {number} is not an integer"
+    if classes is not None and number >= classes:
+        return f"class number {int(number)} has no name (the data set has {classes}: 0 to {classes - 1})"
     return ""
 
 

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from detector.data.coco_json import by_image, category_name, locate, read_coco
+from detector.data.coco_json import by_image, category_name, class_names, locate, read_coco
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.report import Fault
 from detector.data.sample import Labels
 from detector.data.voc_xml import annotation_path
-from detector.data.yolo_txt import label_path
+from detector.data.yolo_txt import label_path, read_labels
 from detector.doctor.finding import Finding
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
@@ -80,7 +80,7 @@ def _yolo_source(image: str) -> LabelSource:
     path = label_path(image)
     if not path.is_file():
         return LabelSource(None, [])
-    lines = enumerate(path.read_text(errors="replace").splitlines(), 1)
+    lines = enumerate(read_labels(path).split("\n"), 1)
     return LabelSource(path, [f"line {n}" for n, line in lines if line.split()])
 
 
@@ -100,7 +100,7 @@ def _coco_sources(file: DatasetFile, split: str) -> dict[str, LabelSource]:
     sources = {}
     for path in file.splits[split]:
         content = read_coco(path)
-        names = {c["id"]: c["name"] for c in content["categories"]}
+        names = class_names(content)
         of_image, _ = by_image(content)
         for entry in content["images"]:
             image = str(locate(entry["file_name"], file.coco_folders(split)))

@@ -97,15 +97,15 @@ def _decode(
     grey, said = _opencv(data, scale, complaints)
     if grey is not None and not said.startswith(_PIXELS_LOST):
         return grey, ("note", "decoder_remark", f"the decoder says '{said}'") if said else None
-    if kind == "PNG":  # Pillow would take what libpng refuses, and never look at its checksums
-        return None, _broken(said or "not a valid PNG", cut=b"IEND" not in data)
+    if kind == "PNG" and said:  # Pillow would take what libpng refuses, and never look at its checksums
+        return None, _broken(said, cut=b"IEND" not in data)
     if said.startswith(_PIXELS_LOST):
         return None, _broken(said, cut=said.startswith("Premature"))
     try:  # as training does with formats that OpenCV does not know
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("L").reduce(scale)), None
     except UNREADABLE as e:
-        said = f"{e}"
+        said = f"{e}" or "not enough memory"
     if kind in _JPEG and "truncated" in said:
         grey, still = _opencv(data + END_OF_JPEG, scale, complaints)
         if grey is not None and not still:
@@ -120,8 +120,8 @@ def _opencv(data: bytes, scale: int, complaints: Callable[[], str]) -> tuple[np.
         pixels = cv2.imdecode(
             np.frombuffer(data, np.uint8), cv2.IMREAD_REDUCED_GRAYSCALE_8 if scale == 8 else cv2.IMREAD_GRAYSCALE
         )
-    except cv2.error as e:
-        return None, e.err
+    except cv2.error:  # more pixels than it wants to read
+        return None, ""
     said = [line.strip() for line in complaints().splitlines() if line.strip()]
     return pixels, next((line for line in said if line.startswith(_PIXELS_LOST)), said[0] if said else "")
 

@@ -41,6 +41,7 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     datasets, unusable = open_splits(file)
     _check_folder(file, datasets, folder)
     done = [f"left out the split {finding.split}: {finding.problem}" for finding in unusable]
+    done += [f"left out {f.file}: {f.problem}" for f in diagnosis.findings if f.kind == "orphan_label_file"]
     same = _same_splits(file, list(datasets))
     own = {split: dataset for split, dataset in datasets.items() if split not in same}
     images = kept_images(own, diagnosis, done)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from detector.boxes import clip_xyxy
-from detector.data.coco_json import locate, read_coco, xywh_of
+from detector.data.coco_json import Id, by_image, category_name, class_names, locate, read_coco, xywh_of
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset, box_problem
 from detector.doctor.labels import PAST_FRAME
@@ -24,7 +24,7 @@ class _Ids:
         self.numbers = count(1)
 
     def take(self, wanted: Any) -> Any:
-        if wanted is None or wanted in self.taken:
+        if not isinstance(wanted, int | float | str) or wanted in self.taken:
             wanted = next(n for n in self.numbers if n not in self.taken)
         self.taken.add(wanted)
         return wanted
@@ -64,25 +64,26 @@ class CocoCopy:
             if category["name"] not in self.category_of:
                 self.category_of[category["name"]] = self.category_ids.take(category["id"])
                 self.categories.append({**category, "id": self.category_of[category["name"]]})
-        class_names = {category["id"]: category["name"] for category in content["categories"]}
-        added: dict[Any, Entry] = {}  # by the id in this file
+        names = class_names(content)
+        of_image, astray = by_image(content)
+        self.done += [f"{source}, {where}: dropped ({why})" for where, why in astray]
         for entry in content["images"]:
             path = str(locate(entry["file_name"], folders))
-            if path in self.names and entry["id"] not in added:
-                added[entry["id"]] = self._image(f"{source}, image {entry['id']}", entry, path)
-                self.images.append(added[entry["id"]])
+            if path in self.names:
+                self.images.append(self._image(f"{source}, image {entry['id']}", entry, path))
+                self._add_annotations(source, of_image[entry["id"]], self.images[-1], names)
+            elif of_image[entry["id"]]:
+                self.done.append(f"{source}: left out the annotations of {path}")
+
+    def _add_annotations(self, source: Path, entries: list[Entry], image: Entry, names: dict[Id, str]) -> None:
         seen: set[tuple] = set()
-        for entry in content.get("annotations", []):
-            image = added.get(entry.get("image_id"))
-            name = class_names.get(entry.get("category_id"))
+        for entry in entries:
+            name = category_name(entry, names)
             where = f"{source}, annotation {entry.get('id')} ({name})"
-            if image is None:
-                self.done.append(f"{where}: left out with its image {entry.get('image_id')}")
-                continue
             box, why = _inside(xywh_of(entry.get("bbox")), image["height"], image["width"])
             if not why and name not in self.classes:
                 why = "its class is not among the data set's names"
-            key = (image["id"], name, bool(entry.get("iscrowd", 0)), *box)
+            key = (name, entry.get("iscrowd") == 1, *box)
             if not why and key in seen:
                 why = "duplicate of an earlier annotation"
             if why:
@@ -91,8 +92,8 @@ class CocoCopy:
             seen.add(key)
             if box != entry["bbox"]:
                 self.done.append(f"{where}: box clipped to the image")
-            ids = {"id": self.annotation_ids.take(entry.get("id")), "image_id": image["id"]}
-            self.annotations.append({**entry, **ids, "category_id": self.category_of[str(name)], "bbox": box})
+            changed = {"image_id": image["id"], "category_id": self.category_of[str(name)], "bbox": box}
+            self.annotations.append({**entry, "id": self.annotation_ids.take(entry.get("id")), **changed})
 
     def _image(self, where: str, entry: Entry, path: str) -> Entry:
         height, width = self.sizes[path]

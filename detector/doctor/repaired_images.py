@@ -72,7 +72,7 @@ def new_names(paths: Sequence[str], diagnosis: Diagnosis, done: list[str]) -> di
         names[path] = free + suffix
         if free != stem:
             done.append(f"{path}: named {names[path]}, as another image has its name but for the suffix")
-        elif path in wrong:
+        elif suffix != Path(path).suffix:
             done.append(f"{path}: named {names[path]}, as its content is")
     return names
 

@@ -8,10 +8,8 @@ import numpy as np
 
 from detector.boxes import clip_xyxy
 from detector.data.datasets import DetectionDataset
-from detector.data.voc_xml import annotation_path
+from detector.data.voc_xml import CORNERS, annotation_path
 from detector.doctor.labels import PAST_FRAME
-
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def write_voc(split: str, dataset: DetectionDataset, names: dict[str, str], folder: Path, done: list[str]) -> str:
@@ -56,7 +54,7 @@ def _repair_objects(annotation: ElementTree.Element, dropped: dict[str, str], he
         where = f"object {number} ({name})"
         why = dropped.get(where, "")
         if not why and item.findtext("difficult", "0").strip() != "1":
-            corners = [item.find(f"bndbox/{tag}") for tag in _CORNERS]
+            corners = [item.find(f"bndbox/{tag}") for tag in CORNERS]
             box = np.array([corner.text for corner in corners if corner is not None], np.float64)
             inside = clip_xyxy(box, width, height)
             if (inside[2:] <= inside[:2]).any():

@@ -7,7 +7,7 @@ import numpy as np
 
 from detector.boxes import clip_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywhn
 from detector.data.datasets import DetectionDataset
-from detector.data.yolo_txt import label_path
+from detector.data.yolo_txt import label_path, read_labels
 from detector.doctor.labels import PAST_FRAME
 
 
@@ -22,7 +22,7 @@ def write_yolo(split: str, dataset: DetectionDataset, names: dict[str, str], fol
             continue
         target = label_path(folder / "images" / split / names[image])
         target.parent.mkdir(parents=True, exist_ok=True)
-        before = source.read_text(encoding="utf-8-sig", errors="replace").split("\n")
+        before = read_labels(source).split("\n")
         after, repairs = _repaired(before, dropped.get(str(source), {}), labels.height, labels.width)
         done += [f"{source}, {repair}" for repair in repairs]
         if repairs:
