@@ -172,9 +172,9 @@ def _small_objects(split: str, objects: _Objects, image_size: int) -> list[Findi
         return []
     enough = math.ceil(image_size * STRIDE / median / 32) * 32
     problem = (
-        f"half of the objects are under {median:.1f} px (square root of the area) at --data.image_size {image_size}; the cells of "
-        f"the finest grid are {STRIDE} px: at --data.image_size {enough} the median object fills one, or use --model.size p2, "
-        "whose cells are 4 px"
+        f"half of the objects are under {median:.1f} px (square root of the area) at --data.image_size {image_size}, and the "
+        f"cells of the finest grid are {STRIDE} px: at --data.image_size {enough} the median object fills one; --model.size p2 "
+        "has cells of 4 px"
     )
     return [Finding("warning", "small_objects", split, "", "", problem)]
 
@@ -188,7 +188,7 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
     findings = []
     for kind, mask, consequence in (
         ("tiny_box", tiny, f"the augmentation drops boxes of {TINY:g} px or less"),
-        ("extreme_ratio", extreme, f"the augmentation drops boxes {EXTREME} times as long as wide"),
+        ("extreme_ratio", extreme, f"the augmentation drops boxes with a side {EXTREME} times the other"),
     ):
         chosen = np.flatnonzero(mask)
         for k in chosen[:MOST_PLACES]:
@@ -202,8 +202,10 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
     if long.any():
         longest = int(np.where(long, elongation, 0).argmax())
         file, where = place_of(dataset, int(objects.image[longest]), int(objects.number[longest]))
-        times = f"{int(long.sum())} boxes over {ELONGATED} times as long as wide"
-        problem = f"the longest, {elongation[longest]:.0f} times, of {times}"
+        problem = (
+            f"{int(long.sum())} boxes have a side over {ELONGATED} times the other, this one most of all "
+            f"({elongation[longest]:.0f}); anchors hardly fit them"
+        )
         findings.append(Finding("note", "elongated_box", split, file, where, problem))
     return findings
 

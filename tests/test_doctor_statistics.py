@@ -1,0 +1,238 @@
+"""The doctor's figures against counts made the slow way, and its findings at their limits."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden.cases import SHARED
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
+
+from detector.anchors import default_anchors, label_sizes, measure
+from detector.data.datasets import DetectionDataset
+from detector.data.report import DataReport
+from detector.data.sample import Labels
+from detector.doctor.finding import Finding
+from detector.doctor.statistics import statistics
+
+ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
+Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2
+
+
+def dataset_of(*images: list[Box], names: str = "ab", side: int = 640) -> DetectionDataset:
+    """Square images that are only spoken of."""
+    labels = [Labels.of(np.array([o[1:] for o in x]), np.array([o[0] for o in x]), side, side) for x in images]
+    return DetectionDataset([f"/nowhere/{i}.jpg" for i in range(len(images))], labels, list(names), DataReport())
+
+
+def kinds(findings: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(f.severity, f.kind, f.split) for f in findings]
+
+
+def box(c: int, width: float, height: float) -> Box:
+    return c, 10, 10, 10 + width, 10 + height
+
+
+boxes = st.tuples(st.integers(0, 1), *[st.floats(0.5, 600, width=32)] * 2).map(lambda t: box(*t))
+
+
+@given(st.lists(st.lists(boxes, max_size=9), min_size=1, max_size=5))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
+    dataset = dataset_of(*images)
+    figures, _ = statistics({"train": dataset}, 320, None)
+    told, histograms = figures["splits"]["train"], figures["histograms"]
+    sides = [((o[3] - o[1]) / 2, (o[4] - o[2]) / 2) for image in images for o in image]
+    lengths = [math.sqrt(w * h) for w, h in sides]
+    assert told["images"] == len(images)
+    assert told["boxes"] == len(sides)
+    assert told["background"] == sum(not image for image in images)
+    assert told["class_counts"] == [sum(o[0] == c for image in images for o in image) for c in (0, 1)]
+    assert told["most_objects"] == max(map(len, images))
+    shares = [sum(low <= x < high for x in lengths) for low, high in ((0, 32), (32, 96), (96, math.inf))]
+    assert [told[k] for k in ("small", "medium", "large")] == pytest.approx([s / max(len(sides), 1) for s in shares], abs=1e-3)
+    assert told["median_size"] == (pytest.approx(float(np.median(lengths)), rel=1e-5) if lengths else None)
+    for name, values in {
+        "size_px": lengths,
+        "box_ratio": [w / h for w, h in sides],
+        "image_ratio": [1.0] * len(images),
+        "objects_per_image": list(map(len, images)),
+    }.items():
+        edges, counts = histograms[name]["edges"], histograms[name]["counts"]["train"]
+        assert sum(counts) == len(values), "nothing falls beside the bins"
+        assert len(edges) == len(counts) + 1
+        for k, count in enumerate(counts):
+            low = -math.inf if k == 0 else edges[k] * (1 + 1e-4)
+            high = math.inf if k == len(counts) - 1 else edges[k + 1] * (1 - 1e-4)
+            assert count >= sum(low < v < high for v in values)
+    assert json.loads(json.dumps(figures)) == figures, "plain types"
+
+
+def test_anchors_are_measured_as_autoanchor_does() -> None:
+    dataset = load(shared("coco128_val128"))
+    figures, findings = statistics({"train": dataset}, 640, ANCHORS.reshape(3, 3, 2))
+    sizes = np.concatenate([label_sizes(x.boxes, x.height, x.width, 640) for x in dataset.labels])
+    fit = measure(ANCHORS, sizes)
+    assert {k: figures["anchors"][k] for k in fit._fields} == fit._asdict()
+    assert figures["anchors"]["pixels"] == ANCHORS.tolist()
+    assert "bad_anchors" not in {f.kind for f in findings}
+    _, findings = statistics({"train": dataset}, 640, np.array([[400.0, 400.0]]))
+    (bad,) = [f for f in findings if f.kind == "bad_anchors"]
+    assert bad.severity == "note"
+    assert f"{measure(np.array([[400.0, 400.0]]), sizes).bpr:.1%}" in bad.problem
+
+
+def test_bccd_and_its_clean_images() -> None:
+    root = shared("bccd") / "BCCD"
+    figures, findings = statistics({s: load(root, s) for s in ("train", "val", "test")}, 640, ANCHORS)
+    assert [x["class_counts"] for x in figures["splits"].values()] == [[209, 2381, 214], [83, 967, 87], [69, 805, 71]]
+    assert [x["boxes"] for x in figures["splits"].values()] == [2804, 1137, 945]
+    assert kinds(findings) == [("note", "class_imbalance", "train")], "and nothing about any image"
+    assert "'RBC' has 2381 boxes, 'Platelets' has 209, 11 to 1" in findings[0].problem
+
+
+def test_the_tiny_box_of_real_faults() -> None:
+    root = shared("real_faults")
+    _, findings = statistics({s: load(root, s) for s in ("train", "val")}, 640, ANCHORS)
+    (tiny,) = [f for f in findings if f.kind == "tiny_box"]
+    line = int(tiny.where.removeprefix("line "))
+    text = Path(tiny.file).read_text().splitlines()[line - 1]
+    sides = [float(v) for v in text.split()[3:]]
+    assert "IMG_8580" in tiny.file
+    assert tiny.severity == "warning"
+    assert sides == min(([float(v) for v in row.split()[3:]] for row in Path(tiny.file).read_text().splitlines()), key=min)
+
+
+# ---- Where a box is written
+
+
+def test_line_of_a_yolo_file(tmp_path: Path) -> None:
+    as_yolo(tmp_path)
+    good = yolo_line(0, 5, 10, 30, 39, 60, 40)
+    tiny = yolo_line(1, 5, 10, 5.1, 39, 60, 40)
+    lay_out(tmp_path, {"labels/train/a.txt": f"{good}\n\n0 0.5 0.5 0 0\n{good}\n0 x\n{tiny}\n"})
+    _, findings = statistics({"train": load(tmp_path)}, 60, None)
+    (found,) = [f for f in findings if f.kind == "tiny_box"]
+    assert (found.file, found.where) == (str(tmp_path / "labels/train/a.txt"), "line 6")
+    assert "0.1x29.0 px at --data.image_size 60" in found.problem
+
+
+def test_polygon_of_a_yolo_file(tmp_path: Path) -> None:
+    as_yolo(tmp_path)
+    lay_out(tmp_path, {"labels/train/a.txt": f"{yolo_line(0, 5, 10, 30, 39, 60, 40)}\n0 0.1 0.1 0.11 0.1 0.11 0.9\n"})
+    _, findings = statistics({"train": load(tmp_path)}, 60, None)
+    assert [f.where for f in findings if f.kind == "tiny_box"] == ["line 2"]
+
+
+def test_object_of_a_voc_file(tmp_path: Path) -> None:
+    as_voc(tmp_path)
+    lay_out(
+        tmp_path,
+        {"Annotations/a.xml": voc_xml(voc_object("cat", 9, 9, 9, 9), voc_object("dog"), voc_object("cat", 3, 3, 4, 30))},
+    )
+    _, findings = statistics({"train": load(tmp_path)}, 60, None)
+    (found,) = [f for f in findings if f.kind == "tiny_box"]
+    assert (found.file, found.where) == (str(tmp_path / "Annotations/a.xml"), "object 3")
+
+
+def test_object_of_a_coco_image(tmp_path: Path) -> None:
+    as_coco(
+        tmp_path, coco_with([{}, {"bbox": [10, 20, 0, 0]}, {"bbox": [10, 20, 1, 10]}, {"bbox": [1, 1, 1, 1], "iscrowd": 1}])
+    )
+    figures, findings = statistics({"train": load(tmp_path)}, 60, None)
+    (found,) = [f for f in findings if f.kind == "tiny_box"]
+    assert (found.file, found.where) == (str(tmp_path / "photos/a.png"), "object 2")
+    assert (figures["splits"]["train"]["boxes"], figures["splits"]["train"]["crowd"]) == (2, 1)
+
+
+def test_a_flood_of_tiny_boxes_is_named_in_part() -> None:
+    dataset = dataset_of([box(0, 1, 1 + k / 1e4) for k in range(1005)], names="a")
+    _, findings = statistics({"train": dataset}, 640, None)
+    named = [f for f in findings if f.kind == "tiny_box"]
+    assert len(named) == 1001
+    assert named[-1].problem.startswith("5 more boxes")
+
+
+# ---- Findings at their limits
+
+
+@pytest.mark.parametrize(
+    ("common", "rare", "severity"),
+    [(9, 1, None), (19, 2, None), (10, 1, "note"), (99, 1, "note"), (100, 1, "warning"), (7, 0, None)],
+)
+def test_imbalance(common: int, rare: int, severity: str | None) -> None:
+    dataset = dataset_of([box(0, 20, 20)] * common, [box(1, 20, 20)] * rare)
+    _, findings = statistics({"train": dataset}, 640, None)
+    assert [f.severity for f in findings if f.kind == "class_imbalance"] == ([severity] if severity else [])
+
+
+def test_classes_without_examples() -> None:
+    train, val = (dataset_of([box(c, 20, 20)], names="abc") for c in (0, 1))
+    val.labels[0].classes[:] = 2
+    _, findings = statistics({"train": train, "val": val}, 640, None)
+    missing = [f for f in findings if f.kind == "class_without_examples"]
+    assert [(f.severity, f.split, f.problem) for f in missing] == [
+        ("warning", "train", "2 of 3 classes have no example in train: b, c"),
+        ("warning", "val", "2 of 3 classes have no example in val: a, b"),
+    ]
+    _, findings = statistics({"train": dataset_of([box(0, 20, 20)])}, 640, None)
+    assert findings[0].problem == "class b has no example in train"
+
+
+@pytest.mark.parametrize(("side", "size", "enough"), [(8.0, 640, None), (5.0, 640, 1024), (16.0, 320, None), (15.0, 320, 352)])
+def test_most_objects_too_small(side: float, size: int, enough: int | None) -> None:
+    """Of a 640 px image: 5 px reach 8 at 640 * 8 / 5 = 1024; 15 px are 7.5 at 320 and 8 at 341.3, rounded up to 352."""
+    dataset = dataset_of([box(0, side, side)] * 2 + [box(1, 100, 100)])
+    _, findings = statistics({"train": dataset}, size, None)
+    small = [f for f in findings if f.kind == "small_objects"]
+    if enough is None:
+        assert small == []
+    else:
+        assert f"at --data.image_size {enough} the median object" in small[0].problem
+        assert statistics({"train": dataset}, enough, None)[1] == [], "the advice is good"
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "found"),
+    [
+        (2.5, 49, []),
+        (2.5, 60, [("note", "elongated_box", "train")]),
+        (300, 3, [("warning", "extreme_ratio", "train")]),
+        (500, 2, [("warning", "tiny_box", "train")]),
+        (2.1, 2.1, []),
+        (2.0, 2.1, [("warning", "tiny_box", "train")]),
+    ],
+)
+def test_odd_boxes(width: float, height: float, found: list[tuple[str, str, str]]) -> None:
+    dataset = dataset_of([box(0, width, height), *[box(0, 30, 30)] * 3], names="a")
+    assert kinds(statistics({"train": dataset}, 640, None)[1]) == found
+
+
+def test_only_the_first_split_is_trained_on() -> None:
+    even, uneven = dataset_of([box(0, 20, 20), box(1, 20, 20)]), dataset_of([box(0, 3, 3)] * 30 + [box(1, 3, 3)])
+    assert statistics({"train": even, "val": uneven}, 640, ANCHORS)[1] == []
+    assert {f.kind for f in statistics({"val": uneven}, 640, ANCHORS)[1]} == {"class_imbalance", "small_objects", "bad_anchors"}
+
+
+def test_nothing_to_count(tmp_path: Path) -> None:
+    """No split, no object, a class number beyond the names."""
+    figures, findings = statistics({}, 640, ANCHORS)
+    assert (figures["splits"], findings) == ({}, [])
+    figures, findings = statistics({"train": dataset_of([], [])}, 640, ANCHORS)
+    assert figures["splits"]["train"]["background"] == 2
+    assert kinds(findings) == [("warning", "class_without_examples", "train")]
+    figures, _ = statistics({"train": dataset_of([box(7, 20, 20), box(1, 20, 20)])}, 640, None)
+    assert figures["splits"]["train"]["class_counts"] == [0, 1]
+    save(tmp_path / "images/train/x.png", picture(40, 40))
+    lay_out(tmp_path, {"labels/train/x.txt": "0 .5 .5 .5 .5", "data.yaml": "train: images/train\nnames: [a]\n"})
+    assert statistics({"train": load(tmp_path)}, 640, None)[1] == []
+
+
+def shared(name: str) -> Path:
+    folder = SHARED / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there; set BOLTBOX_SHARED to the folder that holds data/{name}")
+    return folder
