@@ -12,9 +12,12 @@ from detector.data.yolo_txt import label_path
 
 
 def label_files(image: str) -> list[Path]:
-    """Where the labels of an image may be: YOLO's text file, VOC's xml file."""
+    """Where the labels of an image may be: YOLO's text file; VOC's xml file, if the image is in a folder JPEGImages."""
     path = Path(image)
-    return [label_path(path), path.parent.parent / "Annotations" / f"{path.stem}.xml"]
+    if "JPEGImages" not in path.parts:
+        return [label_path(path)]
+    last = len(path.parts) - 1 - path.parts[::-1].index("JPEGImages")
+    return [label_path(path), Path(*path.parts[:last], "Annotations", *path.parts[last + 1 :]).with_suffix(".xml")]
 
 
 def written_boxes(file: Path, height: int, width: int) -> dict[str, np.ndarray]:

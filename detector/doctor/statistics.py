@@ -57,7 +57,8 @@ def statistics(
     for split, objects in splits.items():
         findings += _missing_classes(split, figures["splits"][split]["class_counts"], names)
         findings += _odd_boxes(split, objects, datasets[split], image_size)
-    for split, objects in list(splits.items())[:1]:
+    if splits:
+        split, objects = next(iter(splits.items()))
         findings += _imbalance(split, figures["splits"][split]["class_counts"], names)
         findings += _small_objects(split, objects, image_size)
         if anchors is not None and len(objects.sizes):
@@ -108,6 +109,7 @@ class _Objects:
 
     def figures(self, classes: int) -> dict[str, Any]:
         lengths = self.lengths()
+        known = self.classes[self.classes < classes]  # a class without a name is a finding of its own
         group = np.bincount(np.digitize(lengths, COCO_BORDERS), minlength=3)
         shares = group / max(len(lengths), 1)
         return {
@@ -115,7 +117,7 @@ class _Objects:
             "boxes": len(lengths),
             "background": int((self.per_image() == 0).sum()),
             "crowd": self.crowd,
-            "class_counts": np.bincount(self.classes, minlength=classes)[:classes].tolist(),  # beyond: layout's finding
+            "class_counts": np.bincount(known, minlength=classes).tolist(),
             **dict(zip(("small", "medium", "large"), shares.tolist(), strict=True)),
             "median_size": float(np.median(lengths)) if len(lengths) else None,
             "most_objects": int(self.per_image().max(initial=0)),
@@ -125,13 +127,14 @@ class _Objects:
 def _histograms(splits: dict[str, _Objects], image_size: int) -> dict[str, Any]:
     """All on logarithmic scales."""
     half_octaves = 2 ** (np.arange(math.ceil(2 * math.log2(max(image_size, 2))) + 1) / 2)  # 1 px to the whole image
-    ratios = 2 ** (np.arange(-5.25, 5.5, 0.5))  # 1:38 to 38:1, with 1:1 in the middle of its bin
+    ratios = 2 ** np.arange(-5.25, 5.5, 0.5)  # 1:38 to 38:1, with 1:1 in the middle of its bin
+    finer = 2 ** np.arange(-5.125, 5.25, 0.25)  # images differ less than boxes
     most = max((int(objects.per_image().max(initial=1)) for objects in splits.values()), default=1)
     numbers = np.array([0, *(2**k for k in range(most.bit_length() + 1))])  # 0, 1, 2-3, 4-7, ...
     values = {
         "size_px": (half_octaves, {s: x.lengths() for s, x in splits.items()}),
         "box_ratio": (ratios, {s: x.sizes[:, 0] / np.maximum(x.sizes[:, 1], 1e-9) for s, x in splits.items()}),
-        "image_ratio": (ratios, {s: x.shapes[:, 1] / x.shapes[:, 0] for s, x in splits.items()}),
+        "image_ratio": (finer, {s: x.shapes[:, 1] / x.shapes[:, 0] for s, x in splits.items()}),
         "objects_per_image": (numbers, {s: x.per_image() for s, x in splits.items()}),
     }
     return {
