@@ -142,10 +142,14 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def test_a_file_name_that_is_no_text(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 are shown as escapes."""
-    name = os.fsdecode(b"bad\xff.jpg")
-    read = page(tmp_path, [fault("unreadable_image", tmp_path / name)], {})
-    assert "bad\\udcff.jpg" in read.text
+    """Bytes that are no UTF-8 are shown as escapes. OpenCV would end the process with a segmentation fault."""
+    image = tmp_path / os.fsdecode(b"bad\xff.png")
+    save(tmp_path / "good.png", picture(40, 60)).rename(image)
+    read = page(tmp_path, [fault("odd", image), fault("gone", tmp_path / os.fsdecode(b"\xfe.jpg"))], {})
+    assert "bad\\udcff.png" in read.text
+    (shown,) = jpegs(read)
+    assert shown.shape == (240, 360, 3)
+    assert "cannot be shown: this image cannot be decoded ([Errno 2] No such file" in read.text
 
 
 def test_nothing_found_and_nothing_known(tmp_path: Path) -> None:

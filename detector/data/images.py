@@ -31,11 +31,11 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     """
     suffix = os.path.splitext(path)[1].lower()
     if shrink > 1 and suffix in (".jpg", ".jpeg"):
-        image = cv2.imread(str(path), _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
+        image = _opencv_image(str(path), _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
         if image is not None:
             return image
     tiff = suffix in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    image = None if tiff and _has_alpha(path) else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    image = None if tiff and _has_alpha(path) else _opencv_image(str(path), cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
@@ -51,6 +51,11 @@ def _has_alpha(path: str | Path) -> bool:
             return "A" in file.getbands()
     except _UNREADABLE:
         return False
+
+
+def _opencv_image(path: str, flags: int) -> np.ndarray | None:
+    """What OpenCV reads, if it can. A path that is no valid UTF-8 (lone surrogates in the string) would crash it."""
+    return None if any("\ud800" <= letter <= "\udfff" for letter in path) else cv2.imread(path, flags)
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
