@@ -23,7 +23,15 @@ from detector.data.images import find_images, image_sizes
 from detector.data.letterbox import round_up
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, Sample, collate
-from detector.data.sampler import GivenBatches, Key, TrainBatches, class_weights, image_weights, rectangular_batches
+from detector.data.sampler import (
+    GivenBatches,
+    Key,
+    TrainBatches,
+    class_weights,
+    draw_weights,
+    image_weights,
+    rectangular_batches,
+)
 from detector.errors import InputError
 from detector.say import say
 
@@ -40,7 +48,8 @@ class DetectionData(L.LightningDataModule):
         augment: Strengths of the training augmentation.
         single_class: Treat every object as one class.
         rect: Train on rectangular batches, without shuffling and mosaic.
-        image_weights: Draw images by how rare, and how badly found so far, their classes are.
+        image_weights: Draw images by how rare, and how badly found so far, their classes are; turns rect off.
+        image_weights_by_map: The second half of that: classes with a high mAP count less. false: rarity alone.
         partners: Where the other images of a mosaic and MixUp come from: `all` images, or the same `batch`, so that each image
             is decoded once.
         resample_once: Draw mosaics straight into the network's input where the augmentation only scales and shifts, from JPEG
@@ -64,6 +73,7 @@ class DetectionData(L.LightningDataModule):
         single_class: bool = False,
         rect: bool = False,
         image_weights: bool = False,
+        image_weights_by_map: bool = True,
         partners: Literal["all", "batch"] = "all",
         resample_once: bool = True,
         val_batch_size: int | None = None,
@@ -83,6 +93,7 @@ class DetectionData(L.LightningDataModule):
         self.file = None if dataset is None else DatasetFile.read(dataset)
         self.image_size, self.batch_size, self.workers, self.seed = image_size, batch_size, workers, seed
         self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
+        self.weighted_by_map = image_weights_by_map
         self.partners, self.resample_once = partners, resample_once
         self.val_batch_size = val_batch_size or min(batch_size, 32)
         self.source = source
@@ -92,9 +103,11 @@ class DetectionData(L.LightningDataModule):
         self.names = own_names or list(names or [])
         self.stride = 32
         self.class_maps: list[float] = [0.0] * len(self.names)  # mAP50-95 of each class so far, for image_weights
+        self.epoch_maps = self.class_maps  # those that the images of this epoch are drawn by
         self.datasets: dict[str, DetectionDataset] = {}
         self.train_steps: list[Transform] = []
         self.train_order: np.ndarray | None = None
+        self._epoch_length = 1  # in batches
 
     def prepare_data(self) -> None:
         if self.file:
@@ -128,6 +141,9 @@ class DetectionData(L.LightningDataModule):
                 f"{f'{lower} or ' if lower else ''}{lower + world}"
             )
         shapes = None
+        if self.rect and self.weighted:
+            say("data.image_weights draws images in any order, which turns data.rect off")
+            self.rect = False
         if self.rect:
             batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
             self.train_order = np.concatenate(batches)
@@ -173,11 +189,12 @@ class DetectionData(L.LightningDataModule):
             done=self._batches_done,
             limit=self._limit(math.ceil(len(dataset) / min(self.batch_size, len(dataset)))),
             order=self.train_order,
-            weights=self._image_weights if self.weighted and not self.rect else None,
+            weights=self._image_weights if self.weighted else None,
             share_batch=self.partners == "batch",
             rank=rank,
             world=world,
         )
+        self._epoch_length = len(sampler)
         return self._loader(TrainSamples(dataset, self.train_steps, self.seed), sampler)
 
     def seen_sizes(self, most: int = 512) -> np.ndarray:
@@ -200,10 +217,15 @@ class DetectionData(L.LightningDataModule):
         return int(limit * batches) if isinstance(limit, float) else limit
 
     def _image_weights(self) -> np.ndarray:
+        """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a resume."""
+        if self._batches_done() % self._epoch_length == 0:
+            self.epoch_maps = self.class_maps
         dataset = self.datasets["train"]
-        maps = np.asarray(self.class_maps)
-        weights = class_weights(dataset.class_counts()) * (1 - maps) ** 2
-        return image_weights([x.classes[~x.crowd] for x in dataset.labels], weights)
+        weights = class_weights(dataset.class_counts())
+        if self.weighted_by_map:
+            weights *= (1 - np.asarray(self.epoch_maps)) ** 2
+        classes = [x.classes[~x.crowd] for x in dataset.labels]
+        return draw_weights(image_weights(classes, weights), np.array([len(c) == 0 for c in classes]))
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val", pad=0.5)
@@ -245,10 +267,11 @@ class DetectionData(L.LightningDataModule):
         return batch._replace(images=batch.images.float() / 255)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"class_maps": self.class_maps}
+        return {"class_maps": self.class_maps, "epoch_maps": self.epoch_maps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.class_maps = state_dict["class_maps"]
+        self.epoch_maps = state_dict.get("epoch_maps", self.class_maps)
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""

@@ -11,6 +11,8 @@ from torch.utils.data import Sampler
 
 from detector.data.letterbox import batch_shapes
 
+LEAST_SHARE = 0.001  # an image is drawn at least so often as if all were drawn alike, however well its classes are found
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -129,3 +131,20 @@ def class_weights(counts: np.ndarray) -> np.ndarray:
 def image_weights(image_classes: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
     """(n,) weight of each image: the sum of the weights of its objects' classes."""
     return np.array([weights[classes].sum() for classes in image_classes])
+
+
+def draw_weights(weights: np.ndarray, background: np.ndarray) -> np.ndarray:
+    """Weights to draw images by, that sum to 1: images with objects share by their weight what images without leave them.
+
+    YOLOv5 would never draw an image whose weight is 0; here every image can come.
+
+    Args:
+        weights: (n,) of `image_weights`. background: (n,) which images have no object; each keeps its even share, 1 / n.
+    """
+    n = len(weights)
+    objects = ~background
+    total = weights[objects].sum()
+    share = weights[objects] / total if total > 0 else np.full(objects.sum(), 1 / max(objects.sum(), 1))
+    drawn = np.full(n, 1 / n)
+    drawn[objects] = np.maximum(share * objects.mean(), LEAST_SHARE / n)
+    return drawn / drawn.sum()
