@@ -117,6 +117,22 @@ def test_rare_images_of_a_data_set(uneven: Path) -> None:
     assert balanced.min() > 0
 
 
+def test_mosaics_are_balanced_too(uneven: Path) -> None:
+    """The three other tiles are drawn by the same weights: the rare image makes up as much of what is seen as of the draws."""
+
+    def rare(weighted: bool) -> float:
+        data = DetectionData(str(uneven), image_size=64, batch_size=8, workers=0, image_weights=weighted)
+        data.setup("fit")
+        loader, classes = data.train_dataloader(), []
+        for epoch in range(10):
+            loader.batch_sampler.done = lambda epoch=epoch: 3 * epoch
+            classes += [c for batch in loader for c in batch.targets[:, 1].tolist()]
+        return classes.count(0) / len(classes)
+
+    assert rare(weighted=False) < 0.05, "1 of 37 objects"
+    assert rare(weighted=True) > 0.11, "0.26 of 0.26 * 4 + 0.24 * 3, or 0.15; with other tiles at random 0.06"
+
+
 def test_map_is_an_option(uneven: Path) -> None:
     by_map, by_rarity = (
         DetectionData(str(uneven), image_size=64, workers=0, image_weights=True, image_weights_by_map=use)
