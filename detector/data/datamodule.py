@@ -50,8 +50,8 @@ class DetectionData(L.LightningDataModule):
         rect: Train on rectangular batches, without shuffling and mosaic.
         image_weights: Draw images by how rare, and how badly found so far, their classes are; turns rect off.
         image_weights_by_map: The second half of that: classes with a high mAP count less. false: rarity alone.
-        partners: Where the other images of a mosaic and MixUp come from: `all` images, or the same `batch`, so that each image
-            is decoded once.
+        partners: Where the other images of a mosaic and MixUp come from: `all` images (by image_weights, if on), or the same
+            `batch`, so that each image is decoded once.
         resample_once: Draw mosaics straight into the network's input where the augmentation only scales and shifts, from JPEG
             files at 1/2, 1/4, 1/8 of their size where that is enough. false: YOLOv5's way, over a canvas of twice the size.
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
