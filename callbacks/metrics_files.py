@@ -55,10 +55,11 @@ class MetricsFiles(L.Callback):
             self._report(trainer, pl_module, pl_module.result, "test")
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        metrics = trainer.callback_metrics  # after a validation within the epoch the processes have yet to add theirs up
         if not trainer.is_global_zero:
             return
         row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
-        for name, value in trainer.callback_metrics.items():
+        for name, value in metrics.items():
             if self.validated or not name.startswith("val/"):
                 row[name] = f"{float(value):.6g}"
         for group in trainer.optimizers[0].param_groups:

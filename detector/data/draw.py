@@ -1,5 +1,6 @@
 """Drawing an image from its tiles: each file's pixels are resampled once, straight into their place."""
 
+import math
 from dataclasses import replace
 
 import cv2
@@ -33,15 +34,15 @@ def draw_tiles(size: tuple[int, int], tiles: list[Tile]) -> np.ndarray:
 def _span(low: int, high: int, gain: float, shift: float, n: int) -> tuple[int, int, int, int]:
     """Source pixels s1..s2 of n and output pixels d1..d2 that belong together under d = s * gain + shift as exactly as whole
     numbers can, where d1..d2 holds low..high."""
-    s1 = min(max(int((low - shift) / gain), 0), n - 1)
-    s2 = max(min(int(np.ceil((high - shift) / gain)), n), s1 + 1)
-    firsts, lasts = np.arange(s1, max(s1 - SLACK, 0) - 1, -1), np.arange(s2, min(s2 + SLACK, n) + 1)
-    s1, s2 = (int(s[np.abs(_off(s * gain + shift)).argmin()]) for s in (firsts, lasts))
+
+    def off(s: int) -> float:
+        return abs(s * gain + shift - round(s * gain + shift))
+
+    s1 = min(max(math.floor((low - shift) / gain), 0), n - 1)
+    s2 = max(min(math.ceil((high - shift) / gain), n), s1 + 1)
+    s1 = min(range(s1, max(s1 - SLACK, 0) - 1, -1), key=off)
+    s2 = min(range(s2, min(s2 + SLACK, n) + 1), key=off)
     return s1, s2, min(round(s1 * gain + shift), low), max(round(s2 * gain + shift), high)
-
-
-def _off(x: np.ndarray) -> np.ndarray:
-    return x - x.round()
 
 
 class Draw:

@@ -1,5 +1,6 @@
 """Image files: which ones, how large, their pixels."""
 
+import os
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +29,12 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so (JPEG: fewer frequencies of each
             block go into its pixels, the others cost nothing); else the whole image all the same.
     """
-    if shrink > 1 and Path(path).suffix.lower() in (".jpg", ".jpeg"):
+    suffix = os.path.splitext(path)[1].lower()
+    if shrink > 1 and suffix in (".jpg", ".jpeg"):
         image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
         if image is not None:
             return image
-    tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
+    tiff = suffix in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
     image = None if tiff and _has_alpha(path) else _by_opencv(path, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image

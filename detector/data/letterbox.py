@@ -101,7 +101,7 @@ def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tu
     scale, shift = np.array(gain, np.float32), np.array(pad, np.float32)
     return Sample(
         image,
-        sample.boxes * np.tile(scale, 2) + np.tile(shift, 2),
+        sample.boxes * np.array(gain * 2, np.float32) + np.array(pad * 2, np.float32),
         sample.classes,
         [[part * scale + shift for part in parts] for parts in sample.polygons],
         sample.frame.resized(*gain).shifted(*pad) if sample.frame else None,

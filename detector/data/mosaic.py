@@ -33,7 +33,7 @@ def mosaic(tiles: Sequence[Sample], size: int, xc: int, yc: int) -> Sample:
     for tile, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(tiles, *rectangles, strict=True):
         image[y1:y2, x1:x2] = tile.image[sy1:sy2, sx1:sx2]
         shift = np.array((x1 - sx1, y1 - sy1), np.float32)
-        boxes.append(tile.boxes + np.tile(shift, 2))
+        boxes.append(tile.boxes + np.array((x1 - sx1, y1 - sy1) * 2, np.float32))
         polygons += [[(part + shift).clip(0, 2 * size) for part in parts] for parts in tile.polygons]
         undrawn += [t.moved(1, 1, x1 - sx1, y1 - sy1).cut(x1, y1, x2, y2) for t in tile.tiles]
     return Sample(

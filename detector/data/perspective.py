@@ -7,7 +7,7 @@ import numpy as np
 
 from detector.boxes import area_xyxy, clip_xyxy
 from detector.data.letterbox import GREY
-from detector.data.sample import Polygons, Sample, Tile
+from detector.data.sample import Polygons, Sample
 
 POLYGON_POINTS = 1000  # a polygon is resampled to so many points, so that its hull stays tight under a warp
 
@@ -124,7 +124,8 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
     """Image and objects through the matrix; objects of which too little is left are dropped."""
     image, (height, width), tiles = sample.image, out_shape, sample.tiles
     if tiles:
-        tiles = [_moved(tile, matrix).cut(0, 0, width, height) for tile in tiles]
+        gain, x0, y0 = _upright(matrix)
+        tiles = [tile.moved(gain, gain, x0, y0).cut(0, 0, width, height) for tile in tiles]
         image = np.empty((height, width, 0), np.uint8)
     elif sample.size != out_shape or (matrix != np.eye(3)).any():
         grey = (GREY,) * 3
@@ -138,10 +139,9 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
     return Sample(image, boxes[keep].astype(np.float32), sample.classes[keep], index=sample.index, tiles=tiles)
 
 
-def _moved(tile: Tile, matrix: np.ndarray) -> Tile:
-    """Through a matrix that scales and shifts and maps centres of pixels."""
-    gain = float(matrix[0, 0])
-    x, y = matrix[:2, 2].tolist()
+def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
+    """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of pixels."""
+    gain, (x, y) = float(matrix[0, 0]), matrix[:2, 2].tolist()
     assert (matrix == ((gain, 0, x), (0, gain, y), (0, 0, 1))).all(), "draw it before it is turned"
     half = 0.5 * (1 - gain)
-    return tile.moved(gain, gain, x + half, y + half)
+    return gain, x + half, y + half

@@ -11,6 +11,7 @@ from torch.utils.data import Sampler
 
 from detector.data.letterbox import batch_shapes
 
+PARTNERS = 32  # images to draw the other tiles of a batch's mosaics from, where images are weighted
 LEAST_SHARE = 0.001  # an image is drawn at least so often as if all were drawn alike, however well its classes are found
 
 
@@ -34,7 +35,7 @@ class TrainBatches(Sampler[list[Key]]):
         done: tells how many batches have been trained on, over all epochs: the position from which to go on.
         limit: most batches of an epoch that are used.
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
-        weights: gives (n,) weights to draw images by, with replacement; None: every image once.
+        weights: gives (n,) weights to draw images by, with replacement, and their partners too; None: every image once.
         share_batch: partners come from the same global batch (a small last one: from the last `batch_size` images), so that
             each image is decoded once for all that it goes into.
         rank, world: this process and how many there are.
@@ -72,9 +73,14 @@ class TrainBatches(Sampler[list[Key]]):
         """The global batches of an epoch. One that doesn't divide by the number of processes is filled up with its own."""
         seen: Counter[int] = Counter()
         order, batches = self.order(epoch).tolist(), []
+        others = np.random.default_rng(np.random.SeedSequence((self.seed, 4, epoch))).permutation(order)
         for start in range(0, self.n, self.batch_size):
             end = min(start + self.batch_size, self.n)
-            partners = tuple(order[end - self.batch_size : end]) if self.share_batch else ()
+            partners: tuple[int, ...] = ()
+            if self.share_batch:
+                partners = tuple(order[end - self.batch_size : end])
+            elif self.weights is not None:  # else three tiles of four would be drawn as if there were no weights
+                partners = tuple(others.take(range(start, start + PARTNERS), mode="wrap").tolist())
             batch = []
             for index in order[start:end]:
                 batch.append(Key(epoch, index, seen[index], partners))
