@@ -13,6 +13,7 @@ from callbacks.predictions import PredictionWriter
 from callbacks.progress import Progress
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
+from callbacks.wandb_logger import WandbLogger
 from callbacks.warmup import Warmup
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "RollBack",
     "RunFolder",
     "RunState",
+    "WandbLogger",
     "Warmup",
     "save_report",
 ]

@@ -12,7 +12,7 @@ from detector.anchor_report import AnchorReport
 from detector.anchors import Choice, choose_anchors, label_sizes, measure
 from detector.data.datamodule import DetectionData
 from detector.data.images import read_image
-from detector.files import write_atomically
+from detector.files import not_fatal, write_atomically
 from detector.module import Detector
 from detector.say import say
 
@@ -76,7 +76,8 @@ class AutoAnchor(L.Callback):
         print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
         if report.choice.changed:
             print(table)
-        save_report(report, folder)
+        with not_fatal(folder / "anchors.json"):
+            save_report(report, folder)
         content = report.content()
         figures = {
             f"anchors/{when}/{name}": value

@@ -65,7 +65,9 @@ def place_between_batches(trainer: L.Trainer, upcoming: bool) -> Place:
     batch = loop.batch_progress.current.ready - int(not upcoming)
     sampler, batches = getattr(loader, "batch_sampler", None), []
     if upcoming and isinstance(sampler, TrainBatches):
-        batches = [[key[1] for key in keys[sampler.rank :: sampler.world]] for keys in sampler.batches(trainer.current_epoch)]
+        batches = [
+            [key.index for key in keys[sampler.rank :: sampler.world]] for keys in sampler.batches(trainer.current_epoch)
+        ]
     elif upcoming and isinstance(sampler, GivenBatches):
         batches = sampler.own
     return Place(split, max(batch, 0), batches[batch] if batch < len(batches) else [])

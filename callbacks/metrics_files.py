@@ -10,11 +10,10 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.files import write_atomically
+from detector.files import not_fatal, write_atomically
 from detector.metrics import Result
 from detector.module import Detector
 from detector.results import class_table, result_json
-from detector.say import say
 
 
 class MetricsFiles(L.Callback):
@@ -22,6 +21,7 @@ class MetricsFiles(L.Callback):
     fit, or what validate or test found. The table by class is printed at the end."""
 
     def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []  # of metrics.csv
         self.best = -1.0
         self.validated = False
         self.started = time.perf_counter()
@@ -30,9 +30,9 @@ class MetricsFiles(L.Callback):
         """After a resume: rows of epochs that will be trained again go."""
         if trainer.is_global_zero:
             rows = _read(_csv_path(trainer))
-            kept = [row for row in rows if int(row["epoch"]) < trainer.current_epoch]
-            if len(kept) < len(rows):
-                _write(_csv_path(trainer), kept)
+            self.rows = [row for row in rows if int(row["epoch"]) < trainer.current_epoch]
+            if len(self.rows) < len(rows):
+                _write(_csv_path(trainer), self.rows)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.started, self.validated = time.perf_counter(), False
@@ -55,16 +55,18 @@ class MetricsFiles(L.Callback):
             self._report(trainer, pl_module, pl_module.result, "test")
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        metrics = trainer.callback_metrics  # after a validation within the epoch the processes have yet to add theirs up
         if not trainer.is_global_zero:
             return
         row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
-        for name, value in trainer.callback_metrics.items():
+        for name, value in metrics.items():
             if self.validated or not name.startswith("val/"):
                 row[name] = f"{float(value):.6g}"
         for group in trainer.optimizers[0].param_groups:
             row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
         row["seconds"] = f"{time.perf_counter() - self.started:.1f}"
-        _write(_csv_path(trainer), [*_read(_csv_path(trainer)), row])
+        self.rows.append(row)
+        _write(_csv_path(trainer), self.rows)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The best epoch's table, which may be from before a resume."""
@@ -90,7 +92,8 @@ class MetricsFiles(L.Callback):
         if trainer.state.fn == TrainerFn.FITTING:
             content["epoch"] = trainer.current_epoch
         content |= result_json(result, pl_module.names)
-        _try_to_write(path, json.dumps(content, indent=1))
+        with not_fatal(path):
+            write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
         return content
 
     def state_dict(self) -> dict[str, Any]:
@@ -121,12 +124,5 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(text, columns, restval="")
     writer.writeheader()
     writer.writerows(rows)
-    _try_to_write(path, text.getvalue())
-
-
-def _try_to_write(path: Path, text: str) -> None:
-    """A full disk must not end a training."""
-    try:
-        write_atomically(path, lambda file: file.write(text.encode()))
-    except OSError as e:
-        say(f"warning: {path} could not be written ({e}); training goes on")
+    with not_fatal(path):
+        write_atomically(path, lambda file: file.write(text.getvalue().encode()))

@@ -12,6 +12,7 @@ from detector.boxes import cxcywhn_to_xyxy
 from detector.curves import plot_curves
 from detector.data.sample import Batch
 from detector.drawing import draw_boxes, enlarge, grid, write_image
+from detector.files import not_fatal
 from detector.module import Detector
 
 MOST = 16  # images a picture
@@ -46,9 +47,9 @@ class Pictures(L.Callback):
         table = Path(trainer.default_root_dir) / "metrics.csv"
         if trainer.is_global_zero and table.is_file():
             self._evaluated(trainer, pl_module)
-            with open(table, newline="") as file:
-                plot_curves(list(csv.DictReader(file)), _folder(trainer) / "curves.png")
             checkpoint, plots = Path(trainer.default_root_dir) / "checkpoints" / "best.ckpt", _folder(trainer)
+            with open(table, newline="") as file, not_fatal(plots / "curves.png"):
+                plot_curves(list(csv.DictReader(file)), plots / "curves.png")
             print(f"checkpoint: {checkpoint}\nmetrics: {table}\npictures: {plots}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -73,8 +74,10 @@ class Pictures(L.Callback):
 
     def _write(self, trainer: L.Trainer, name: str, images: np.ndarray, rows: list[np.ndarray], names: list[str]) -> None:
         drawn = [draw_boxes(*enlarge(image, r), names) for image, r in zip(images, rows[:MOST], strict=False)]
-        _folder(trainer).mkdir(parents=True, exist_ok=True)
-        write_image(str(_folder(trainer) / f"{name}.jpg"), grid(drawn))
+        path = _folder(trainer) / f"{name}.jpg"
+        with not_fatal(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_image(path, grid(drawn))
 
 
 def _folder(trainer: L.Trainer) -> Path:

@@ -44,7 +44,7 @@ class PredictionWriter(BasePredictionWriter):
             labels = folder / "labels" / f"{outputs[index]}.txt"
             picture.parent.mkdir(parents=True, exist_ok=True)
             labels.parent.mkdir(parents=True, exist_ok=True)
-            write_image(str(picture), draw_boxes(read_image(data.datasets["predict"].files[index]), rows, pl_module.names))
+            write_image(picture, draw_boxes(read_image(data.datasets["predict"].files[index]), rows, pl_module.names))
             labels.write_text(label_lines(rows, frame.width, frame.height))
             self.detections += len(rows)
 

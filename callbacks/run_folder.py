@@ -6,6 +6,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.errors import InputError
+from detector.files import write_atomically
 
 
 class RunFolder(L.Callback):
@@ -41,8 +42,12 @@ class RunFolder(L.Callback):
             return
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(self.config)
+        _write(folder / name, self.config)
         datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
         dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
         if dropped:
-            (folder / "dropped.txt").write_text("".join(dropped))
+            _write(folder / "dropped.txt", "".join(dropped))
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, lambda file: file.write(text.encode()))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detector.anchors import Choice, measure, side_ratios
+from detector.files import write_atomically
 
 COLUMNS = ("labels", "BPR", "AAT", "mean best ratio")
 
@@ -113,8 +114,7 @@ class AnchorReport:
             side.set_minor_formatter("{x:g}")
         axis.grid(alpha=0.3, which="both")
         axis.legend(fontsize=8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
+        write_atomically(path, lambda file: figure.savefig(file, dpi=110))
 
 
 def _columns(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -56,7 +56,10 @@ def xyxy_to_cxcywhn(boxes: Boxes, width: float, height: float) -> Boxes:
 
 def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
     """(..., 4) corners limited to the rectangle from (0, 0) to (width, height)."""
-    return _concat([boxes[..., i : i + 1].clip(0, limit) for i, limit in enumerate((width, height, width, height))])
+    limits = (width, height, width, height)
+    if isinstance(boxes, Tensor):
+        return boxes.clip(min=0).minimum(boxes.new_tensor(limits))
+    return boxes.clip(0, np.array(limits, boxes.dtype))
 
 
 def area_xyxy(boxes: Boxes) -> Boxes:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from detector.files import write_atomically
+
 PANELS = {
     "box loss": ("train/box_loss", "val/box_loss"),
     "objectness loss": ("train/obj_loss", "val/obj_loss"),
@@ -35,4 +37,4 @@ def plot_curves(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylim(bottom=0)
         if axis.lines:
             axis.legend()
-    figure.savefig(path, dpi=110)
+    write_atomically(path, lambda file: figure.savefig(file, dpi=110))

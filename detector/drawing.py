@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -60,7 +61,6 @@ def grid(images: Sequence[np.ndarray], longest: int = 1920) -> np.ndarray:
     return canvas
 
 
-def write_image(path: str, image: np.ndarray) -> None:
+def write_image(path: Path, image: np.ndarray) -> None:
     """(H, W, 3) uint8 RGB to a file; the suffix gives the format."""
-    if not cv2.imwrite(path, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92]):
-        raise OSError(f"{path}: could not be written")
+    path.write_bytes(cv2.imencode(path.suffix, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes())

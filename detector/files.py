@@ -1,9 +1,12 @@
 """Writing files so that nobody ever sees half of one."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from detector.say import say
 
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
@@ -24,3 +27,12 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write beside `path`, then move into place: `path` holds the old content or the new, whole."""
     os.replace(write_beside(path, write), path)
+
+
+@contextlib.contextmanager
+def not_fatal(path: Path) -> Iterator[None]:
+    """A file that the training can do without: a full or read-only disk is said, and training goes on."""
+    try:
+        yield
+    except OSError as e:
+        say(f"warning: {path} could not be written ({e}); training goes on")

@@ -153,7 +153,7 @@ class Detector(L.LightningModule):
             shared_cell=shared_cell,
         )
         self.metrics = DetectionMetrics(len(names))
-        self.lr_scale = 1.0  # of the learning rate outside warm-up; callbacks.FlightRecorder lowers it after a roll-back
+        self.lr_scale = 1.0  # of all learning rates; callbacks.FlightRecorder lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
         self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far

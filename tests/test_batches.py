@@ -38,9 +38,9 @@ def data_yaml(tmp_path_factory: pytest.TempPathFactory) -> str:
 @few
 def test_each_image_once_an_epoch(n: int, per_rank: int, world: int, epoch: int, seed: int) -> None:
     batches = TrainBatches(n, per_rank * world, seed, done=lambda: 0, world=world).batches(epoch)
-    assert all(e == epoch and repeat == 0 for batch in batches for e, _, repeat in batch)
+    assert all(key.epoch == epoch and key.repeat == 0 for batch in batches for key in batch)
     own = [key for batch in batches for key in dict.fromkeys(batch)]  # without what fills a batch up
-    assert sorted(index for _, index, _ in own) == list(range(n))
+    assert sorted(key.index for key in own) == list(range(n))
 
 
 @given(st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 3]), st.integers(0, 30), seeds)
@@ -99,7 +99,7 @@ def test_position_is_asked_for_at_the_start_of_each_epoch() -> None:
 
     sampler = TrainBatches(5, 2, seed=0, done=lambda: position)
     epochs = [list(run(sampler)) for _ in range(3)]
-    assert [{e for batch in epoch for e, _, _ in batch} for epoch in epochs] == [{0}, {1}, {2}]
+    assert [{key.epoch for batch in epoch for key in batch} for epoch in epochs] == [{0}, {1}, {2}]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_number_of_batches(n: int, batch_size: int, limit: int | None, batches: 
 def test_fixed_order() -> None:
     order = np.array([3, 0, 2, 1])
     sampler = TrainBatches(4, 3, 0, done=lambda: 0, order=order)
-    assert sampler.batches(7) == [[(7, 3, 0), (7, 0, 0), (7, 2, 0)], [(7, 1, 0)]]
+    assert sampler.batches(7) == [[Key(7, 3, 0), Key(7, 0, 0), Key(7, 2, 0)], [Key(7, 1, 0)]]
 
 
 def test_repeats_are_numbered() -> None:
@@ -121,10 +121,23 @@ def test_repeats_are_numbered() -> None:
     keys = [key for batch in sampler.batches(2) for key in batch]
     assert len(keys) == 40
     for index in (0, 1):
-        repeats = [repeat for _, i, repeat in keys if i == index]
+        repeats = [key.repeat for key in keys if key.index == index]
         assert repeats == list(range(len(repeats)))
         assert len(repeats) > 4
-    assert {i for _, i, _ in keys} == {0, 1}
+    assert {key.index for key in keys} == {0, 1}
+
+
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), seeds)
+@few
+def test_partners_from_the_same_batch(n: int, per_rank: int, world: int, seed: int) -> None:
+    """Of all processes; a small last batch takes some of the one before."""
+    size = per_rank * world
+    sampler = TrainBatches(n, size, seed, done=lambda: 0, share_batch=True, world=world)
+    order = sampler.order(2).tolist()
+    for k, batch in enumerate(sampler.batches(2)):
+        end = min((k + 1) * size, n)
+        assert {key.partners for key in batch} == {tuple(order[max(end - size, 0) : end])}
+        assert {key.index for key in batch} <= set(batch[0].partners)
 
 
 def test_weights_are_asked_for_afresh() -> None:
@@ -213,8 +226,8 @@ def test_rectangular_training(data_yaml: str) -> None:
     sampler = loader.batch_sampler
     # ratios: 0.33 0.47 | 0.625 1 (the smaller of the two squares) | 1 1.2 | 1.29 1.94
     expected = [[3, 0], [7, 5], [1, 2], [6, 4]]
-    assert [[i for _, i, _ in keys] for keys in sampler.batches(0)] == expected
-    assert [[i for _, i, _ in keys] for keys in sampler.batches(5)] == expected, "no shuffle"
+    assert [[key.index for key in keys] for keys in sampler.batches(0)] == expected
+    assert [[key.index for key in keys] for keys in sampler.batches(5)] == expected, "no shuffle"
     batches = list(loader)
     assert [b.indices for b in batches] == expected
     # 128 * 0.469 = 60 -> 64; up to ratio 1; from ratio 1; 128 / 1.286 = 99.6 -> 128

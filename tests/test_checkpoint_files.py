@@ -252,18 +252,19 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The next checkpoint does not fit; the one before stays, training goes on to its end, and says so."""
+    """Checkpoints and pictures do not fit; the older checkpoint stays, training goes on to its end, and says so."""
     line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", str(tiny_disk / "run")]
     cli.main([*line, "--trainer.max_epochs", "1"])
     last = tiny_disk / "run/checkpoints/last.ckpt"
     before = last.read_bytes()
     free = shutil.disk_usage(tiny_disk).free
-    (tiny_disk / "filler").write_bytes(bytes(max(free - 300_000, 0)))
+    (tiny_disk / "filler").write_bytes(bytes(max(free - 40_000, 0)))
     capsys.readouterr()
     cli.main(["fit", "--run", str(tiny_disk / "run"), "--ckpt_path", "last", "--trainer.max_epochs", "3"])
     told = capsys.readouterr().out
     assert f"warning: {last} could not be saved" in told
     assert "training goes on" in told
+    assert f"warning: {tiny_disk / 'run/plots/curves.png'} could not be written" in told
     assert last.read_bytes() == before
     assert not fault(last)
     assert not list(last.parent.glob(".*")), "nothing half written is left"

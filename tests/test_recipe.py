@@ -119,6 +119,29 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         assert all(torch.equal(v, theirs[k]) for k, v in ours.state_dict().items())
 
 
+class BiasRates(L.Callback):
+    """The learning rate of the biases in every iteration."""
+
+    def __init__(self) -> None:
+        self.used: list[float] = []
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        self.used.append(trainer.optimizers[0].param_groups[0]["lr"])
+        assert trainer.optimizers[0].param_groups[0]["name"] == "bias"
+
+
+def test_after_a_roll_back_every_rate_is_lower() -> None:
+    """The starting rate of the biases too, which is the highest of all."""
+    used = []
+    for scale in (1.0, 0.5):
+        module, rates = small_detector(), BiasRates()
+        module.lr_scale = scale
+        spawn(1, max_epochs=2, callbacks=[Warmup(), rates]).fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
+        used.append(rates.used)
+    assert used[0][0] == 0.1
+    assert used[1] == pytest.approx([0.5 * x for x in used[0]])
+
+
 class FixedNorms(Detector):
     """Batch norm in evaluation mode: the only part of the network that looks across the images of a batch."""
 

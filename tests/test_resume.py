@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import wandb
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
+from callbacks.wandb_logger import read_history
 from detector.data.sampler import TrainBatches
 
 ROOT = Path(cli.__file__).parent
@@ -103,17 +103,39 @@ def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path)
     assert [e.step for e in events.Scalars("train/box_loss")] == steps
 
 
-def test_wandb_goes_on_in_the_same_run(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def wandb_rows(run: Path) -> list[tuple[str, int, dict[str, float]]]:
+    """Run id, W&B's own step, values of each row of figures in the offline files, oldest file first."""
+    rows = []
+    for file in sorted(run.glob("wandb/offline-run-*/*.wandb")):
+        for step, values in read_history(file):
+            figures = {k: v for k, v in values.items() if not k.startswith("_")}
+            if all(isinstance(v, int | float) for v in figures.values()):  # no table or picture
+                rows.append((file.stem, step, figures))
+    return rows
+
+
+def test_wandb_offline_holds_every_row_once(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same run, though a killed W&B loses what it had not yet written, and epochs are trained again that it had seen."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    line = ["fit", "--config", str(ROOT / "configs/wandb.yaml"), "--data.dataset", str(small_data), *LOGGED]
-    cli.main([*line, "--trainer.max_epochs", "1"])
-    wandb.finish()
-    cli.main([*line, "--trainer.max_epochs", "2", "--ckpt_path", "last"])
-    wandb.finish()
-    ids = [p.name.rpartition("-")[2] for p in (here / "run/wandb").glob("offline-run-*")]
-    assert len(ids) == 2
-    assert len(set(ids)) == 1
+    logged = ["--config", str(ROOT / "configs/wandb.yaml"), "--trainer.callbacks+", "LearningRateMonitor"]
+    logged += ["--trainer.log_every_n_steps", "1"]
+
+    def line(run: Path) -> list[str]:
+        return [*command(small_data, run, workers=0, ranks=1, every_batches=3), *logged]
+
+    assert start(line(tmp_path / "alone")) == 0
+    again = [*line(tmp_path / "run"), "--ckpt_path", "auto"]
+    assert start(again, "batch:4") == -signal.SIGKILL  # after a row that is not in the checkpoint
+    assert start(again, "batch:6:SIGTERM") == 143
+    (tmp_path / "run/checkpoints/last.ckpt").unlink()  # previous.ckpt is three batches older
+    assert start(again) == 0
+    alone, rows = wandb_rows(tmp_path / "alone"), wandb_rows(tmp_path / "run")
+    assert len(alone) > 14
+    assert [values for _, _, values in rows] == [values for _, _, values in alone]
+    assert len({name for name, _, _ in rows}) == 1
+    steps = [step for _, step, _ in rows]
+    assert steps == sorted(set(steps))
 
 
 def test_a_restart_by_torchrun_goes_on(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def train_samples(dataset: YoloDataset, seed: int = 5, shapes: np.ndarray | None
     return TrainSamples(dataset, EVERYTHING.steps(SIZE, shapes), seed)
 
 
-KEYS: list[Key] = [(epoch, index, repeat) for epoch in (0, 1) for index in range(8) for repeat in (0, 1)]
+KEYS: list[Key] = [Key(epoch, index, repeat) for epoch in (0, 1) for index in range(8) for repeat in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def first_time(dataset: YoloDataset) -> dict[Key, Sample]:
 
 
 def test_samples_are_as_promised(first_time: dict[Key, Sample]) -> None:
-    for (_, index, _), s in first_time.items():
-        assert (s.image.shape, s.image.dtype, s.index) == ((SIZE, SIZE, 3), np.uint8, index)
+    for key, s in first_time.items():
+        assert (s.image.shape, s.image.dtype, s.index) == ((SIZE, SIZE, 3), np.uint8, key.index)
         assert (s.boxes.dtype, s.classes.dtype) == (np.float32, np.int64)
         assert len(s.boxes) == len(s.classes) == len(s.polygons)
         assert s.boxes.min(initial=0) >= -1e-4
@@ -83,7 +83,7 @@ def test_other_processes_make_the_same_samples(dataset: YoloDataset, rect: bool)
         return list(DataLoader(samples, batch_sampler=batches, num_workers=workers, collate_fn=collate))
 
     alone, shared = through(0), through(2)
-    assert [b.indices for b in alone] == [[k[1] for k in keys] for keys in batches]
+    assert [b.indices for b in alone] == [[key.index for key in keys] for keys in batches]
     assert len(alone) == len(shared) == 2
     for a, b in zip(alone, shared, strict=True):
         assert a.indices == b.indices
@@ -116,7 +116,7 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
     samples = TrainSamples(YoloDataset([tmp_path / "images"], ["r", "g", "b"], tmp_path), augment.steps(160), 0)
     checked = 0
     for epoch in range(20):
-        s = samples[(epoch, epoch % 3, 0)]
+        s = samples[Key(epoch, epoch % 3, 0)]
         for c, box in zip(s.classes, s.boxes, strict=True):
             x1, y1, x2, y2 = (box + np.array((-4, -4, 4, 4))).round().astype(int).clip(0)
             around = s.image[y1:y2, x1:x2].astype(int)
@@ -131,7 +131,9 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
 def test_steps_in_order() -> None:
     names: Callable[[list[Any]], list[str]] = lambda steps: [type(s).__name__ for s in steps]  # noqa: E731
     tail = ["RandomHSV", "RandomFlip", "RandomFlip"]
-    assert names(Augment().steps(64)) == ["Resize", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp", *tail]
+    assert names(Augment().steps(64)) == ["Resize", "Mosaic", "RandomPerspective", "Draw", "MixUp", *tail]
+    for twice in (Augment().steps(64, resample_once=False), Augment(degrees=1).steps(64), Augment(copy_paste=0.1).steps(64)):
+        assert names(twice) == ["Resize", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp", *tail]
     assert names(Augment().steps(64, np.array([[64, 64]]))) == ["Resize", "Letterbox", "CopyPaste", "RandomPerspective", *tail]
     with_library = names(Augment(albumentations=[{"Blur": {}}]).steps(64))
-    assert with_library == ["Resize", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp", "Albumentations", *tail]
+    assert with_library == ["Resize", "Mosaic", "RandomPerspective", "Draw", "MixUp", "Albumentations", *tail]

@@ -1,6 +1,7 @@
 """The order of the augmentation, under the names that YOLOv5's hyper-parameter files use."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from detector.data.colour import Albumentations, RandomFlip, RandomHSV
 from detector.data.datasets import DetectionDataset
+from detector.data.draw import Draw
 from detector.data.letterbox import Letterbox, Resize
 from detector.data.mixing import CopyPaste, MixUp
 from detector.data.mosaic import Mosaic
@@ -58,21 +60,26 @@ class Augment:
     copy_paste: float = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
 
-    def steps(self, size: int, shapes: np.ndarray | None = None) -> list[Transform]:
+    def steps(self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True) -> list[Transform]:
         """The whole order, from the image file to size x size pixels.
 
         Args:
             size: side in pixels.
             shapes: (n, 2) height and width for each image of the data set, for rectangular training, which has no mosaic.
+            resample_once: Draw the mosaic straight into the output, where the warp only scales and shifts.
         """
         rectangular = shapes is not None
+        warp = RandomPerspective(
+            None if rectangular else size, self.degrees, self.translate, self.scale, self.shear, self.perspective
+        )
+        upright = not (self.degrees or self.shear or self.perspective or self.copy_paste)
+        once = resample_once and upright and not rectangular
         return [
-            Resize(size, smooth=False),
+            Resize(size, smooth=False, reduced=once),
             Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic),
-            CopyPaste(self.copy_paste),
-            RandomPerspective(
-                None if rectangular else size, self.degrees, self.translate, self.scale, self.shear, self.perspective
-            ),
+            *([] if once else [CopyPaste(self.copy_paste)]),
+            warp,
+            *([Draw()] if once else []),
             *([] if rectangular else [MixUp(self.mixup)]),
             *([Albumentations(self.albumentations)] if self.albumentations else []),
             RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v),
@@ -87,30 +94,50 @@ def validation_steps(size: int, shapes: np.ndarray) -> list[Transform]:
 
 
 class TrainSamples:
-    """Augmented samples by key. Item (epoch, index, repeat) depends on the key and the seed alone, whichever process asks.
+    """Augmented samples by key. An item depends on its key and the seed alone, whichever process asks; items that are asked for
+    together share the images that they need in common.
 
     Args:
         dataset: item i is a Sample at the file's resolution.
-        steps: the augmentation in order.
+        steps: the augmentation in order; the first is not random.
         seed: of the run.
     """
 
     def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
         self.dataset, self.steps, self.seed = dataset, steps, seed
+        self._open = dataset.undrawn if any(isinstance(s, Draw) for s in steps) else dataset.__getitem__
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, key: Key) -> Sample:
-        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, *key)))
-        return self._prepare(key[1], rng, len(self.steps))
+        return self._prepare(key, self._first)
 
-    def _prepare(self, index: int, rng: np.random.Generator, depth: int) -> Sample:
-        """The sample after the first `depth` steps."""
-        sample = self.dataset[index]
-        for i, step in enumerate(self.steps[:depth]):
-            sample = step(sample, rng, lambda i=i: self._prepare(int(rng.integers(len(self.dataset))), rng, i))
-        return sample
+    def __getitems__(self, keys: Sequence[Key]) -> list[Sample]:
+        """A batch, as torch's loader fetches it."""
+        shared = functools.cache(self._first)
+        return [self._prepare(key, shared if key.partners else self._first) for key in keys]
+
+    def _first(self, index: int) -> Sample:
+        """The sample after the first step."""
+        return self.steps[0](self._open(index), None, None)
+
+    def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
+        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat)))
+
+        def partner() -> int:
+            if key.partners:
+                return key.partners[rng.integers(len(key.partners))]
+            return int(rng.integers(len(self.dataset)))
+
+        def prepare(index: int, depth: int) -> Sample:
+            """The sample after the first `depth` steps."""
+            sample = first(index)
+            for i in range(1, depth):
+                sample = self.steps[i](sample, rng, lambda i=i: prepare(partner(), i))
+            return sample
+
+        return prepare(key.index, len(self.steps))
 
 
 class ValidationSamples:

@@ -17,10 +17,22 @@ from detector.errors import InputError, nearest
 
 def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
     """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by the three gains."""
+    hue, saturation, value = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
+    hue = cv2.LUT(hue, (np.arange(256) * gains[0] % 180).astype(np.uint8))
+    changed = (hue, _scaled(saturation, gains[1]), _scaled(value, gains[2]))
+    return cv2.cvtColor(cv2.merge(changed), cv2.COLOR_HSV2RGB)
+
+
+def _scaled(channel: np.ndarray, gain: float) -> np.ndarray:
+    """Each level times gain, rounded down, at most 255."""
     levels = np.arange(256)
-    tables = (levels * gains[0] % 180, (levels * gains[1]).clip(0, 255), (levels * gains[2]).clip(0, 255))
-    table = np.stack(tables, -1).astype(np.uint8).reshape(1, 256, 3)
-    return cv2.cvtColor(cv2.LUT(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), table), cv2.COLOR_HSV2RGB)
+    table = (levels * gain).clip(0, 255).astype(np.uint8)
+
+    def quick(values: np.ndarray) -> np.ndarray:
+        return cv2.convertScaleAbs(values, alpha=gain, beta=-0.4999)  # to the nearest whole number
+
+    exact = np.array_equal(quick(levels.astype(np.uint8)), table)  # nearly always
+    return quick(channel) if exact else cv2.LUT(channel, table)
 
 
 class RandomHSV:
@@ -52,7 +64,7 @@ def flip(sample: Sample, axis: int) -> Sample:
     boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
     sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
     polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
-    return replace(sample, image=np.flip(sample.image, axis), boxes=boxes, polygons=polygons, frame=None)
+    return replace(sample, image=cv2.flip(sample.image, axis), boxes=boxes, polygons=polygons, frame=None)
 
 
 class Albumentations:

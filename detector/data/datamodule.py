@@ -6,7 +6,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import lightning as L
@@ -23,7 +23,15 @@ from detector.data.images import find_images, image_sizes
 from detector.data.letterbox import round_up
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, Sample, collate
-from detector.data.sampler import GivenBatches, TrainBatches, class_weights, draw_weights, image_weights, rectangular_batches
+from detector.data.sampler import (
+    GivenBatches,
+    Key,
+    TrainBatches,
+    class_weights,
+    draw_weights,
+    image_weights,
+    rectangular_batches,
+)
 from detector.errors import InputError
 from detector.say import say
 
@@ -42,6 +50,10 @@ class DetectionData(L.LightningDataModule):
         rect: Train on rectangular batches, without shuffling and mosaic.
         image_weights: Draw images by how rare, and how badly found so far, their classes are; turns rect off.
         image_weights_by_map: The second half of that: classes with a high mAP count less. false: rarity alone.
+        partners: Where the other images of a mosaic and MixUp come from: `all` images (by image_weights, if on), or the same
+            `batch`, so that each image is decoded once.
+        resample_once: Draw mosaics straight into the network's input where the augmentation only scales and shifts, from JPEG
+            files at 1/2, 1/4, 1/8 of their size where that is enough. false: YOLOv5's way, over a canvas of twice the size.
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
         source: Image, folder or glob pattern for `predict`.
         names: Class names, where there is no data set to give them (`predict`).
@@ -62,6 +74,8 @@ class DetectionData(L.LightningDataModule):
         rect: bool = False,
         image_weights: bool = False,
         image_weights_by_map: bool = True,
+        partners: Literal["all", "batch"] = "all",
+        resample_once: bool = True,
         val_batch_size: int | None = None,
         source: str | None = None,
         names: list[str] | None = None,
@@ -80,6 +94,7 @@ class DetectionData(L.LightningDataModule):
         self.image_size, self.batch_size, self.workers, self.seed = image_size, batch_size, workers, seed
         self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
         self.weighted_by_map = image_weights_by_map
+        self.partners, self.resample_once = partners, resample_once
         self.val_batch_size = val_batch_size or min(batch_size, 32)
         self.source = source
         own_names = self.file.names if self.file else []
@@ -132,7 +147,7 @@ class DetectionData(L.LightningDataModule):
         if self.rect:
             batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
             self.train_order = np.concatenate(batches)
-        self.train_steps = self.augment.steps(self.image_size, shapes)
+        self.train_steps = self.augment.steps(self.image_size, shapes, self.resample_once)
 
     def _open(self, file: DatasetFile, split: str) -> DetectionDataset:
         dataset = file.open(split)
@@ -175,6 +190,7 @@ class DetectionData(L.LightningDataModule):
             limit=self._limit(math.ceil(len(dataset) / min(self.batch_size, len(dataset)))),
             order=self.train_order,
             weights=self._image_weights if self.weighted else None,
+            share_batch=self.partners == "batch",
             rank=rank,
             world=world,
         )
@@ -188,7 +204,7 @@ class DetectionData(L.LightningDataModule):
         samples = TrainSamples(self.datasets["train"], steps, self.seed)
         epoch_of_image = (divmod(k, len(samples)) for k in range(most))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts = pool.map(lambda key: _sizes(samples[(key[0], key[1], 0)]), epoch_of_image)
+            parts = pool.map(lambda key: _sizes(samples[Key(key[0], key[1], 0)]), epoch_of_image)
             return np.concatenate(list(parts))
 
     def _batches_done(self) -> int:

@@ -4,6 +4,8 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ from torch.utils.data import Dataset
 
 from detector.data.images import read_image
 from detector.data.report import DataReport
-from detector.data.sample import Frame, Labels, Sample
+from detector.data.sample import Frame, Labels, Sample, Tile
 from detector.errors import InputError
+
+FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 
 
 class DetectionDataset(Dataset):
@@ -32,11 +36,24 @@ class DetectionDataset(Dataset):
 
     def __getitem__(self, i: int) -> Sample:
         image = read_image(self.files[i])
+        height, width = image.shape[:2]
+        return replace(self.undrawn(i), image=image, frame=Frame(height, width), tiles=[])
+
+    def undrawn(self, i: int) -> Sample:
+        """Item i, its image not yet read."""
         labels = self.labels[i]
         if labels.crowd.any():
             labels = labels.keep(~labels.crowd)
-        height, width = image.shape[:2]
-        return Sample(image, labels.boxes.copy(), labels.classes.copy(), list(labels.polygons), Frame(height, width), index=i)
+        height, width = labels.height, labels.width
+        return Sample(
+            np.empty((height, width, 0), np.uint8),
+            labels.boxes.copy(),
+            labels.classes.copy(),
+            list(labels.polygons),
+            Frame(height, width),
+            index=i,
+            tiles=[Tile(partial(_read, self.files[i], max(height, width)), 0, 0, width, height)],
+        )
 
     def merge_classes(self) -> None:
         """Single-class mode: every object becomes class 0, named `item` unless there is just one name."""
@@ -63,7 +80,9 @@ class DetectionDataset(Dataset):
         return np.array([(x.height, x.width) for x in self.labels]).reshape(-1, 2)
 
 
-FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
+def _read(file: str, longer: int, least: int) -> np.ndarray:
+    """An image whose longer side has `longer` pixels; `least` (not 0) pixels of them will do."""
+    return read_image(file, next((k for k in (8, 4, 2) if least and longer >= k * least), 1))
 
 
 def box_problem(xyxy: Sequence[float]) -> str:

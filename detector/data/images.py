@@ -1,5 +1,6 @@
 """Image files: which ones, how large, their pixels."""
 
+import os
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,20 +15,27 @@ from detector.errors import InputError
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
 UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
+_SHRUNK = {2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 8: cv2.IMREAD_REDUCED_GRAYSCALE_8}
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
 Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
 
 
-def read_image(path: str | Path) -> np.ndarray:
-    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped."""
-    tiff = Path(path).suffix.lower() in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    beyond_opencv = (tiff and _has_alpha(path)) or not _is_unicode(str(path))  # a name of other bytes makes it crash
-    try:
-        image = None if beyond_opencv else cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
-    except cv2.error:  # more pixels than it wants to read
-        image = None
+def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
+    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped.
+
+    Args:
+        shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so (JPEG: fewer frequencies of each
+            block go into its pixels, the others cost nothing); else the whole image all the same.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if shrink > 1 and suffix in (".jpg", ".jpeg"):
+        image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
+        if image is not None:
+            return image
+    tiff = suffix in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
+    image = None if tiff and _has_alpha(path) else _by_opencv(path, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
@@ -35,6 +43,14 @@ def read_image(path: str | Path) -> np.ndarray:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
     except UNREADABLE as e:
         raise InputError(f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or repair it") from None
+
+
+def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
+    """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not UTF-8, which crash it."""
+    try:
+        return cv2.imread(str(path), mode) if _is_unicode(str(path)) else None
+    except cv2.error:
+        return None
 
 
 def _has_alpha(path: str | Path) -> bool:

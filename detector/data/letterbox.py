@@ -1,30 +1,37 @@
 """Bring an image to the network's size: scale, then pad with grey. Not random."""
 
+import functools
 import math
 
 import cv2
 import numpy as np
 
-from detector.data.sample import Sample
+from detector.data.sample import Sample, Tile
 
 GREY = 114  # of 255, the padding's value in every channel
 
 
-def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
+def resize_longest(sample: Sample, size: int, smooth: bool, reduced: bool = False) -> Sample:
     """Scale so that the longer side has `size` pixels; the shorter is rounded up.
 
     Args:
         smooth: average over the area when shrinking (validation); else bilinear (training, and whenever enlarging).
+        reduced: of an image that is not drawn yet; see `Resize`.
     """
     height, width = sample.size
     r = size / max(height, width)
-    if r == 1:
+    if r == 1 and not sample.tiles:
         return sample
     # The product is rounded before the ceiling: 3 * (1 / 3) must not become the next integer.
     new_width, new_height = math.ceil(round(width * r, 6)), math.ceil(round(height * r, 6))
     interpolation = cv2.INTER_AREA if smooth and r < 1 else cv2.INTER_LINEAR
-    image = cv2.resize(sample.image, (new_width, new_height), interpolation=interpolation)
-    return _moved(sample, image, (new_width / width, new_height / height), (0, 0))
+    image = _scaled(sample.image, new_width, new_height, interpolation)
+    moved = _moved(sample, image, (new_width / width, new_height / height), (0, 0))
+    if moved.tiles:
+        read, least = sample.tiles[0].read, size if reduced else 0
+        pixels = functools.cache(lambda _: _scaled(read(least), new_width, new_height, interpolation))
+        moved.tiles = [Tile(pixels, 0, 0, new_width, new_height)]
+    return moved
 
 
 def letterbox(
@@ -60,12 +67,27 @@ def letterbox(
         gain = (shape[1] / width, shape[0] / height)
     pad_x, pad_y = pad_x / 2, pad_y / 2
     if (height, width) != (new_height, new_width):
-        image = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
+        image = _scaled(image, new_width, new_height, cv2.INTER_LINEAR)
     if pad_x or pad_y:
-        top, bottom = round(pad_y - 0.1), round(pad_y + 0.1)
-        left, right = round(pad_x - 0.1), round(pad_x + 0.1)
-        image = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(GREY,) * 3)
+        (left, right), (top, bottom) = _sides(pad_x), _sides(pad_y)
+        if image.shape[2]:
+            image = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(GREY,) * 3)
+        else:
+            image = np.empty((top + new_height + bottom, left + new_width + right, 0), np.uint8)
     return image, gain, (pad_x, pad_y)
+
+
+def _sides(pad: float) -> tuple[int, int]:
+    """Half the padding in whole pixels, for either side."""
+    return round(pad - 0.1), round(pad + 0.1)
+
+
+def _scaled(image: np.ndarray, width: int, height: int, interpolation: int) -> np.ndarray:
+    if image.shape[:2] == (height, width):
+        return image
+    if not image.shape[2]:  # not drawn yet
+        return np.empty((height, width, 0), np.uint8)
+    return cv2.resize(image, (width, height), interpolation=interpolation)
 
 
 def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> Sample:
@@ -79,23 +101,24 @@ def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tu
     scale, shift = np.array(gain, np.float32), np.array(pad, np.float32)
     return Sample(
         image,
-        sample.boxes * np.tile(scale, 2) + np.tile(shift, 2),
+        sample.boxes * np.array(gain * 2, np.float32) + np.array(pad * 2, np.float32),
         sample.classes,
         [[part * scale + shift for part in parts] for parts in sample.polygons],
         sample.frame.resized(*gain).shifted(*pad) if sample.frame else None,
         sample.index,
         sample.truth,
+        [tile.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0]) for tile in sample.tiles],
     )
 
 
 class Resize:
-    """See `resize_longest`."""
+    """See `resize_longest`. reduced: JPEG files may be decoded at 1/2, 1/4 or 1/8 of their size if that is not too small."""
 
-    def __init__(self, size: int, smooth: bool) -> None:
-        self.size, self.smooth = size, smooth
+    def __init__(self, size: int, smooth: bool, reduced: bool = False) -> None:
+        self.size, self.smooth, self.reduced = size, smooth, reduced
 
     def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
-        return resize_longest(sample, self.size, self.smooth)
+        return resize_longest(sample, self.size, self.smooth, self.reduced)
 
 
 class Letterbox:

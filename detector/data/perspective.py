@@ -122,8 +122,12 @@ class RandomPerspective:
 
 def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tuple[int, int]) -> Sample:
     """Image and objects through the matrix; objects of which too little is left are dropped."""
-    image, (height, width) = sample.image, out_shape
-    if sample.size != out_shape or (matrix != np.eye(3)).any():
+    image, (height, width), tiles = sample.image, out_shape, sample.tiles
+    if tiles:
+        gain, x0, y0 = _upright(matrix)
+        tiles = [tile.moved(gain, gain, x0, y0).cut(0, 0, width, height) for tile in tiles]
+        image = np.empty((height, width, 0), np.uint8)
+    elif sample.size != out_shape or (matrix != np.eye(3)).any():
         grey = (GREY,) * 3
         if (matrix[2] == (0, 0, 1)).all():
             image = cv2.warpAffine(image, matrix[:2], (width, height), borderValue=grey)
@@ -132,4 +136,12 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
     area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1)
     keep = is_candidate(sample.boxes * scale, boxes, area_t)
-    return Sample(image, boxes[keep].astype(np.float32), sample.classes[keep], index=sample.index)
+    return Sample(image, boxes[keep].astype(np.float32), sample.classes[keep], index=sample.index, tiles=tiles)
+
+
+def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
+    """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of pixels."""
+    gain, (x, y) = float(matrix[0, 0]), matrix[:2, 2].tolist()
+    assert (matrix == ((gain, 0, x), (0, gain, y), (0, 0, 1))).all(), "draw it before it is turned"
+    half = 0.5 * (1 - gain)
+    return gain, x + half, y + half

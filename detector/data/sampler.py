@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import cycle, islice
 
 import numpy as np
@@ -10,8 +11,19 @@ from torch.utils.data import Sampler
 
 from detector.data.letterbox import batch_shapes
 
+PARTNERS = 32  # images to draw the other tiles of a batch's mosaics from, where images are weighted
 LEAST_SHARE = 0.001  # an image is drawn at least so often as if all were drawn alike, however well its classes are found
-Key = tuple[int, int, int]  # epoch, index, how often the index has come before in this epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which sample. repeat: how often the index has come before in this epoch · partners: indices to draw the other images of a
+    mosaic and MixUp from; empty: all images."""
+
+    epoch: int
+    index: int
+    repeat: int
+    partners: tuple[int, ...] = ()
 
 
 class TrainBatches(Sampler[list[Key]]):
@@ -23,7 +35,9 @@ class TrainBatches(Sampler[list[Key]]):
         done: tells how many batches have been trained on, over all epochs: the position from which to go on.
         limit: most batches of an epoch that are used.
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
-        weights: gives (n,) weights to draw images by, with replacement; None: every image once.
+        weights: gives (n,) weights to draw images by, with replacement, and their partners too; None: every image once.
+        share_batch: partners come from the same global batch (a small last one: from the last `batch_size` images), so that
+            each image is decoded once for all that it goes into.
         rank, world: this process and how many there are.
     """
 
@@ -36,11 +50,12 @@ class TrainBatches(Sampler[list[Key]]):
         limit: int | None = None,
         order: np.ndarray | None = None,
         weights: Callable[[], np.ndarray] | None = None,
+        share_batch: bool = False,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         self.n, self.batch_size, self.seed, self.done, self.limit = n, min(batch_size, n), seed, done, limit
-        self.fixed_order, self.weights, self.rank, self.world = order, weights, rank, world
+        self.fixed_order, self.weights, self.share_batch, self.rank, self.world = order, weights, share_batch, rank, world
 
     def __len__(self) -> int:
         batches = math.ceil(self.n / self.batch_size)
@@ -57,12 +72,21 @@ class TrainBatches(Sampler[list[Key]]):
     def batches(self, epoch: int) -> list[list[Key]]:
         """The global batches of an epoch. One that doesn't divide by the number of processes is filled up with its own."""
         seen: Counter[int] = Counter()
-        keys = []
-        for index in self.order(epoch).tolist():
-            keys.append((epoch, index, seen[index]))
-            seen[index] += 1
-        batches = [keys[i : i + self.batch_size] for i in range(0, self.n, self.batch_size)]
-        return [batch + list(islice(cycle(batch), -len(batch) % self.world)) for batch in batches]
+        order, batches = self.order(epoch).tolist(), []
+        others = np.random.default_rng(np.random.SeedSequence((self.seed, 4, epoch))).permutation(order)
+        for start in range(0, self.n, self.batch_size):
+            end = min(start + self.batch_size, self.n)
+            partners: tuple[int, ...] = ()
+            if self.share_batch:
+                partners = tuple(order[end - self.batch_size : end])
+            elif self.weights is not None:  # else three tiles of four would be drawn as if there were no weights
+                partners = tuple(others.take(range(start, start + PARTNERS), mode="wrap").tolist())
+            batch = []
+            for index in order[start:end]:
+                batch.append(Key(epoch, index, seen[index], partners))
+                seen[index] += 1
+            batches.append(batch + list(islice(cycle(batch), -len(batch) % self.world)))
+        return batches
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch, start = divmod(self.done(), len(self))

@@ -11,7 +11,7 @@ from detector.data.augment import Augment, TrainSamples, ValidationSamples, vali
 from detector.data.images import image_sizes
 from detector.data.letterbox import batch_shapes
 from detector.data.sample import collate
-from detector.data.sampler import class_weights, image_weights, rectangular_batches
+from detector.data.sampler import Key, class_weights, image_weights, rectangular_batches
 from detector.data.yolo_txt import YoloDataset, parse_yolo
 from detector.postprocess import decode
 from detector.weights import key_map, load_yolov5, read_yolov5
@@ -46,8 +46,8 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
         assert order.tolist() == theirs.tolist()
     if m["augment"]:
         hyp = Augment(**m["hyp"])
-        train = TrainSamples(dataset, hyp.steps(m["imgsz"], shapes if m["rect"] else None), seed=0)
-        samples = [train[(0, int(i), 0)] for i in theirs]
+        train = TrainSamples(dataset, hyp.steps(m["imgsz"], shapes if m["rect"] else None, resample_once=False), seed=0)
+        samples = [train[Key(0, int(i), 0)] for i in theirs]
     else:
         val = ValidationSamples(dataset, validation_steps(m["imgsz"], shapes))
         samples = [val[int(i)] for i in theirs]

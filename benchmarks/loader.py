@@ -1,0 +1,212 @@
+"""Training samples a second: our loader beside a straightforward pipeline of OpenCV calls.
+
+    python -m benchmarks.loader BCCD --image-size 320 --workers 0
+    python -m benchmarks.loader BCCD --image-size 640 --workers 2 --cache ram
+
+Both load the training split of a data set (anything that --data.dataset takes) in this process or in workers, turn about, and
+make batches of the default recipe: mosaic, random scale and translation, colour, left-right flip. The figure of each is the
+median of the rounds. Peak memory is that of a process that runs nothing else.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import resource
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from detector.data.augment import TrainSamples
+from detector.data.datamodule import DetectionData
+from detector.data.sample import Batch, Sample, collate
+from detector.data.sampler import Key
+
+BATCH, ROUNDS = 16, 5
+MODES = {
+    "twice": {"resample_once": False},
+    "once": {"resample_once": True},
+    "once, partners from the batch": {"resample_once": True, "partners": "batch"},
+}
+
+
+class Straightforward:
+    """Four whole images, resized, pasted on a canvas of twice the size, one warp, colour, flip: what a careful programmer
+    writes with OpenCV. With `cache`, resized images are kept in memory."""
+
+    def __init__(self, data: DetectionData, cache: bool) -> None:
+        dataset = data.datasets["train"]
+        self.size, self.files = data.image_size, list(dataset.files)
+        self.labels = [(labels.boxes, labels.classes) for labels in dataset.labels]
+        self.cache: dict[int, Any] = {}
+        if cache:
+            self.cache = {i: self._read(i) for i in range(len(self.files))}
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def _read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        image, (boxes, _) = cv2.imread(self.files[i], cv2.IMREAD_COLOR_RGB), self.labels[i]
+        height, width = image.shape[:2]
+        r = self.size / max(height, width)
+        if r != 1:
+            image = cv2.resize(image, (round(width * r), round(height * r)), interpolation=cv2.INTER_LINEAR)
+        return image, boxes * r
+
+    def __getitem__(self, key: Key) -> Sample:
+        size, rng = self.size, np.random.default_rng((key.epoch, key.index))
+        canvas = np.full((2 * size, 2 * size, 3), 114, np.uint8)
+        yc, xc = (int(rng.uniform(size / 2, 3 * size / 2)) for _ in range(2))
+        boxes, classes = [], []
+        for k, i in enumerate([key.index, *rng.integers(len(self.files), size=3).tolist()]):
+            image, own = self.cache.get(i) or self._read(i)
+            h, w = image.shape[:2]
+            x1, y1 = (xc - w if k % 2 == 0 else xc), (yc - h if k < 2 else yc)
+            left, top, right, bottom = max(x1, 0), max(y1, 0), min(x1 + w, 2 * size), min(y1 + h, 2 * size)
+            canvas[top:bottom, left:right] = image[top - y1 : bottom - y1, left - x1 : right - x1]
+            boxes.append(own + np.array((x1, y1, x1, y1)))
+            classes.append(self.labels[i][1])
+        scale = rng.uniform(0.5, 1.5)
+        tx, ty = (size * rng.uniform(0.4, 0.6) - scale * size for _ in range(2))
+        image = cv2.warpAffine(canvas, np.array(((scale, 0, tx), (0, scale, ty))), (size, size), borderValue=(114,) * 3)
+        moved = np.clip(np.concatenate(boxes).clip(0, 2 * size) * scale + (tx, ty, tx, ty), 0, size)
+        keep = ((moved[:, 2:] - moved[:, :2]) > 2).all(1)
+        gains, levels = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4), np.arange(256)
+        tables = (levels * gains[0] % 180, (levels * gains[1]).clip(0, 255), (levels * gains[2]).clip(0, 255))
+        channels = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
+        channels = [cv2.LUT(c, t.astype(np.uint8)) for c, t in zip(channels, tables, strict=True)]
+        image = cv2.cvtColor(cv2.merge(channels), cv2.COLOR_HSV2RGB)
+        if rng.random() < 0.5:
+            image = cv2.flip(image, 1)
+            moved[:, [0, 2]] = size - moved[:, [2, 0]]
+        return Sample(image, moved[keep].astype(np.float32), np.concatenate(classes)[keep], index=key.index)
+
+
+def transposed(samples: list[Sample]) -> Batch:
+    """`collate` with numpy's transpose."""
+    stack = torch.from_numpy(np.stack([np.ascontiguousarray(s.image.transpose(2, 0, 1)) for s in samples]))
+    targets = [np.column_stack((np.full(len(s.boxes), i), s.classes, s.boxes / s.size[0])) for i, s in enumerate(samples)]
+    return Batch(stack, torch.from_numpy(np.concatenate(targets).astype(np.float32)), [], [], [])
+
+
+def prepared(dataset: str, size: int, **options: Any) -> DetectionData:
+    with contextlib.redirect_stdout(None):
+        data = DetectionData(dataset, image_size=size, batch_size=BATCH, workers=0, **options)
+        data.prepare_data()
+        data.setup("fit")
+    return data
+
+
+def passes(dataset: str, size: int, workers: int, cache: str) -> dict[str, Callable[[], float]]:
+    """For each pipeline a function that loads one epoch and gives images a second."""
+
+    def one(samples: Any, batches: Sequence[list[Key]], together: Callable) -> Callable[[], float]:
+        loader = DataLoader(
+            samples,
+            batch_sampler=batches,  # type: ignore[arg-type]
+            num_workers=workers,
+            collate_fn=together,
+            persistent_workers=workers > 0,
+            prefetch_factor=4 if workers else None,
+            worker_init_fn=lambda _: (cv2.setNumThreads(0), torch.set_num_threads(1)),
+        )
+
+        def run() -> float:
+            start = time.perf_counter()
+            count = sum(len(batch.images) for batch in loader)
+            return count / (time.perf_counter() - start)
+
+        return run
+
+    made = {}
+    for name, options in MODES.items():
+        data = prepared(dataset, size, **options)
+        batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
+        if not made:
+            made["straightforward"] = one(Straightforward(data, cache != "none"), batches, transposed)
+        made[name] = one(TrainSamples(data.datasets["train"], data.train_steps, 0), batches, collate)
+    return made
+
+
+def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """For each of our modes: milliseconds an image by stage, in one process, slowed a little by the clock."""
+    for name, options in MODES.items():
+        data = prepared(dataset, size, **options)
+        batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
+        spent: dict[str, float] = defaultdict(float)
+        inner: list[float] = []
+
+        def timed(stage: str, function: Callable, spent: dict = spent, inner: list = inner) -> Callable:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                inner.append(0.0)
+                start = time.perf_counter()
+                result = function(*args, **kwargs)
+                took = time.perf_counter() - start
+                spent[stage] += took - inner.pop()
+                if inner:
+                    inner[-1] += took
+                return result
+
+            return call
+
+        samples = TrainSamples(data.datasets["train"], data.train_steps, 0)
+        samples.steps = [timed(type(step).__name__, step) for step in data.train_steps]
+        whole, reader = cv2.resize, cv2.imread
+        cv2.resize, cv2.imread = timed("resample", whole), timed("decode", reader)
+        try:
+            for batch in batches:
+                timed("collate", collate)(timed("labels, rest", samples.__getitems__)(batch))
+        finally:
+            cv2.resize, cv2.imread = whole, reader
+        count = sum(map(len, batches))
+        yield name, {stage: 1000 * t / count for stage, t in sorted(spent.items(), key=lambda kv: -kv[1])}
+
+
+def peak(arguments: tuple[str, int, int, str], name: str) -> float:
+    """MiB that a fresh process has at most while it loads two epochs."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak, (arguments, name))
+
+
+def _peak(arguments: tuple[str, int, int, str], name: str) -> float:
+    run = passes(*arguments)[name]
+    run(), run()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset")
+    parser.add_argument("--image-size", type=int, default=640)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--cache", choices=("none", "ram", "disk"), default="none")
+    given = parser.parse_args()
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+    arguments = (given.dataset, given.image_size, given.workers, given.cache)
+    runs = passes(*arguments)
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(ROUNDS + 1):
+        for name, run in runs.items():
+            rate = run()
+            if turn:  # the first warms up
+                rates[name].append(rate)
+    print(f"\n{given.image_size} px, {given.workers} workers, cache {given.cache}\n")
+    print("| pipeline | images/s | ratio | peak memory, MiB |\n|---|---|---|---|")
+    for name, values in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(values, rates["straightforward"], strict=True))
+        print(f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} | {peak(arguments, name):.0f} |", flush=True)
+    if not given.workers:
+        print("\nms an image, one process:\n")
+        for name, spent in stages(given.dataset, given.image_size, given.cache):
+            print(f"- {name}: " + ", ".join(f"{stage} {t:.2f}" for stage, t in spent.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

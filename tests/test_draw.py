@@ -1,0 +1,129 @@
+"""Drawing each file's pixels once, straight into their place, against the two resamplings of YOLOv5's way."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_samples import few
+
+from detector.data.augment import Augment, TrainSamples
+from detector.data.draw import _span, draw_tiles
+from detector.data.letterbox import GREY
+from detector.data.mosaic import tile_rectangles
+from detector.data.sample import Tile
+from detector.data.sampler import Key
+from detector.data.yolo_txt import YoloDataset
+
+SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
+GEOMETRY = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0.8, mixup=0.2, scale=0.5, translate=0.1, flipud=0.2)
+
+
+def ramps(height: int, width: int) -> np.ndarray:
+    """An image whose every pixel tells where it is: red and blue rise to the right, green downwards."""
+    y, x = np.mgrid[:height, :width]
+    return np.stack((x * 200 / width + 20, y * 200 / height + 20, x * 100 / width + 50), -1).round().astype(np.uint8)
+
+
+@pytest.fixture(scope="module", params=["png", "jpg"])
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> YoloDataset:
+    root = tmp_path_factory.mktemp("ramps")
+    (root / "images").mkdir()
+    (root / "labels").mkdir()
+    for k, shape in enumerate(SHAPES):
+        quality = [cv2.IMWRITE_JPEG_QUALITY, 100] if request.param == "jpg" else []
+        cv2.imwrite(str(root / f"images/{k}.{request.param}"), ramps(*shape)[..., ::-1], quality)
+        (root / f"labels/{k}.txt").write_text(f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n")
+    return YoloDataset([root / "images"], list("abcde"), root)
+
+
+@pytest.mark.parametrize("size", [160, 320])
+def test_once_is_twice_but_for_the_interpolation(dataset: YoloDataset, size: int) -> None:
+    """The same key: the same objects to the last bit, and pixels from the same places: on 200 levels over 36 pixels or more a
+    quarter of a pixel is about a level. Seams, where a pixel belongs to the one tile or the other, are few."""
+    once, twice = (TrainSamples(dataset, GEOMETRY.steps(size, resample_once=once), 3) for once in (True, False))
+    for epoch in range(12):
+        for index in range(len(SHAPES)):
+            a, b = once[Key(epoch, index, 0)], twice[Key(epoch, index, 0)]
+            assert np.array_equal(a.boxes, b.boxes)
+            assert np.array_equal(a.classes, b.classes)
+            assert a.image.shape == b.image.shape == (size, size, 3)
+            apart = np.abs(a.image.astype(int) - b.image).max(-1)
+            assert np.percentile(apart, 80) <= 2
+            assert (apart > 8).mean() < 12 / size  # within a pixel of four seams and the outer edges
+
+
+def test_tiles_out_of_sight_are_not_read(dataset: YoloDataset) -> None:
+    read: list[int] = []
+    steps = GEOMETRY.steps(64)
+    samples = TrainSamples(dataset, steps, 0)
+
+    def counted(index: int) -> object:
+        sample = dataset.undrawn(index)
+        whole = sample.tiles[0].read
+        sample.tiles = [sample.tiles[0]._replace(read=lambda least: (read.append(index), whole(least))[1])]
+        return sample
+
+    samples._open = counted  # type: ignore[assignment]
+    for epoch in range(40):
+        samples[Key(epoch, 0, 0)]
+    assert 40 < len(read) < 40 * 0.9 * (1 + 3 * 0.8) * 1.2
+
+
+def test_shared_images_are_read_once(dataset: YoloDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch whose partners are its own images; what each sample is does not depend on what is asked for with it."""
+    read: list[str] = []
+    whole = cv2.imread
+    monkeypatch.setattr(cv2, "imread", lambda path, *flags: (read.append(path), whole(path, *flags))[1])
+    samples = TrainSamples(dataset, Augment(mixup=0.5).steps(160), 0)
+    keys = [Key(0, i, 0, tuple(range(5))) for i in range(5)]
+    together = samples.__getitems__(keys)
+    assert len(read) == len(set(read)) == 5
+    for key, sample in zip(keys, together, strict=True):
+        alone = samples[key]
+        assert np.array_equal(alone.image, sample.image)
+        assert np.array_equal(alone.boxes, sample.boxes)
+
+
+def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):
+        cv2.imwrite(str(tmp_path / f"images/{k}.jpg"), ramps(h, w))
+    data = YoloDataset([tmp_path / "images"], ["a"], tmp_path)
+    shapes = [data.undrawn(i).tiles[0].read(64).shape for i in range(4)]
+    assert shapes == [(45, 64, 3), (91, 127, 3), (125, 75, 3), (64, 64, 3)]
+    assert data.undrawn(2).tiles[0].read(0).shape == (500, 300, 3)
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.floats(0.05, 3), st.floats(-40, 40), st.integers(1, 100))
+@few
+def test_spans(low: int, length: int, gain: float, shift: float, n: int) -> None:
+    """Whole numbers that cover what is asked for and lie on the line as well as they can."""
+    high = low + length
+    seen = (max(low, shift), min(high, n * gain + shift))
+    if round(seen[0]) >= round(seen[1]):
+        return
+    low, high = round(seen[0]), round(seen[1])
+    s1, s2, d1, d2 = _span(low, high, gain, shift, n)
+    assert 0 <= s1 < s2 <= n
+    assert d1 <= low < high <= d2
+    if s1 * gain + shift < low - 0.5:
+        assert abs(s1 * gain + shift - d1) <= 0.5
+    if s2 * gain + shift > high + 0.5:
+        assert abs(s2 * gain + shift - d2) <= 0.5
+
+
+def test_a_mosaic_pixel_by_pixel() -> None:
+    """At gain 1 nothing is interpolated: as pasting the images."""
+    rng = np.random.default_rng(0)
+    shapes, size, xc, yc = [(40, 64), (64, 50), (30, 64), (64, 64)], 64, 50, 70
+    images = [rng.integers(0, 256, (*s, 3), dtype=np.uint8) for s in shapes]
+    wanted = np.full((2 * size, 2 * size, 3), GREY, np.uint8)
+    tiles = []
+    for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(images, *tile_rectangles(shapes, size, xc, yc), strict=True):
+        wanted[y1:y2, x1:x2] = image[sy1:sy2, sx1:sx2]
+        whole = Tile(lambda _, image=image: image, 0, 0, image.shape[1], image.shape[0])
+        tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1).cut(x1, y1, x2, y2))
+    assert np.array_equal(draw_tiles((2 * size, 2 * size), tiles), wanted)
