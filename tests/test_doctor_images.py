@@ -103,6 +103,16 @@ def test_broken_files(tmp_path: Path, size: tuple[int, int], capfd: pytest.Captu
     assert capfd.readouterr().err == "", "what decoders say is for the report, not for the terminal"
 
 
+def test_damaged_tiff(tmp_path: Path) -> None:
+    """libtiff gives OpenCV what it could read, without a word, in grey and turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = tmp_path / "x.tif"
+    Image.fromarray(picture(40, 60)).save(path, compression="tiff_deflate", exif=exif)
+    path.write_bytes(flip(0.5)(path.read_bytes()))
+    assert ("fault", "damaged_image") in kinds(examine(path))
+
+
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     findings = examine(tmp_path / "gone.jpg", tmp_path / "folder.jpg")

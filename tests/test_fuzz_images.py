@@ -131,6 +131,8 @@ def test_damaged_images(tmp_path_factory: pytest.TempPathFactory, capfd: pytest.
             continue
         assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
         assert pixels.shape[:2] == size or str(path) in reported, "boxes would be misplaced"
+        shrunk = read_image(path, shrink=8).shape[:2]
+        assert shrunk in (size, tuple(-(-side // 8) for side in size)) or str(path) in reported
 
 
 def test_the_fuzz_makes_both_kinds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

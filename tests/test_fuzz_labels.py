@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +73,7 @@ def wounds(draw: st.DrawFn, texts: list[str]) -> bytes:
 def number(text: str) -> float | None:
     """A decimal number as people write it, or None."""
     text = text.strip(" \t\r\n")
-    return float(Decimal(text)) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else None
+    return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else None
 
 
 class Verdict(NamedTuple):

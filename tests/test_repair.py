@@ -213,6 +213,20 @@ def test_coco_keeps_what_it_does_not_know(tmp_path: Path) -> None:
     assert {c["name"]: c["id"] for c in content["categories"]} == {"dog": 3, "cat": 7}
 
 
+def test_coco_image_that_is_listed_twice(tmp_path: Path) -> None:
+    save(tmp_path / "source/images/a.png", picture(HEIGHT, WIDTH))
+    box = {"category_id": 1, "bbox": [1, 2, 30, 20]}
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "a.png"}],
+        "annotations": [{"image_id": 1, **box}, {"image_id": 2, **box}, {"image_id": 2, **box, "bbox": [5, 6, 7, 8]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    lay_out(tmp_path / "source", {"a.json": json.dumps(content), "data.yaml": "train: a.json\n"})
+    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    assert boxes(tmp_path / "copy") == {"a.png": [("cat", 1, 2, 31, 22), ("cat", 5, 6, 12, 14)]}
+    assert len(DatasetFile.read(str(tmp_path / "copy")).open("train")) == 1
+
+
 def test_several_coco_files_become_one(tmp_path: Path) -> None:
     """Both use the same ids, for other images and other categories."""
     source = tmp_path / "source"

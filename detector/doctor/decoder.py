@@ -69,7 +69,10 @@ def main() -> None:
             return text
 
         for line in sys.stdin:
-            remarks, digest, thumbnail = look_at(json.loads(line), complaints)
+            try:
+                remarks, digest, thumbnail = look_at(json.loads(line), complaints)
+            except MemoryError:
+                remarks, digest, thumbnail = Picture([("fault", "unreadable_image", "not enough memory to decode it")])
             print(json.dumps((remarks, digest, thumbnail.hex())), flush=True)
 
 

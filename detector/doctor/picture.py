@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from detector.data.images import MIN_SIDE, UNREADABLE, image_size
+from detector.data.images import MIN_SIDE, UNREADABLE, image_size, read_image
+from detector.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
     "JPEG": (".jpg", ".jpeg", ".mpo"),
@@ -94,6 +95,8 @@ def _decode(
     path: str, data: bytes, kind: str, scale: int, complaints: Callable[[], str]
 ) -> tuple[np.ndarray | None, Remark | None]:
     """(H / scale, W / scale) grey pixels, None if some are lost; what is to be said of them."""
+    if kind not in (*_JPEG, "PNG"):
+        return _decode_twice(path)
     grey, said = _opencv(data, scale, complaints)
     if grey is not None and not said.startswith(_PIXELS_LOST):
         return grey, ("note", "decoder_remark", f"the decoder says '{said}'") if said else None
@@ -101,7 +104,7 @@ def _decode(
         return None, _broken(said, cut=b"IEND" not in data)
     if said.startswith(_PIXELS_LOST):
         return None, _broken(said, cut=said.startswith("Premature"))
-    try:  # as training does with formats that OpenCV does not know
+    try:  # as training does with what OpenCV does not take
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("L").reduce(scale)), None
     except UNREADABLE as e:
@@ -111,6 +114,17 @@ def _decode(
         if grey is not None and not still:
             return grey, ("warning", "no_end_marker", "the JPEG lacks its end marker; all of its pixels are there")
     return None, _broken(said, cut="truncated" in said)
+
+
+def _decode_twice(path: str) -> tuple[np.ndarray | None, Remark | None]:
+    """`_decode` for other formats, whose decoders do not tell on the standard error: all of Pillow and of training agree."""
+    try:
+        with Image.open(path) as file:
+            file.load()
+        return cv2.cvtColor(read_image(path), cv2.COLOR_RGB2GRAY), None
+    except (InputError, *UNREADABLE) as e:
+        said = f"{e}".removeprefix(f"{path}: ") or "not enough memory"
+        return None, _broken(said, cut="truncated" in said)
 
 
 def _opencv(data: bytes, scale: int, complaints: Callable[[], str]) -> tuple[np.ndarray | None, str]:
@@ -139,7 +153,7 @@ def _peculiarities(file: Image.Image, data: bytes, suffix: str, height: int, wid
     kind = str(file.format)
     if suffix.lower() not in SUFFIXES_OF.get(kind, ()):
         remarks.append(("warning", "wrong_suffix", f"the file is a {kind}, its name says {suffix or 'nothing'}"))
-    orientation = _orientation(file)
+    orientation = _orientation(file, data)
     if orientation is None:
         remarks.append(("note", "damaged_exif", "its EXIF data is damaged and not followed"))
     elif orientation in range(2, 9):
@@ -162,8 +176,10 @@ def _peculiarities(file: Image.Image, data: bytes, suffix: str, height: int, wid
     return remarks
 
 
-def _orientation(file: Image.Image) -> int | None:
+def _orientation(file: Image.Image, data: bytes) -> int | None:
     """EXIF's orientation; None if there is EXIF data that makes no sense."""
+    if file.format == "PNG" and b"eXIf" not in data and b"exif" not in data:  # Pillow would look for it behind the pixels
+        return 1
     try:
         with warnings.catch_warnings(record=True) as doubts:
             warnings.simplefilter("always")

@@ -1,6 +1,7 @@
 """Repaired COCO annotations."""
 
 import json
+from collections import defaultdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,14 @@ class CocoCopy:
     def __init__(
         self, file: DatasetFile, split: str, dataset: DetectionDataset, names: dict[str, str], done: list[str]
     ) -> None:
-        self.classes, self.names, self.done = set(file.names), dict(names), done
+        self.classes, self.names, self.done = set(file.names), names, done
         self.sizes = {path: (labels.height, labels.width) for path, labels in zip(dataset.files, dataset.labels, strict=True)}
         self.image_ids, self.annotation_ids, self.category_ids = _Ids(), _Ids(), _Ids()
         self.category_of: dict[str, Any] = {}
         self.rest: Entry = {}  # info, licenses
         self.images: list[Entry] = []
+        self.of_path: dict[str, Entry] = {}
+        self.seen: dict[Any, set[tuple]] = defaultdict(set)  # boxes by image
         self.annotations: list[Entry] = []
         self.categories: list[Entry] = []
         for source in file.splits[split]:
@@ -70,13 +73,13 @@ class CocoCopy:
         for entry in content["images"]:
             path = str(locate(entry["file_name"], folders))
             if path in self.names:
-                self.images.append(self._image(f"{source}, image {entry['id']}", entry, path))
-                self._add_annotations(source, of_image[entry["id"]], self.images[-1], names)
+                self._add_image(f"{source}, image {entry['id']}", entry, path)
+                self._add_annotations(source, of_image[entry["id"]], self.of_path[path], names)
             elif of_image[entry["id"]]:
                 self.done.append(f"{source}: left out the annotations of {path}")
 
     def _add_annotations(self, source: Path, entries: list[Entry], image: Entry, names: dict[Id, str]) -> None:
-        seen: set[tuple] = set()
+        seen = self.seen[image["id"]]
         for entry in entries:
             name = category_name(entry, names)
             where = f"{source}, annotation {entry.get('id')} ({name})"
@@ -95,13 +98,17 @@ class CocoCopy:
             changed = {"image_id": image["id"], "category_id": self.category_of[str(name)], "bbox": box}
             self.annotations.append({**entry, "id": self.annotation_ids.take(entry.get("id")), **changed})
 
-    def _image(self, where: str, entry: Entry, path: str) -> Entry:
+    def _add_image(self, where: str, entry: Entry, path: str) -> None:
+        if path in self.of_path:
+            self.done.append(f"{where}: listed again, its annotations go to the first")
+            return
         height, width = self.sizes[path]
         for key, pixels in (("height", height), ("width", width)):
             if entry.get(key, pixels) != pixels:
                 self.done.append(f"{where}: {key} {entry[key]} corrected to {pixels}")
         number = self.image_ids.take(entry["id"])
-        return {**entry, "id": number, "file_name": self.names.pop(path), "height": height, "width": width}
+        self.of_path[path] = {**entry, "id": number, "file_name": self.names[path], "height": height, "width": width}
+        self.images.append(self.of_path[path])
 
 
 def _inside(xywh: list[float], height: int, width: int) -> tuple[list[float], str]:
