@@ -2,9 +2,9 @@
 
     python -m benchmarks.cache_memory --data ../shared/data/bccd/BCCD --size 320
 
-Trains with two processes of two workers each and, after the first epoch, when every worker has read its share of the images, adds
-up the proportional set sizes (PSS: a page that k processes have counts 1/k in each) of all of them: of everything,
-and of the mapped store of images. Then forks a worker that reads 100,000 objects' labels and tells what became its own.
+Trains with two processes of two workers each and, after the first epoch, when every worker has read its share of the images,
+adds up the proportional set sizes (PSS: a page that k processes have counts 1/k in each) of all of them: of everything, and of
+the mapped stores of images. Then forks a worker that reads 100,000 objects' labels and tells what became its own.
 """
 
 import argparse

@@ -4,12 +4,12 @@ import os
 import time
 import uuid
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from detector.say import say
 
 _FORGOTTEN = 3600  # seconds without a write, after which an unfinished file is that of a process that died
+_told: set[str] = set()
 
 
 def cache_folder() -> Path:
@@ -37,7 +37,9 @@ def own_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}")
 
 
-@cache
-def say_without(what: str, why: str) -> None:
+def say_without(what: str, why: OSError) -> None:
     """The one line about a cache that cannot be; said once, whatever the number of splits."""
-    say(f"{what} are not cached: {why}; BOLTBOX_CACHE names another folder")
+    if what not in _told:
+        _told.add(what)
+        reason = f"{why.filename}: {why.strerror}" if why.filename else why.strerror or str(why)
+        say(f"{what} are not cached ({reason}); BOLTBOX_CACHE may name another folder")

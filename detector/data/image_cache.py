@@ -58,7 +58,7 @@ class ImageCache:
                 self.machine.work(self._fill_disk(file, split, dataset, resize))
                 store, _ = self._intact(file, dataset)
         except OSError as e:
-            say_without("images", str(e))
+            say_without("images", e)
         if store:
             dataset.store = store
             self.taken += store.nbytes
@@ -76,7 +76,7 @@ class ImageCache:
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
         except OSError as e:
             os.close(descriptor)
-            say_without("images", str(e))
+            say_without("images", e)
             return None
         return ImageStore(descriptor)
 
@@ -101,7 +101,7 @@ class ImageCache:
             finally:
                 beside.unlink(missing_ok=True)
         except OSError as e:
-            say_without("images", str(e))
+            say_without("images", e)
 
     def _layout(self, dataset: DetectionDataset, resize: Resize, free: int) -> Layout:
         free += self.taken

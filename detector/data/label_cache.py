@@ -43,13 +43,13 @@ def cached(
         if why:
             say(f"labels cache of {split} rebuilt because {why}")
     except OSError as e:
-        say_without("labels", str(e))
+        say_without("labels", e)
         return read()
     dataset = read()
     try:
         _save(path, dataset, options, split)
     except OSError as e:
-        say_without("labels", str(e))
+        say_without("labels", e)
     return dataset
 
 
