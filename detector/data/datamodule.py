@@ -149,9 +149,11 @@ class DetectionData(L.LightningDataModule):
         if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
             return
         cache = ImageCache(self.cache, self.cache_budget, Machine(self.trainer))
-        for split, smooth in (("train", False), ("val", True)):
-            if not self.datasets[split].store:  # a roll-back comes by again
-                cache.add(split, self.datasets[split], Resize(self.image_size, smooth), self.file.places(split))
+        for split, steps in (("train", self.train_steps), ("val", validation_steps(self.image_size, np.zeros((0, 2))))):
+            first, dataset = steps[0], self.datasets[split]
+            assert isinstance(first, Resize)
+            if not dataset.store:  # a roll-back comes by again
+                cache.add(split, dataset, first, self.file.places(split))
 
     def _open(self, file: DatasetFile, split: str) -> DetectionDataset:
         dataset = file.open(split)

@@ -5,10 +5,13 @@ import json
 import os
 import shutil
 from collections.abc import Generator, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+import cv2
+import numpy as np
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from detector.data.budget import free_memory
@@ -19,6 +22,7 @@ from detector.data.letterbox import Resize
 from detector.data.machine import Machine
 from detector.data.origins import changes
 from detector.data.packed import Damaged
+from detector.errors import InputError
 from detector.files import write_beside
 from detector.say import say
 
@@ -52,7 +56,7 @@ class ImageCache:
                 path = self.machine.hear(store and store.path())
                 store = store or (ImageStore(os.open(path, os.O_RDONLY)) if path else None)
             else:
-                key = json.dumps([str(Path.cwd()), *places, resize.size, resize.smooth])
+                key = json.dumps([str(Path.cwd()), *places, resize.size, resize.smooth, resize.reduced])
                 file = cache_folder() / "images" / f"{split}-{resize.size}-{sha256(key.encode()).hexdigest()[:24]}"
                 where = str(file)
                 self.machine.work(self._fill_disk(file, split, dataset, resize))
@@ -111,9 +115,9 @@ class ImageCache:
     def _fill(
         self, split: str, descriptor: int, dataset: DetectionDataset, layout: Layout, resize: Resize
     ) -> Generator[int, None, None]:
-        about = {"version": VERSION, "images": _digest(dataset), "budget": self.budget}
+        about = {"version": _version(), "images": _digest(dataset), "budget": self.budget}
         with tqdm(total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False) as bar:
-            for done in fill(descriptor, dataset.files, layout, resize, about):
+            for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize), about):
                 bar.update(done - bar.n)
                 yield done
 
@@ -126,8 +130,8 @@ class ImageCache:
         except Damaged as e:
             return None, str(e)
         k = len(store.states)
-        if store.about.get("version") != VERSION:
-            return None, "it was written by another version of boltbox"
+        if store.about.get("version") != _version():
+            return None, "it was written by another version of boltbox or OpenCV"
         if store.about.get("images") != _digest(dataset):
             return None, "the list of images changed"
         if why := changes(dataset.files[:k], store.states):
@@ -136,6 +140,23 @@ class ImageCache:
         if self.budget is not None and (store.nbytes > self.budget - self.taken or not enough):
             return None, "data.cache_budget changed"
         return store, ""
+
+
+def _pixels(dataset: DetectionDataset, resize: Resize, i: int) -> np.ndarray | None:
+    """Image i after the first step; None if the loader, too, will not get that far, or not to the size in the file's header."""
+    try:
+        sample = dataset.undrawn(i) if resize.reduced else dataset[i]
+        if sample.size != (dataset.labels[i].height, dataset.labels[i].width):
+            return None
+        sample = resize(sample)
+        return sample.tiles[0].read(0) if sample.tiles else sample.image
+    except InputError:  # who asks for this image later will be told
+        return None
+
+
+def _version() -> list[object]:
+    """What the pixels of the same file may differ by."""
+    return [VERSION, cv2.__version__]
 
 
 def _digest(dataset: DetectionDataset) -> str:

@@ -9,22 +9,19 @@ import errno
 import mmap
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from detector.data.images import read_image
-from detector.data.letterbox import Resize, longest_shape
+from detector.data.letterbox import longest_shape
 from detector.data.origins import states
 from detector.data.packed import Damaged, pack, unpack
-from detector.data.sample import Sample
-from detector.errors import InputError
 
 _INDEX, _ROW = 4096, 64  # bytes that the index takes at most: in any case, and for each image
-_COLUMNS = {"shapes", "sizes", "crcs", "starts", "states"}
+_COLUMNS = {"shapes", "crcs", "starts", "states"}
 _STEP = 256  # images that are written before anything else happens
 
 
@@ -50,21 +47,15 @@ class Layout(NamedTuple):
         return int(self.starts[-1]) + _INDEX + _ROW * len(self.shapes)
 
 
-class _Entry(NamedTuple):
-    """Height and width in the store and of the file's image, crc32 of the pixels; all 0: not stored."""
-
-    height: int = 0
-    width: int = 0
-    file_height: int = 0
-    file_width: int = 0
-    crc: int = 0
-
-
-def fill(descriptor: int, files: Sequence[str], layout: Layout, resize: Resize, about: dict[str, Any]) -> Iterator[int]:
+def fill(
+    descriptor: int, files: Sequence[str], layout: Layout, pixels: Callable[[int], np.ndarray | None], about: dict[str, Any]
+) -> Iterator[int]:
     """Write a store into an empty file, with a thread for each core. Now and then yields how many images are done.
 
-    An image that cannot be decoded, is not as large as its header says, or changes meanwhile, is left out.
-    about: for the index.
+    Args:
+        files: that the images come from; one that changes meanwhile is left out.
+        pixels: gives image i as it shall be stored; what has another shape than in `layout`, or is None, is left out.
+        about: for the index.
 
     Raises:
         OSError: the file cannot take it.
@@ -72,28 +63,25 @@ def fill(descriptor: int, files: Sequence[str], layout: Layout, resize: Resize, 
     shapes, starts = layout.shapes.tolist(), layout.starts.tolist()
     before = states(files[: len(shapes)])
 
-    def write(i: int) -> _Entry:
-        try:
-            image = read_image(files[i])
-        except InputError:  # who asks for this image will be told
-            return _Entry()
-        small = np.ascontiguousarray(resize(Sample(image, np.zeros((0, 4), np.float32), np.zeros(0, np.int64))).image)
-        if list(small.shape[:2]) != shapes[i] or (states([files[i]]) != before[i]).any():
-            return _Entry()
-        if os.pwrite(descriptor, small.data, starts[i]) < small.nbytes:
+    def write(i: int) -> tuple[int, int, int]:
+        """Height, width, crc32; all 0 if the image is left out."""
+        image = pixels(i)
+        if image is None or list(image.shape[:2]) != shapes[i] or (states([files[i]]) != before[i]).any():
+            return 0, 0, 0
+        image = np.ascontiguousarray(image)
+        if os.pwrite(descriptor, image.data, starts[i]) < image.nbytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return _Entry(small.shape[0], small.shape[1], image.shape[0], image.shape[1], zlib.crc32(small.data))
+        return image.shape[0], image.shape[1], zlib.crc32(image.data)
 
-    entries: list[_Entry] = []
+    entries: list[tuple[int, int, int]] = []
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for first in range(0, len(shapes), _STEP):
             entries += pool.map(write, range(len(shapes))[first : first + _STEP])
             yield len(entries)
-    columns = np.array(entries, np.int64).reshape(-1, len(_Entry._fields))
+    columns = np.array(entries, np.int64).reshape(-1, 3)
     arrays = {
         "shapes": columns[:, :2].astype(np.int32),
-        "sizes": columns[:, 2:4].astype(np.int32),
-        "crcs": columns[:, 4].astype(np.uint32),
+        "crcs": columns[:, 2].astype(np.uint32),
         "starts": layout.starts,
         "states": before,
     }
@@ -131,13 +119,13 @@ class ImageStore:
         if arrays.keys() != _COLUMNS or not isinstance(self.about, dict):
             raise Damaged("it is not a store of images")
         self._pixels = np.frombuffer(view[:end], np.uint8)
-        self._shapes, self._sizes, self._crcs = arrays["shapes"], arrays["sizes"], arrays["crcs"]
+        self._shapes, self._crcs = arrays["shapes"], arrays["crcs"]
         self._starts, self.states = arrays["starts"], arrays["states"]
         self._sound = bytearray(len(self._shapes))  # 1: this process has compared the pixels with their checksum
         self.stored = int((self._shapes[:, 0] > 0).sum())
 
-    def read(self, i: int) -> tuple[np.ndarray, tuple[int, int]] | None:
-        """A copy of image i, (h, w, 3) uint8 RGB, and height, width of the image in its file; None if it isn't here, intact."""
+    def read(self, i: int) -> np.ndarray | None:
+        """Image i, (h, w, 3) uint8 RGB, a view that cannot be written to; None if it isn't here, intact."""
         if not 0 <= i < len(self._shapes):
             return None
         height, width = self._shapes[i].tolist()
@@ -147,8 +135,7 @@ class ImageStore:
             if not height or zlib.crc32(pixels.data) != self._crcs[i]:
                 return None
             self._sound[i] = 1
-        file_height, file_width = self._sizes[i].tolist()
-        return pixels.reshape(height, width, 3).copy(), (file_height, file_width)
+        return pixels.reshape(height, width, 3)
 
     def path(self) -> str:
         """Where other processes of this machine can open the file, even if it has no name."""
