@@ -14,6 +14,14 @@ pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The caches of the tests are not in the user's home."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["BOLTBOX_CACHE"] = str(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data.yaml of 24 training and 8 validation images of the demo data set."""

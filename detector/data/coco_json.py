@@ -9,6 +9,7 @@ import numpy as np
 
 from detector.data.datasets import DetectionDataset, box_problem
 from detector.data.images import image_sizes
+from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
@@ -24,7 +25,8 @@ class CocoDataset(DetectionDataset):
     """
 
     def __init__(self, annotations: Sequence[Path], names: list[str], folders: Sequence[Path]) -> None:
-        report = DataReport()
+        report, origins = DataReport(), Origins()
+        origins.note(annotations)
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []
         for source in annotations:
@@ -39,6 +41,9 @@ class CocoDataset(DetectionDataset):
                     report.faults.append(Fault(str(source), f"annotation {a.get('id')}", problem))
             images = sorted(content["images"], key=lambda image: image["file_name"])
             paths = [str(_locate(image["file_name"], folders)) for image in images]
+            origins.note(
+                p for image, path in zip(images, paths, strict=True) for p in _tried(image["file_name"], folders, path)
+            )
             for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
                 if isinstance(size, str):
                     report.lost_images.append(Fault(path, "", size))
@@ -71,7 +76,7 @@ class CocoDataset(DetectionDataset):
                         area=np.array([a.get("area", a["bbox"][2] * a["bbox"][3]) for a in kept]),
                     )
                 )
-        super().__init__(files, labels, names, report)
+        super().__init__(files, labels, names, report, origins)
 
 
 def read_coco(source: Path) -> dict:
@@ -106,3 +111,9 @@ def _parts(segmentation: object) -> list[np.ndarray]:
 
 def _locate(name: str, folders: Sequence[Path]) -> Path:
     return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
+
+
+def _tried(name: str, folders: Sequence[Path], found: str) -> list[str]:
+    """The places where an image was looked for, up to the one where it is."""
+    places = [str(folder / name) for folder in folders]
+    return places[: places.index(found) + 1] if Path(found).is_file() else places
