@@ -58,6 +58,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "single-cls": "data.single_class",
     "rect": "data.rect",
     "image-weights": "data.image_weights",
+    "cache": "data.cache",
     "source": "data.source",
     "weights": "model.weights",
     "cfg": "model.size",

@@ -1,5 +1,6 @@
 """What `predict` writes: drawn pictures and label files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class PredictionWriter(BasePredictionWriter):
             print(f"\n{self.detections} detections in {count} images: {folder / 'images'}, {folder / 'labels'}")
 
 
-def output_names(files: list[str]) -> list[str]:
+def output_names(files: Sequence[str]) -> list[str]:
     """For each image file a name without suffix, its path below the common folder; files that differ in their suffix alone keep
     it, as `name_png`."""
     folder = Path(files[0]).parent

@@ -15,9 +15,11 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nothing is written into the user's own; also for the processes that tests start."""
-    os.environ["BOLTBOX_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The caches of the tests are not in the user's home."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["BOLTBOX_CACHE"] = str(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import numpy as np
 
 from detector.data.datasets import FARTHEST, DetectionDataset, box_problem
 from detector.data.images import image_sizes
+from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
@@ -30,7 +31,8 @@ class CocoDataset(DetectionDataset):
     """
 
     def __init__(self, annotations: Sequence[Path], names: list[str], folders: Sequence[Path], strict: bool = True) -> None:
-        report = DataReport()
+        report, origins = DataReport(), Origins()
+        origins.note(annotations)
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []
         for source in annotations:
@@ -40,6 +42,9 @@ class CocoDataset(DetectionDataset):
             report.faults += [Fault(str(source), where, problem) for where, problem in astray]
             images = sorted(content["images"], key=lambda image: image["file_name"])
             paths = [str(locate(image["file_name"], folders)) for image in images]
+            origins.note(
+                p for image, path in zip(images, paths, strict=True) for p in _tried(image["file_name"], folders, path)
+            )
             for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
                 if isinstance(size, str):
                     report.lost_images.append(Fault(path, "", size))
@@ -74,7 +79,7 @@ class CocoDataset(DetectionDataset):
                         area=np.array([_area(a) for a in kept]),
                     )
                 )
-        super().__init__(files, labels, names, report)
+        super().__init__(files, labels, names, report, origins)
 
 
 def read_coco(source: Path) -> dict:
@@ -174,3 +179,9 @@ def _parts(segmentation: object) -> list[np.ndarray]:
 def locate(name: str, folders: Sequence[Path]) -> Path:
     """An image of a COCO file: in the first of the folders that has it."""
     return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
+
+
+def _tried(name: str, folders: Sequence[Path], found: str) -> list[str]:
+    """The places where an image was looked for, up to the one where it is."""
+    places = [str(folder / name) for folder in folders]
+    return places[: places.index(found) + 1] if Path(found).is_file() else places

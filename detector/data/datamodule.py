@@ -12,15 +12,19 @@ import cv2
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
 from detector.boxes import clip_xyxy
 from detector.data.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
+from detector.data.budget import bytes_of
 from detector.data.colour import Albumentations, RandomHSV
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
+from detector.data.image_cache import ImageCache
 from detector.data.images import find_images, image_sizes
-from detector.data.letterbox import round_up
+from detector.data.letterbox import Resize, round_up
+from detector.data.machine import Machine
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, Sample, collate
 from detector.data.sampler import (
@@ -57,6 +61,9 @@ class DetectionData(L.LightningDataModule):
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
         source: Image, folder or glob pattern for `predict`.
         names: Class names, where there is no data set to give them (`predict`).
+        cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`, in the cache folder.
+        cache_budget: Most bytes for that on this machine, as a number or like 8GB; default: half of what is free. Images
+            that do not fit are read from their files.
 
     Raises:
         InputError: the data set cannot be used; the message says what to do.
@@ -79,6 +86,8 @@ class DetectionData(L.LightningDataModule):
         val_batch_size: int | None = None,
         source: str | None = None,
         names: list[str] | None = None,
+        cache: Literal["none", "ram", "disk"] = "none",
+        cache_budget: int | str | None = None,
     ) -> None:
         super().__init__()
         for option, value, least in (
@@ -97,6 +106,7 @@ class DetectionData(L.LightningDataModule):
         self.partners, self.resample_once = partners, resample_once
         self.val_batch_size = val_batch_size or min(batch_size, 32)
         self.source = source
+        self.cache, self.cache_budget = cache, None if cache_budget is None else bytes_of("data.cache_budget", cache_budget)
         own_names = self.file.names if self.file else []
         if single_class and len(own_names) > 1:
             own_names = ["item"]
@@ -130,6 +140,7 @@ class DetectionData(L.LightningDataModule):
                 self.datasets[split] = self._open(self.file, split)
         if stage == "fit":
             self._plan_training(self.datasets["train"])
+            self._cache_images()
 
     def _plan_training(self, dataset: DetectionDataset) -> None:
         """The augmentation, and the order of the images if it is fixed."""
@@ -148,6 +159,17 @@ class DetectionData(L.LightningDataModule):
             batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
             self.train_order = np.concatenate(batches)
         self.train_steps = self.augment.steps(self.image_size, shapes, self.resample_once)
+
+    def _cache_images(self) -> None:
+        """Stores of what `Resize`, the first step of training and of validation, makes of the images."""
+        if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
+            return
+        cache = ImageCache(self.cache, self.cache_budget, Machine(self.trainer))
+        for split, steps in (("train", self.train_steps), ("val", validation_steps(self.image_size, np.zeros((0, 2))))):
+            first, dataset = steps[0], self.datasets[split]
+            assert isinstance(first, Resize)
+            if not dataset.store:  # a roll-back comes by again
+                cache.add(split, dataset, first, self.file.places(split))
 
     def _open(self, file: DatasetFile, split: str) -> DetectionDataset:
         dataset = file.open(split)

@@ -12,6 +12,7 @@ from detector.data import demo
 from detector.data.coco_json import CocoDataset, read_coco
 from detector.data.datasets import DetectionDataset
 from detector.data.images import SUFFIXES
+from detector.data.label_cache import cached
 from detector.data.voc_xml import VocDataset
 from detector.data.yolo_txt import YoloDataset
 from detector.errors import InputError
@@ -134,18 +135,28 @@ class DatasetFile:
                 raise InputError(f"{self.source}: {split} refers to the folder {path}; {_EXPECTED[self.format]}")
             if path.suffix.lower() in SUFFIXES:
                 raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
-        dataset: DetectionDataset
-        if self.format == "yolo":
-            dataset = YoloDataset(paths, self.names, self.root, strict)
-        elif self.format == "voc":
-            dataset = VocDataset(paths, self.names, self.root, self.keep_difficult, strict)
+        options = {"format": self.format, "names": self.names, "keep_difficult": self.keep_difficult}
+        if strict:
+            dataset = cached(split, self.places(split), options, lambda: self._parse(split, strict))
         else:
-            dataset = CocoDataset(paths, self.names, self.coco_folders(split), strict)
+            dataset = self._parse(split, strict)
         if strict and not len(dataset):
             lost = dataset.report.lost_images
             why = f"all {len(lost)} were left out, first: {lost[0]}" if lost else "no image file was found"
             raise InputError(f"{self.source}: {split} has no usable image under {paths[0]} ({why})")
         return dataset
+
+    def _parse(self, split: str, strict: bool) -> DetectionDataset:
+        paths = self.splits[split]
+        if self.format == "yolo":
+            return YoloDataset(paths, self.names, self.root, strict)
+        if self.format == "voc":
+            return VocDataset(paths, self.names, self.root, self.keep_difficult, strict)
+        return CocoDataset(paths, self.names, self.coco_folders(split), strict)
+
+    def places(self, split: str) -> list[str]:
+        """What tells a split from all others: where it is."""
+        return [split, *map(str, (self.root, *self.splits[split], *self.images))]
 
     def coco_folders(self, split: str) -> list[Path]:
         """Where the images of a COCO file may be, in the order in which they are tried."""

@@ -11,7 +11,11 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import Dataset
 
+from detector.data.image_store import ImageStore
 from detector.data.images import read_image
+from detector.data.label_table import FileNames, LabelTable
+from detector.data.letterbox import resized
+from detector.data.origins import Origins
 from detector.data.report import DataReport
 from detector.data.sample import Frame, Labels, Sample, Tile
 from detector.errors import InputError
@@ -20,24 +24,40 @@ FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 
 
 class DetectionDataset(Dataset):
-    """Images with labels; item i is the i-th Sample at the file's own resolution, without crowd regions.
+    """Images with labels; item i is the i-th Sample at the file's own resolution, or already as `Resize` makes it if the image
+    is in `store`; without crowd regions.
 
     Attributes:
-        files: image paths · labels: their Labels · names: class names · report: what was found and left out.
+        files: image paths · labels: their Labels · names: class names · report: what was found and left out · origins: files
+        and folders that all this was read from · store: images that need not be decoded again.
     """
 
-    def __init__(self, files: list[str], labels: list[Labels], names: list[str], report: DataReport) -> None:
-        self.files, self.labels, self.names, self.report = files, labels, names, report
-        report.images, report.boxes = len(files), sum(len(x.boxes) for x in labels)
-        report.background = sum(len(x.boxes) == 0 for x in labels)
+    def __init__(
+        self,
+        files: Sequence[str],
+        labels: Sequence[Labels],
+        names: list[str],
+        report: DataReport,
+        origins: Origins | None = None,
+    ) -> None:
+        self.files = files if isinstance(files, FileNames) else FileNames.of(files)
+        self.labels, self.names, self.report = LabelTable.of(labels), names, report
+        self.origins = origins or Origins()
+        self.store: ImageStore | None = None
+        report.images, report.boxes = len(self.files), len(self.labels.boxes)
+        report.background = int((np.diff(self.labels.starts) == 0).sum())
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, i: int) -> Sample:
-        image = read_image(self.files[i])
-        height, width = image.shape[:2]
-        return replace(self.undrawn(i), image=image, frame=Frame(height, width), tiles=[])
+        sample = self.undrawn(i)
+        stored = self.store.read(i) if self.store else None
+        if stored is None:
+            image = read_image(self.files[i])
+            return replace(sample, image=image, frame=Frame(image.shape[0], image.shape[1]), tiles=[])
+        drawn = replace(sample, image=stored.copy(), tiles=[])
+        return drawn if drawn.size == sample.size else resized(drawn, sample.size)
 
     def undrawn(self, i: int) -> Sample:
         """Item i, its image not yet read."""
@@ -49,40 +69,42 @@ class DetectionDataset(Dataset):
             np.empty((height, width, 0), np.uint8),
             labels.boxes.copy(),
             labels.classes.copy(),
-            list(labels.polygons),
+            labels.polygons,
             Frame(height, width),
             index=i,
-            tiles=[Tile(partial(_read, self.files[i], max(height, width)), 0, 0, width, height)],
+            tiles=[Tile(partial(self._read, i, max(height, width)), 0, 0, width, height)],
         )
+
+    def _read(self, i: int, longer: int, least: int) -> np.ndarray:
+        """Image i, whose longer side has `longer` pixels; `least` (not 0) pixels of them will do."""
+        stored = self.store.read(i) if self.store else None
+        if stored is not None:
+            return stored
+        return read_image(self.files[i], next((k for k in (8, 4, 2) if least and longer >= k * least), 1))
 
     def merge_classes(self) -> None:
         """Single-class mode: every object becomes class 0, named `item` unless there is just one name."""
         self.names = self.names if len(self.names) == 1 else ["item"]
-        for labels in self.labels:
-            labels.classes[:] = 0
+        self.labels = self.labels.merged()
 
     def check_classes(self) -> None:
         """Raises InputError, naming a file, if a class number has no name."""
-        for file, labels in zip(self.files, self.labels, strict=True):
-            if len(labels.classes) and labels.classes.max() >= len(self.names):
-                raise InputError(
-                    f"{file}: its labels hold class {labels.classes.max()}, but the data set has {len(self.names)} names "
-                    f"(0 to {len(self.names) - 1}); correct the labels or `names`, or use --data.single_class true"
-                )
+        nameless = np.flatnonzero(self.labels.classes >= len(self.names))
+        if len(nameless):
+            i = self.labels.image_of(nameless[0])
+            count = len(self.names)
+            raise InputError(
+                f"{self.files[i]}: its labels hold class {self.labels[i].classes.max()}, but the data set has {count} names "
+                f"(0 to {count - 1}); correct the labels or `names`, or use --data.single_class true"
+            )
 
     def class_counts(self) -> np.ndarray:
         """(C,) number of boxes of each class, crowd regions left out."""
-        classes = np.concatenate([np.zeros(0, np.int64), *(x.classes[~x.crowd] for x in self.labels)])
-        return np.bincount(classes, minlength=len(self.names))
+        return np.bincount(self.labels.classes[~self.labels.crowd], minlength=len(self.names))
 
     def shapes(self) -> np.ndarray:
         """(n, 2) height and width of every image in pixels."""
-        return np.array([(x.height, x.width) for x in self.labels]).reshape(-1, 2)
-
-
-def _read(file: str, longer: int, least: int) -> np.ndarray:
-    """An image whose longer side has `longer` pixels; `least` (not 0) pixels of them will do."""
-    return read_image(file, next((k for k in (8, 4, 2) if least and longer >= k * least), 1))
+        return self.labels.sizes
 
 
 def box_problem(xyxy: Sequence[float]) -> str:

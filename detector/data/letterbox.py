@@ -22,8 +22,7 @@ def resize_longest(sample: Sample, size: int, smooth: bool, reduced: bool = Fals
     r = size / max(height, width)
     if r == 1 and not sample.tiles:
         return sample
-    # The product is rounded before the ceiling: 3 * (1 / 3) must not become the next integer.
-    new_width, new_height = math.ceil(round(width * r, 6)), math.ceil(round(height * r, 6))
+    new_height, new_width = longest_shape(height, width, size)
     interpolation = cv2.INTER_AREA if smooth and r < 1 else cv2.INTER_LINEAR
     image = _scaled(sample.image, new_width, new_height, interpolation)
     moved = _moved(sample, image, (new_width / width, new_height / height), (0, 0))
@@ -32,6 +31,19 @@ def resize_longest(sample: Sample, size: int, smooth: bool, reduced: bool = Fals
         pixels = functools.cache(lambda _: _scaled(read(least), new_width, new_height, interpolation))
         moved.tiles = [Tile(pixels, 0, 0, new_width, new_height)]
     return moved
+
+
+def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
+    """(height, width) in pixels that `resize_longest` makes of an image."""
+    r = size / max(height, width)
+    # The product is rounded before the ceiling: 3 * (1 / 3) must not become the next integer.
+    return math.ceil(round(height * r, 6)), math.ceil(round(width * r, 6))
+
+
+def resized(sample: Sample, size: tuple[int, int]) -> Sample:
+    """The sample, whose coordinates are those of an image of `size` (height, width), with those of its own, scaled image."""
+    (height, width), (new_height, new_width) = size, sample.size
+    return _moved(sample, sample.image, (new_width / width, new_height / height), (0, 0))
 
 
 def letterbox(

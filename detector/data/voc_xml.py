@@ -9,6 +9,7 @@ import numpy as np
 
 from detector.data.datasets import DetectionDataset, box_problem, read_lines
 from detector.data.images import SUFFIXES, image_sizes
+from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
@@ -32,12 +33,15 @@ class VocDataset(DetectionDataset):
     def __init__(
         self, lists: Sequence[Path], names: list[str], root: Path, keep_difficult: bool = False, strict: bool = True
     ) -> None:
-        report = DataReport()
+        report, origins = DataReport(), Origins()
         if not (root / "JPEGImages").is_dir():
             raise InputError(f"{root}: format voc wants the folder JPEGImages here; correct the key `path`")
+        origins.note([*lists, root / "JPEGImages"])
         suffixes = {p.stem: p for p in (root / "JPEGImages").iterdir() if p.suffix.lower() in SUFFIXES}
         ids = sorted({line.split()[0] for file in lists for line in read_lines(file)})
         paths = [str(suffixes.get(i, root / "JPEGImages" / f"{i}.jpg")) for i in ids]
+        origins.note(paths)
+        origins.note(root / "Annotations" / f"{i}.xml" for i in ids)
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []
         for image_id, path, size in zip(ids, paths, image_sizes(paths), strict=True):
@@ -68,7 +72,7 @@ class VocDataset(DetectionDataset):
                     classes.append(numbers[name])
             files.append(path)
             labels.append(Labels.of(np.array(boxes), np.array(classes), *size))
-        super().__init__(files, labels, names, report)
+        super().__init__(files, labels, names, report, origins)
 
     @staticmethod
     def find_names(root: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """YOLO text labels."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 from detector.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
 from detector.data.datasets import DetectionDataset, read_lines
 from detector.data.images import find_images, image_sizes
+from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels, Polygons
 from detector.errors import InputError
@@ -27,8 +29,10 @@ class YoloDataset(DetectionDataset):
     """
 
     def __init__(self, sources: Sequence[Path], names: list[str], root: Path, strict: bool = True) -> None:
-        report = DataReport()
-        paths = sorted({str(p) for source in sources for p in _images_of(source, root)})
+        report, origins = DataReport(), Origins()
+        paths = sorted({str(p) for source in sources for p in _images_of(source, root, origins)})
+        origins.note(paths)
+        origins.note(map(label_path, paths))
         files, labels = [], []
         for path, size in zip(paths, image_sizes(paths), strict=True):
             if isinstance(size, str):
@@ -50,7 +54,7 @@ class YoloDataset(DetectionDataset):
                     [[p * np.array((width, height), np.float32) for p in parts] for parts in polygons],
                 )
             )
-        super().__init__(files, labels, names, report)
+        super().__init__(files, labels, names, report, origins)
 
 
 def label_path(image: str | Path) -> Path:
@@ -120,14 +124,19 @@ def _problem(number: float, values: np.ndarray, classes: int | None) -> str:
     return ""
 
 
-def _images_of(source: Path, root: Path) -> list[Path]:
+def _images_of(source: Path, root: Path, origins: Origins) -> list[Path]:
     """Images of a folder, or those that a text file lists."""
     if source.is_dir():
+        origins.note(folder for folder, _, _ in os.walk(source))
         return find_images(source)
     if not source.is_file():
         raise InputError(f"{source}: no such folder or list of images; correct the path in the data set's file")
-    found = []
+    origins.note([source])
+    found, elsewhere = [], []  # an image is the first of its places that exists; one that comes later may come before it
     for line in read_lines(source):
         places = [source.parent / line, root / line, Path(line)]
-        found.append(next((p for p in places if p.exists()), places[0]))
+        k = next((i for i, p in enumerate(places) if p.exists()), 0)
+        found.append(places[k])
+        elsewhere += places[:k] if places[k].exists() else places[1:]
+    origins.note(elsewhere)
     return found

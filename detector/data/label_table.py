@@ -1,0 +1,146 @@
+"""The labels of a whole data set in a few flat arrays.
+
+A list of Labels would be copied, page by page, into each process that a loader forks: reading a Python object writes to its
+reference count. Here a process writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain, pairwise
+from typing import overload
+
+import numpy as np
+
+from detector.data.packed import Damaged
+from detector.data.sample import Labels, Polygons
+
+
+@dataclass(frozen=True, eq=False)
+class FileNames(Sequence[str]):
+    """n names one after the other. text (bytes,) uint8 · starts (n + 1,) int64: name i is text[starts[i]:starts[i + 1]]."""
+
+    text: np.ndarray
+    starts: np.ndarray
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> FileNames:
+        encoded = [os.fsencode(name) for name in names]
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), _starts([len(e) for e in encoded]))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[str]: ...
+    def __getitem__(self, i: int | slice) -> str | Sequence[str]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(len(self))[i]]
+        i = range(len(self))[i]
+        return os.fsdecode(self.text[self.starts[i] : self.starts[i + 1]].tobytes())
+
+    def encoded(self) -> list[bytes]:
+        """All of them, as the operating system takes them."""
+        text = self.text.tobytes()
+        return [text[a:b] for a, b in pairwise(self.starts.tolist())]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable(Sequence[Labels]):
+    """n images, N objects, P polygon parts, Q points; item i is the Labels of image i, made on the spot from views.
+
+    sizes (n, 2) int64 height, width · starts (n + 1,) int64: first object of each image · boxes (N, 4) float32 · classes (N,)
+    int64 · crowd (N,) bool · area (N,) float32: see Labels · part_starts (N + 1,) int64: first part of each object ·
+    point_starts (P + 1,) int64: first point of each part · points (Q, 2) float32 xy.
+    """
+
+    sizes: np.ndarray
+    starts: np.ndarray
+    boxes: np.ndarray
+    classes: np.ndarray
+    crowd: np.ndarray
+    area: np.ndarray
+    part_starts: np.ndarray
+    point_starts: np.ndarray
+    points: np.ndarray
+
+    @classmethod
+    def of(cls, labels: Sequence[Labels]) -> LabelTable:
+        if isinstance(labels, cls):
+            return labels
+        objects = [parts for x in labels for parts in x.polygons]
+        parts = list(chain.from_iterable(objects))
+
+        def column(arrays: Iterable[np.ndarray], dtype: type, *shape: int) -> np.ndarray:
+            return np.concatenate([np.zeros((0, *shape), dtype), *arrays], dtype=dtype, casting="same_kind")
+
+        return cls(
+            np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
+            _starts([len(x.boxes) for x in labels]),
+            column((x.boxes for x in labels), np.float32, 4),
+            column((x.classes for x in labels), np.int64),
+            column((x.crowd for x in labels), np.bool_),
+            column((x.area for x in labels), np.float32),
+            _starts([len(p) for p in objects]),
+            _starts([len(p) for p in parts]),
+            column(parts, np.float32, 2),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, i: int) -> Labels: ...
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[Labels]: ...
+    def __getitem__(self, i: int | slice) -> Labels | Sequence[Labels]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(len(self))[i]]
+        i = range(len(self))[i]
+        a, b = self.starts[i : i + 2].tolist()
+        own = slice(a, b)
+        height, width = self.sizes[i].tolist()
+        polygons = self._polygons(a, b)
+        return Labels(self.boxes[own], self.classes[own], polygons, self.crowd[own], self.area[own], height, width)
+
+    def _polygons(self, a: int, b: int) -> Polygons:
+        """The parts of objects a to b - 1."""
+        of_object = self.part_starts[a : b + 1].tolist()
+        first, last = of_object[0], of_object[-1]
+        parts = [self.points[p:q] for p, q in pairwise(self.point_starts[first : last + 1].tolist())]
+        return [parts[p - first : q - first] for p, q in pairwise(of_object)]
+
+    def merged(self) -> LabelTable:
+        """The same with every object of class 0."""
+        return replace(self, classes=np.zeros_like(self.classes))
+
+    def image_of(self, k: int) -> int:
+        """The image that object k belongs to."""
+        return int(np.searchsorted(self.starts, k, "right")) - 1
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def check(self) -> None:
+        """Raises Damaged unless the arrays fit together; then no item leads out of them."""
+        n, objects, parts, points = (len(x) for x in (self.sizes, self.boxes, self.point_starts, self.points))
+        lengths = {"starts": n + 1, "classes": objects, "crowd": objects, "area": objects, "part_starts": objects + 1}
+        wrong = [name for name, length in lengths.items() if getattr(self, name).shape != (length,)]
+        wrong += [
+            name for name, width in (("sizes", 2), ("boxes", 4), ("points", 2)) if getattr(self, name).shape[1:] != (width,)
+        ]
+        for name, end in (("starts", objects), ("part_starts", parts - 1), ("point_starts", points)):
+            starts = getattr(self, name)
+            if starts[:1].tolist() != [0] or starts[-1] != end or (np.diff(starts) < 0).any():
+                wrong.append(name)
+        if wrong:
+            raise Damaged(f"its arrays do not fit together ({', '.join(wrong)})")
+
+
+def _starts(lengths: Sequence[int]) -> np.ndarray:
+    """(n + 1,) int64: where n pieces of these lengths start, one after the other, and where the last one ends."""
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

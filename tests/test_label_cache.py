@@ -1,0 +1,390 @@
+"""The labels cache: a hit gives what parsing gives, any change is noticed, and no file in it can do harm."""
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from made_datasets import (
+    PAIR,
+    as_coco,
+    as_voc,
+    as_yolo,
+    coco_with,
+    files_of,
+    lay_out,
+    load,
+    picture,
+    save,
+    voc_object,
+    voc_xml,
+)
+
+import cli
+from detector.data import coco_json, label_cache, yolo_txt
+from detector.data import voc_xml as voc_module
+from detector.data.datasets import DetectionDataset
+from detector.data.label_table import FileNames, LabelTable
+from detector.data.origins import Origins
+from detector.data.packed import MAGIC, Damaged, pack, unpack
+from detector.data.sample import Labels
+
+Maker = Callable[[Path], None]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "labels"
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One entry for each time that the headers of images were read, which every format does once."""
+    calls: list[Any] = []
+    for module in (yolo_txt, voc_module, coco_json):
+        whole = module.image_sizes
+        monkeypatch.setattr(module, "image_sizes", lambda paths, whole=whole: calls.append(paths) or whole(paths))
+    return calls
+
+
+def content(dataset: DetectionDataset) -> Any:
+    """All that a data set says, for comparison."""
+    of_image = [
+        (x.boxes.tolist(), x.classes.tolist(), [[p.tolist() for p in parts] for parts in x.polygons], x.crowd.tolist(),
+         x.area.tolist(), x.height, x.width, x.boxes.dtype, x.classes.dtype, x.crowd.dtype, x.area.dtype)
+        for x in dataset.labels
+    ]  # fmt: skip
+    return list(dataset.files), of_image, dataset.names, dataset.report
+
+
+def faulty_yolo(root: Path) -> None:
+    """A polygon, a bad line, an image without a label file and one that is none; a name that is not ASCII."""
+    as_yolo(root)
+    lay_out(root, {"labels/train/a.txt": "0 .1 .1 .5 .1 .5 .9\n1 .5 .5 .2 .2\n0 .5 .5 0 0\n"})
+    save(root / "images/train/sub/ü d.png", picture(30, 20))
+    (root / "images/train/z.png").write_text("no image")
+
+
+def crowded_coco(root: Path) -> None:
+    parts = [[1, 2, 3, 4, 5, 1], [7, 7, 9, 9, 7, 9.5, 6, 6]]
+    as_coco(root, coco_with([{"segmentation": parts}, {"iscrowd": 1, "area": 3.5}, {"bbox": [1, 1, 0, 5]}]))
+
+
+def difficult_voc(root: Path) -> None:
+    as_voc(root)
+    lay_out(root, {"Annotations/a.xml": voc_xml(voc_object("cat", more="<difficult>1</difficult>"), voc_object("dog"))})
+
+
+@pytest.mark.parametrize("make", [faulty_yolo, difficult_voc, crowded_coco])
+def test_a_hit_gives_what_parsing_gives(
+    make: Maker, tmp_path: Path, parsed: list[Any], cache: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make(tmp_path)
+    first = load(tmp_path)
+    assert len(parsed) == 1
+    second = load(tmp_path)
+    assert len(parsed) == 1, "nothing is parsed again"
+    assert content(second) == content(first)
+    assert second.report.faults, "what was left out is told again"
+    assert len(list(cache.iterdir())) == 1
+    assert capsys.readouterr().out == ""
+
+
+def edit(path: str, text: str) -> Maker:
+    return lambda root: lay_out(root, {path: text})
+
+
+def swap(path: str, old: str, new: str) -> Maker:
+    """Other content of the same length."""
+
+    def change(root: Path) -> None:
+        text = (root / path).read_text()
+        assert old in text
+        assert len(old) == len(new)
+        (root / path).write_text(text.replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "words"),
+    [
+        (as_yolo, edit("labels/train/a.txt", "1 .5 .5 .5 .5\n"), "labels/train/a.txt changed"),
+        (as_yolo, swap("labels/train/b.txt", "1 0.5", "0 0.5"), "labels/train/b.txt changed"),
+        (as_yolo, lambda r: (r / "labels/train/b.txt").unlink(), "labels/train/b.txt changed"),
+        (as_yolo, lambda r: save(r / "images/train/a.png", picture(20, 30)), "images/train/a.png changed"),
+        (as_yolo, lambda r: save(r / "images/train/d.png", picture(20, 30)), "images/train changed"),
+        (as_yolo, lambda r: (r / "images/train/c.png").unlink(), "images/train and 1 more changed"),
+        (as_yolo, lambda r: save(r / "images/train/deep/d.png", picture(20, 30)), "images/train changed"),
+        (as_yolo, edit("data.yaml", "train: images/train\nnames: [cat, cow]\n"), "names changed"),
+        (as_voc, edit("Annotations/a.xml", voc_xml(voc_object("dog"))), "Annotations/a.xml changed"),
+        (as_voc, edit("ImageSets/Main/train.txt", "b\n"), "train.txt changed"),
+        (as_voc, lambda r: save(r / "JPEGImages/d.png", picture(20, 30)), "JPEGImages changed"),
+        (as_coco, lambda r: as_coco(r, coco_with([{}])), "train.json"),
+        (as_coco, lambda r: (r / "photos/c.png").unlink(), "photos/c.png changed"),
+    ],
+)  # fmt: skip
+def test_a_change_is_noticed_and_said(
+    make: Maker, change: Maker, words: str, tmp_path: Path, parsed: list[Any], capsys: pytest.CaptureFixture
+) -> None:
+    make(tmp_path)
+    load(tmp_path)
+    change(tmp_path)
+    changed = load(tmp_path)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("labels cache of train rebuilt because ")
+    assert words in line
+    assert len(parsed) == 2
+    assert content(load(tmp_path)) == content(changed)
+    assert len(parsed) == 2, "the new state is cached"
+
+
+@pytest.mark.parametrize("kind", ["list", "coco"])
+def test_an_image_that_appears_where_it_is_looked_for_first(kind: str, tmp_path: Path) -> None:
+    """In the end it is another file."""
+    save(tmp_path / "late/x.png", picture(20, 30))
+    if kind == "list":
+        lay_out(
+            tmp_path, {"lists/early/": "", "lists/train.txt": "late/x.png\n", "data.yaml": "train: lists/train.txt\n" + PAIR}
+        )
+        early = tmp_path / "lists/late/x.png"
+    else:
+        images = {"images": [{"id": 1, "file_name": "x.png"}], "categories": [{"id": 1, "name": "cat"}], "annotations": []}
+        lay_out(tmp_path, {"t.json": json.dumps(images), "data.yaml": "train: t.json\nimages: [early, late]\n" + PAIR})
+        early = tmp_path / "early/x.png"
+    assert [(x.height, x.width) for x in load(tmp_path).labels] == [(20, 30)]
+    save(early, picture(40, 50))
+    assert [(x.height, x.width) for x in load(tmp_path).labels] == [(40, 50)]
+
+
+def test_options_decide_too(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    difficult_voc(tmp_path)
+    described = {"format": "voc", "train": "ImageSets/Main/train.txt", "names": ["cat", "dog"]}
+    (tmp_path / "data.yaml").write_text(yaml.safe_dump(described))
+    assert load(tmp_path).report.boxes == 3
+    (tmp_path / "data.yaml").write_text(yaml.safe_dump({**described, "keep_difficult": True}))
+    assert load(tmp_path).report.boxes == 4
+    assert capsys.readouterr().out == "labels cache of train rebuilt because keep_difficult changed\n"
+
+
+def test_single_class_is_not_in_the_cache(tmp_path: Path) -> None:
+    as_yolo(tmp_path)
+    for _ in range(2):
+        dataset = load(tmp_path)
+        assert dataset.class_counts().tolist() == [2, 1]
+        dataset.merge_classes()
+        assert dataset.class_counts().tolist() == [3]
+
+
+def cut(block: bytes) -> bytes:
+    return block[: len(block) // 2]
+
+
+def flipped(block: bytes) -> bytes:
+    return block[:-40] + bytes([block[-40] ^ 1]) + block[-39:]
+
+
+class Runs:
+    """Leaves a file where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.mkdir, ("it-ran",)
+
+
+def archive(block: bytes) -> bytes:
+    """As YOLOv5 caches: a NumPy file that holds a pickle."""
+    import io
+
+    file = io.BytesIO()
+    np.save(file, np.array({"labels": Runs()}, object), allow_pickle=True)
+    return file.getvalue()
+
+
+def other_version(block: bytes) -> bytes:
+    about, arrays = unpack(block)
+    return pack({**about, "version": 0}, arrays)
+
+
+def astray(block: bytes) -> bytes:
+    """Intact, but its objects are said to start where there are none."""
+    about, arrays = unpack(block)
+    return pack(about, {**arrays, "starts": arrays["starts"] * 7})
+
+
+def objects(block: bytes) -> bytes:
+    """An array of Python objects, with a checksum that is right."""
+    about, arrays = unpack(block)
+    whole = pack(about, arrays).replace(b'"<f4"', b'"|O8"')
+    import zlib
+
+    return MAGIC + zlib.crc32(whole[16:]).to_bytes(8, "little") + whole[16:]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (cut, "it is cut or damaged"),
+        (flipped, "it is cut or damaged"),
+        (lambda block: b"", "it is not one of boltbox's files"),
+        (lambda block: MAGIC, "it is cut or damaged"),
+        (lambda block: pickle.dumps(Runs()), "it is not one of boltbox's files"),
+        (lambda block: MAGIC + pickle.dumps(Runs()) * 9, "it is cut or damaged"),
+        (archive, "it is not one of boltbox's files"),
+        (objects, "its head makes no sense"),
+        (other_version, "it was written by another version of boltbox"),
+        (astray, "its arrays do not fit together (starts)"),
+        (lambda block: pack([], {}), "another version"),
+        (lambda block: pack({"version": label_cache.VERSION}, {}), "its content makes no sense"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_good_is_replaced(
+    spoil: Callable[[bytes], bytes], words: str, tmp_path: Path, cache: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    as_yolo(tmp_path)
+    first = load(tmp_path)
+    (path,) = cache.iterdir()
+    good = path.read_bytes()
+    path.write_bytes(spoil(good))
+    assert content(load(tmp_path)) == content(first)
+    said = capsys.readouterr().out
+    assert said.startswith("labels cache of train rebuilt because ")
+    assert words in said
+    assert said.count("\n") == 1
+    assert path.read_bytes() == good
+    assert not (here / "it-ran").exists()
+
+
+def test_pickles_in_this_test_do_run(here: Path) -> None:
+    pickle.loads(pickle.dumps(Runs()))
+    assert (here / "it-ran").is_dir()
+
+
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """What was read may be neither the old nor the new; it is not kept."""
+    as_yolo(tmp_path)
+    whole = yolo_txt.parse_yolo
+
+    def slow(text: str, *args: Any) -> Any:
+        (tmp_path / "labels/train/c.txt").write_text("1 .5 .5 .1 .1\n")
+        return whole(text, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(yolo_txt, "parse_yolo", slow)
+        load(tmp_path)
+    assert "labels/train/c.txt changed while they were read" in capsys.readouterr().out
+    assert not cache.exists()
+    assert load(tmp_path).report.boxes == 4
+
+
+def test_two_writes_within_a_tick_of_the_clock(tmp_path: Path) -> None:
+    """Of the same length, so that only their times tell them apart."""
+    path = tmp_path / "a.txt"
+    for _ in range(20):
+        path.write_text("old")
+        origins = Origins()
+        origins.note([path])
+        path.write_text("new")
+        again = Origins()
+        again.note([path])
+        assert (origins.states() != again.states()).any()
+
+
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """One line for all splits. A file in the folder's place, as the tests may run as root."""
+    (tmp_path / "cache").write_text("")
+    as_yolo(tmp_path)
+    lay_out(tmp_path, {"data.yaml": "train: images/train\nval: images/train\n" + PAIR})
+    monkeypatch.setattr("detector.data.cache_folder._told", set())
+    for split in ("train", "val"):
+        assert load(tmp_path, split).report.boxes == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("labels are not cached (")
+    assert "BOLTBOX_CACHE" in line
+
+
+def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "own"))
+    found = [label_cache.cache_folder()]
+    for name in ("BOLTBOX_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name)
+        found.append(label_cache.cache_folder())
+    assert found == [tmp_path / "own", tmp_path / "xdg/boltbox", tmp_path / "home/.cache/boltbox"]
+
+
+def test_a_fit_says_the_same_the_second_time(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """Through the front door, without a word about the cache; the folders of the data stay as they are."""
+    before = sorted(small_data.parent.rglob("*"))
+    line = ["--data.dataset", str(small_data), "--data.image_size", "64", "--data.workers", "0"]
+    said = []
+    for _ in range(2):
+        cli.main(["anchors", *line, "--model.width_multiple", "0.125"])
+        said.append(capsys.readouterr().out.splitlines()[:2])
+    assert said[0] == said[1]
+    assert said[0][0].startswith("train: 24 images")
+    assert sorted(small_data.parent.rglob("*")) == before
+
+
+# ---- The table
+
+
+def test_table_gives_back_what_went_in() -> None:
+    rng = np.random.default_rng(0)
+    given = []
+    for n in (3, 0, 2, 0):
+        polygons = [[rng.random((k + 3, 2)).astype(np.float32) for k in range(j)] for j in range(n)]
+        boxes = rng.random((n, 4)).astype(np.float32)
+        given.append(Labels.of(boxes, rng.integers(0, 9, n), 30 + n, 40, polygons, rng.random(n) < 0.5, rng.random(n)))
+    table = LabelTable.of(given)
+    table.check()
+    assert len(table) == 4
+    for ours, theirs in zip(table, given, strict=True):
+        for name in ("boxes", "classes", "crowd", "area"):
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name))
+            assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+        assert (ours.height, ours.width) == (theirs.height, theirs.width)
+        assert [[p.tolist() for p in parts] for parts in ours.polygons] == [
+            [p.tolist() for p in parts] for parts in theirs.polygons
+        ]
+    assert table[-2].boxes.tolist() == given[2].boxes.tolist()
+    assert [len(x.boxes) for x in table[1:3]] == [0, 2]
+    with pytest.raises(IndexError):
+        table[4]
+    assert [table.image_of(k) for k in range(5)] == [0, 0, 0, 2, 2]
+    assert len(LabelTable.of([])) == 0
+
+
+def test_names_of_any_kind() -> None:
+    names = ["a.png", "", "ü/ä b.jpg", os.fsdecode(b"\xff.png")]
+    assert list(FileNames.of(names)) == names
+    assert FileNames.of(names)[-1] == names[-1]
+
+
+@pytest.mark.parametrize("at", range(0, 160, 7))
+def test_every_byte_of_a_block_counts(at: int) -> None:
+    block = pack({"a": 1}, {"x": np.arange(5), "y": np.ones((2, 3), np.float32)})
+    about, arrays = unpack(block)
+    assert about == {"a": 1}
+    assert arrays["x"].tolist() == [0, 1, 2, 3, 4]
+    assert arrays["y"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    with pytest.raises(ValueError, match="read-only"):
+        arrays["x"][0] = 1
+    with pytest.raises(Damaged):
+        unpack(block[:at] + bytes([block[at] ^ 4]) + block[at + 1 :])
+
+
+def test_file_names_are_as_before(tmp_path: Path) -> None:
+    as_yolo(tmp_path)
+    load(tmp_path)
+    assert files_of(load(tmp_path)) == ["a.png", "b.png", "c.png"]
