@@ -104,6 +104,19 @@ def test_exif_orientation_of_size(tmp_path: Path, suffix: str, orientation: int)
     assert image_size(turned(tmp_path / f"x.{suffix}", orientation)) == ((40, 24) if orientation > 4 else (24, 40))
 
 
+@pytest.mark.parametrize("orientation", SHOWN)
+def test_exif_after_the_pixels_of_a_png(tmp_path: Path, orientation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts, and the pixels are not decoded for it."""
+    path = turned(tmp_path / "x.png", orientation)
+    data = path.read_bytes()
+    start = data.index(b"eXIf") - 4
+    chunk = data[start : data.index(b"IDAT") - 4]
+    path.write_bytes(data[:start] + data[start + len(chunk) : -12] + chunk + data[-12:])
+    assert read_image(path).shape[:2] == SHOWN[orientation](STORED).shape[:2]
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    assert image_size(path) == SHOWN[orientation](STORED).shape[:2]
+
+
 def test_boxes_of_a_turned_image(tmp_path: Path) -> None:
     """Stored 100 wide and 50 high, shown 50 wide and 100 high; the label file speaks of what is shown."""
     stored = np.zeros((50, 100, 3), np.uint8)

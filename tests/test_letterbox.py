@@ -37,9 +37,9 @@ def test_frame_leads_back_to_the_file(
 
 
 def test_frame_in_numbers() -> None:
-    frame = Frame(100, 200).resized(0.5, 0.25).shifted(10, 20)
+    frame = Frame(100, 200).moved(0.5, 0.25, 10, 20)
     assert frame == (100, 200, 0.5, 0.25, 10, 20)
-    assert frame.resized(2, 4) == (100, 200, 1, 1, 20, 80)
+    assert frame.moved(2, 4, 0, 0) == (100, 200, 1, 1, 20, 80)
     # x: (20 - 10) / 0.5 = 20, (200 - 10) / 0.5 = 380, of at most 200; y: (20 - 20) / 0.25 = 0, (30 - 20) / 0.25 = 40
     assert frame.to_file(np.array([[20.0, 20, 200, 30]])).tolist() == [[20, 0, 200, 40]]
 

@@ -14,6 +14,8 @@ from detector.boxes import clip_xyxy
 from detector.data.sample import Sample
 from detector.errors import InputError, nearest
 
+LEVELS = np.arange(256, dtype=np.uint8)
+
 
 def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
     """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by the three gains."""
@@ -25,13 +27,12 @@ def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
 
 def _scaled(channel: np.ndarray, gain: float) -> np.ndarray:
     """Each level times gain, rounded down, at most 255."""
-    levels = np.arange(256)
-    table = (levels * gain).clip(0, 255).astype(np.uint8)
+    table = np.minimum(np.arange(256) * gain, 255).astype(np.uint8)
 
     def quick(values: np.ndarray) -> np.ndarray:
         return cv2.convertScaleAbs(values, alpha=gain, beta=-0.4999)  # to the nearest whole number
 
-    exact = np.array_equal(quick(levels.astype(np.uint8)), table)  # nearly always
+    exact = (quick(LEVELS) == table).all()  # nearly always
     return quick(channel) if exact else cv2.LUT(channel, table)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from detector.data.letterbox import GREY
 from detector.data.sample import Sample, Tile
 
-SLACK = 8  # pixels of the source in which to look for a point that lands on a whole pixel
+SLACK = 4  # pixels of the source in which to look for a point that lands on a whole pixel
 
 
 def draw_tiles(size: tuple[int, int], tiles: list[Tile]) -> np.ndarray:
@@ -36,7 +36,8 @@ def _span(low: int, high: int, gain: float, shift: float, n: int) -> tuple[int, 
     numbers can, where d1..d2 holds low..high."""
 
     def off(s: int) -> float:
-        return abs(s * gain + shift - round(s * gain + shift))
+        d = s * gain + shift
+        return abs(d - round(d))
 
     s1 = min(max(math.floor((low - shift) / gain), 0), n - 1)
     s2 = max(min(math.ceil((high - shift) / gain), n), s1 + 1)

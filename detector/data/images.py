@@ -63,7 +63,7 @@ def _has_alpha(path: str | Path) -> bool:
 
 def _is_unicode(name: str) -> bool:
     """Whether the bytes of a file name are valid UTF-8; others come from the system as lone surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
@@ -75,11 +75,26 @@ def image_size(path: str | Path) -> tuple[int, int]:
     with Image.open(path) as file:
         width, height = file.size
         try:
-            orientation = file.getexif().get(_ORIENTATION)
+            exif = _png_exif(path) if file.format == "PNG" and "exif" not in file.info else file.getexif()
+            orientation = exif.get(_ORIENTATION)
         except UNREADABLE:  # damaged EXIF is not followed
             orientation = None
         on_its_side = orientation in _ON_ITS_SIDE and file.format != "TIFF"  # Pillow has turned a TIFF's size already
     return (width, height) if on_its_side else (height, width)
+
+
+def _png_exif(path: str | Path) -> Image.Exif:
+    """EXIF that comes after the pixels, for which Pillow would decode them."""
+    exif = Image.Exif()
+    with open(path, "rb") as file:
+        file.seek(8)
+        while len(head := file.read(8)) == 8:
+            length, kind = struct.unpack(">I4s", head)
+            if kind == b"eXIf":
+                exif.load(file.read(length))
+                break
+            file.seek(length + 4, os.SEEK_CUR)
+    return exif
 
 
 def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:

@@ -111,6 +111,8 @@ class LabelTable(Sequence[Labels]):
         """The parts of objects a to b - 1."""
         of_object = self.part_starts[a : b + 1].tolist()
         first, last = of_object[0], of_object[-1]
+        if first == last:
+            return [[] for _ in range(b - a)]
         parts = [self.points[p:q] for p, q in pairwise(self.point_starts[first : last + 1].tolist())]
         return [parts[p - first : q - first] for p, q in pairwise(of_object)]
 

@@ -116,7 +116,7 @@ def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tu
         sample.boxes * np.array(gain * 2, np.float32) + np.array(pad * 2, np.float32),
         sample.classes,
         [[part * scale + shift for part in parts] for parts in sample.polygons],
-        sample.frame.resized(*gain).shifted(*pad) if sample.frame else None,
+        sample.frame.moved(*gain, *pad) if sample.frame else None,
         sample.index,
         sample.truth,
         [tile.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0]) for tile in sample.tiles],

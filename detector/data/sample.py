@@ -79,16 +79,16 @@ class Frame(NamedTuple):
     pad_x: float = 0.0
     pad_y: float = 0.0
 
-    def resized(self, gain_x: float, gain_y: float) -> Frame:
-        return self._replace(
-            gain_x=self.gain_x * gain_x,
-            gain_y=self.gain_y * gain_y,
-            pad_x=self.pad_x * gain_x,
-            pad_y=self.pad_y * gain_y,
+    def moved(self, gain_x: float, gain_y: float, x: float, y: float) -> Frame:
+        """With the image scaled, then shifted."""
+        return Frame(
+            self.height,
+            self.width,
+            self.gain_x * gain_x,
+            self.gain_y * gain_y,
+            self.pad_x * gain_x + x,
+            self.pad_y * gain_y + y,
         )
-
-    def shifted(self, x: float, y: float) -> Frame:
-        return self._replace(pad_x=self.pad_x + x, pad_y=self.pad_y + y)
 
     def to_file(self, xyxy: np.ndarray) -> np.ndarray:
         """(n, 4) xyxy pixels of this frame -> (n, 4) pixels of the file's image, clipped to it."""
@@ -165,15 +165,16 @@ class Batch(NamedTuple):
 def collate(samples: list[Sample]) -> Batch:
     """Samples of one size -> Batch. Boxes are clipped to the image just inside its right and lower edge (1e-3 px), so that
     their centres lie in a grid cell."""
-    images = np.empty((len(samples), 3, *samples[0].size), np.uint8)
-    rows = []
-    for i, s in enumerate(samples):
-        height, width = s.size
-        assert s.image.shape == (*images.shape[2:], 3), "a batch has one size"
-        cv2.split(s.image, list(images[i]))  # writes the planes where they belong; numpy's transpose takes six times as long
-        boxes = xyxy_to_cxcywhn(clip_xyxy(s.boxes, width - 1e-3, height - 1e-3), width, height)
-        rows.append(np.column_stack([np.full(len(boxes), i), s.classes, boxes]))
-    targets = torch.from_numpy(np.concatenate(rows).astype(np.float32))
+    height, width = samples[0].size
+    images = np.empty((len(samples), 3, height, width), np.uint8)
+    for planes, s in zip(images, samples, strict=True):
+        assert s.image.shape == (height, width, 3), "a batch has one size"
+        cv2.split(s.image, list(planes))  # writes where they belong; numpy's transpose takes six times as long
+    boxes = clip_xyxy(np.concatenate([s.boxes for s in samples]), width - 1e-3, height - 1e-3)
+    numbers = np.repeat(np.arange(len(samples)), [len(s.boxes) for s in samples])
+    classes = np.concatenate([s.classes for s in samples])
+    rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
+    targets = torch.from_numpy(rows.astype(np.float32))
     return Batch(
         torch.from_numpy(images), targets, [s.index for s in samples], [s.frame for s in samples], [s.truth for s in samples]
     )
