@@ -87,21 +87,23 @@ def _histogram(
 
 
 def class_chart(title: str, names: Sequence[str], counts: Counts) -> str:
-    """A row a class, the commonest first: its boxes in each split, as a bar and as a number."""
+    """A row a class, the commonest first: its boxes in each split, as bar and number. Classes without any are only counted."""
     total = np.sum([np.asarray(c) for c in counts.values()], 0) if counts else np.zeros(0, int)
     if not len(names) or not total.any():
         return ""
-    order = np.argsort(-total, kind="stable").tolist()
-    rows: list[int | None] = list(order)
+    order = [c for c in np.argsort(-total, kind="stable").tolist() if total[c]]
+    rows: list[int | str] = list(order)
     if len(order) > COMMON + RARE:
-        rows = [*order[:COMMON], None, *order[-RARE:]]
+        rows = [*order[:COMMON], f"... {len(order) - COMMON - RARE} classes ...", *order[-RARE:]]
+    if len(order) < len(names):
+        rows.append(f"{len(names) - len(order)} classes without a box")
     longest = max(max(c) for c in counts.values())
     left, room, row = 112, WIDTH - 112 - 52, _BAR * len(counts) + 7
     parts = []
     for at, c in enumerate(rows):
         y = at * row
-        if c is None:
-            parts.append(f'<text x="{left}" y="{y + row / 2 + 4:.1f}">... {len(order) - COMMON - RARE} classes ...</text>')
+        if isinstance(c, str):
+            parts.append(f'<text x="{left}" y="{y + row / 2 + 4:.1f}">{c}</text>')
             continue
         name = names[c] if len(names[c]) <= _NAME else names[c][: _NAME - 1] + "…"
         hint = f"<title>{escape(names[c])}</title>"
