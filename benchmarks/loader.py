@@ -5,7 +5,8 @@
 
 Both load the training split of a data set (anything that --data.dataset takes) in this process or in workers, turn about, and
 make batches of the default recipe: mosaic, random scale and translation, colour, left-right flip. The figure of each is the
-median of the rounds. Peak memory is that of a process that runs nothing else.
+median of the rounds. "Colour on the device" leaves hue, saturation and value to the GPU, and is the loader's share only. Peak
+memory is that of a process that runs nothing else.
 """
 
 import argparse
@@ -32,7 +33,9 @@ BATCH, ROUNDS = 16, 5
 MODES = {
     "twice": {"resample_once": False},
     "once": {"resample_once": True},
+    "once, colour on the device": {"resample_once": True, "hsv_on": "device"},
     "once, partners from the batch": {"resample_once": True, "partners": "batch"},
+    "once, partners from the batch, colour on the device": {"resample_once": True, "partners": "batch", "hsv_on": "device"},
 }
 
 
@@ -126,7 +129,7 @@ def passes(dataset: str, size: int, workers: int, cache: str) -> dict[str, Calla
 
     made = {}
     for name, options in MODES.items():
-        data = prepared(dataset, size, **options)
+        data = prepared(dataset, size, cache=cache, **options)
         batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
         if not made:
             made["straightforward"] = one(Straightforward(data, cache != "none"), batches, transposed)
@@ -137,7 +140,7 @@ def passes(dataset: str, size: int, workers: int, cache: str) -> dict[str, Calla
 def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str, float]]]:
     """For each of our modes: milliseconds an image by stage, in one process, slowed a little by the clock."""
     for name, options in MODES.items():
-        data = prepared(dataset, size, **options)
+        data = prepared(dataset, size, cache=cache, **options)
         batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
         spent: dict[str, float] = defaultdict(float)
         inner: list[float] = []

@@ -60,13 +60,16 @@ class Augment:
     copy_paste: float = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
 
-    def steps(self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True) -> list[Transform]:
+    def steps(
+        self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True, hsv_later: bool = False
+    ) -> list[Transform]:
         """The whole order, from the image file to size x size pixels.
 
         Args:
             size: side in pixels.
             shapes: (n, 2) height and width for each image of the data set, for rectangular training, which has no mosaic.
             resample_once: Draw the mosaic straight into the output, where the warp only scales and shifts.
+            hsv_later: Leave the change of colour to the device.
         """
         rectangular = shapes is not None
         warp = RandomPerspective(
@@ -82,7 +85,7 @@ class Augment:
             *([Draw()] if once else []),
             *([] if rectangular else [MixUp(self.mixup)]),
             *([Albumentations(self.albumentations)] if self.albumentations else []),
-            RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v),
+            RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v, hsv_later),
             RandomFlip(0, self.flipud),
             RandomFlip(1, self.fliplr),
         ]

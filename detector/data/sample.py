@@ -140,6 +140,7 @@ class Sample:
     index: int = -1
     truth: Labels | None = None  # validation only: what the metrics compare with, in pixels of the file's image
     tiles: list[Tile] = field(default_factory=list)  # of an image that is not drawn yet
+    gains: np.ndarray | None = None  # (3,) of hue, saturation, value: still to be applied, on the device
 
     def __post_init__(self) -> None:
         if not self.polygons and len(self.boxes):
@@ -153,13 +154,15 @@ class Sample:
 
 class Batch(NamedTuple):
     """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
-    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, Frame, Labels (validation only)."""
+    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, Frame, Labels (validation only);
+    gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing to do."""
 
     images: Tensor
     targets: Tensor
     indices: list[int]
     frames: list[Frame | None]
     truths: list[Labels | None]
+    gains: Tensor | None = None
 
 
 def collate(samples: list[Sample]) -> Batch:
@@ -175,6 +178,12 @@ def collate(samples: list[Sample]) -> Batch:
     classes = np.concatenate([s.classes for s in samples])
     rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
     targets = torch.from_numpy(rows.astype(np.float32))
+    gains = [s.gains for s in samples if s.gains is not None]
     return Batch(
-        torch.from_numpy(images), targets, [s.index for s in samples], [s.frame for s in samples], [s.truth for s in samples]
+        torch.from_numpy(images),
+        targets,
+        [s.index for s in samples],
+        [s.frame for s in samples],
+        [s.truth for s in samples],
+        torch.from_numpy(np.array(gains, np.float32)) if gains else None,
     )
