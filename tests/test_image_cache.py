@@ -13,12 +13,14 @@ from made_datasets import PAIR, lay_out, picture, save
 from torch.utils.data import DataLoader
 
 import cli
-from detector.data import datasets, image_cache, image_store
+from detector.data import datasets
 from detector.data.augment import Augment
-from detector.data.budget import bytes_of, free_memory
+from detector.data.cache import images as image_cache
+from detector.data.cache import store as image_store
+from detector.data.cache.budget import bytes_of, free_memory
+from detector.data.cache.packed import Damaged, unpack
+from detector.data.cache.store import ImageStore, Layout
 from detector.data.datamodule import DetectionData
-from detector.data.image_store import ImageStore, Layout
-from detector.data.packed import Damaged, unpack
 from detector.data.sample import Batch
 from detector.errors import InputError
 
@@ -30,7 +32,7 @@ SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the stores."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("detector.data.cache_folder._told", set())
+    monkeypatch.setattr("detector.data.cache.folder._told", set())
     return tmp_path / "cache" / "images"
 
 
@@ -178,7 +180,7 @@ def test_bytes_that_are_none(text: str, small_data: Path) -> None:
 
 def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the machine, or what a container has left, where files in memory make way."""
-    monkeypatch.setattr("detector.data.budget._CGROUPS", tmp_path)
+    monkeypatch.setattr("detector.data.cache.budget._CGROUPS", tmp_path)
     machine = free_memory()
     assert 0 < machine <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     lay_out(tmp_path, {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 5\n"})
@@ -358,8 +360,8 @@ def read_only(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
             raise PermissionError(13, "Permission denied", str(cache))
 
         for target in (
-            "detector.data.image_cache.write_beside",
-            "detector.data.label_cache.write_beside",
+            "detector.data.cache.images.write_beside",
+            "detector.data.cache.labels.write_beside",
             "pathlib.Path.unlink",
         ):
             monkeypatch.setattr(target, refuse)

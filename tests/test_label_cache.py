@@ -26,12 +26,13 @@ from made_datasets import (
 )
 
 import cli
-from detector.data import coco_json, label_cache, yolo_txt
+from detector.data import coco_json, yolo_txt
 from detector.data import voc_xml as voc_module
+from detector.data.cache import labels as label_cache
+from detector.data.cache.origins import Origins
+from detector.data.cache.packed import MAGIC, Damaged, pack, unpack
 from detector.data.datasets import DetectionDataset
 from detector.data.label_table import FileNames, LabelTable
-from detector.data.origins import Origins
-from detector.data.packed import MAGIC, Damaged, pack, unpack
 from detector.data.sample import Labels
 
 Maker = Callable[[Path], None]
@@ -304,7 +305,7 @@ def test_a_folder_that_cannot_be_written(
     (tmp_path / "cache").write_text("")
     as_yolo(tmp_path)
     lay_out(tmp_path, {"data.yaml": "train: images/train\nval: images/train\n" + PAIR})
-    monkeypatch.setattr("detector.data.cache_folder._told", set())
+    monkeypatch.setattr("detector.data.cache.folder._told", set())
     for split in ("train", "val"):
         assert load(tmp_path, split).report.boxes == 3
     (line,) = capsys.readouterr().out.splitlines()

@@ -10,9 +10,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from detector.data.cache.origins import Origins
 from detector.data.datasets import FARTHEST, DetectionDataset, box_problem
 from detector.data.images import image_sizes
-from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError

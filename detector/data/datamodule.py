@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader
 
 from detector.boxes import clip_xyxy
 from detector.data.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
-from detector.data.budget import bytes_of
+from detector.data.cache.budget import bytes_of
+from detector.data.cache.images import ImageCache
+from detector.data.cache.machine import Machine
 from detector.data.colour import Albumentations, RandomHSV, adjust_hsv_floats
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.image_cache import ImageCache
 from detector.data.images import find_images, image_sizes
 from detector.data.letterbox import Resize, round_up
-from detector.data.machine import Machine
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, Sample, collate
 from detector.data.sampler import (

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from detector.data import demo
+from detector.data.cache.labels import cached
 from detector.data.coco_json import CocoDataset, read_coco
 from detector.data.datasets import DetectionDataset
 from detector.data.images import SUFFIXES
-from detector.data.label_cache import cached
 from detector.data.voc_xml import VocDataset
 from detector.data.yolo_txt import YoloDataset
 from detector.errors import InputError

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import Dataset
 
-from detector.data.image_store import ImageStore
+from detector.data.cache.origins import Origins
+from detector.data.cache.store import ImageStore
 from detector.data.images import read_image
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.letterbox import resized
-from detector.data.origins import Origins
 from detector.data.report import DataReport
 from detector.data.sample import Frame, Labels, Sample, Tile
 from detector.errors import InputError

@@ -14,7 +14,7 @@ from typing import overload
 
 import numpy as np
 
-from detector.data.packed import Damaged
+from detector.data.cache.packed import Damaged
 from detector.data.sample import Labels, Polygons
 
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from detector.data.cache.origins import Origins
 from detector.data.datasets import DetectionDataset, box_problem, read_lines
 from detector.data.images import SUFFIXES, image_sizes
-from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError

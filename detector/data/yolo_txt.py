@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from detector.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
+from detector.data.cache.origins import Origins
 from detector.data.datasets import DetectionDataset, read_lines
 from detector.data.images import find_images, image_sizes
-from detector.data.origins import Origins
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels, Polygons
 from detector.errors import InputError

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from detector.data.cache_folder import cache_folder
+from detector.data.cache.folder import cache_folder
 from detector.doctor.finding import Finding
 from detector.files import write_atomically
 

@@ -12,11 +12,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from detector.data.cache_folder import cache_folder, own_name, say_without
+from detector.data.cache.folder import cache_folder, own_name, say_without
+from detector.data.cache.origins import changes
+from detector.data.cache.packed import Damaged, pack, unpack
 from detector.data.datasets import DetectionDataset
 from detector.data.label_table import FileNames, LabelTable
-from detector.data.origins import changes
-from detector.data.packed import Damaged, pack, unpack
 from detector.data.report import DataReport, Fault
 from detector.files import write_beside
 from detector.say import say

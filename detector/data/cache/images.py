@@ -14,14 +14,14 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from detector.data.budget import free_memory
-from detector.data.cache_folder import cache_folder, own_name, say_without
+from detector.data.cache.budget import free_memory
+from detector.data.cache.folder import cache_folder, own_name, say_without
+from detector.data.cache.machine import Machine
+from detector.data.cache.origins import changes
+from detector.data.cache.packed import Damaged
+from detector.data.cache.store import ImageStore, Layout, fill
 from detector.data.datasets import DetectionDataset
-from detector.data.image_store import ImageStore, Layout, fill
 from detector.data.letterbox import Resize
-from detector.data.machine import Machine
-from detector.data.origins import changes
-from detector.data.packed import Damaged
 from detector.errors import InputError
 from detector.files import write_beside
 from detector.say import say
