@@ -26,6 +26,7 @@ import lightning as L
 import torch
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.distributed.elastic.multiprocessing.errors import record
 
 import callbacks
 from detector.checkpoint_file import load_checkpoint, newest_intact
@@ -197,6 +198,7 @@ class CLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        parser.add_lightning_class_args(callbacks.Ranks, "ranks")
         parser.add_lightning_class_args(callbacks.DoctorCheck, "doctor")
         parser.add_lightning_class_args(callbacks.AutoAnchor, "autoanchor")
         parser.add_lightning_class_args(callbacks.Warmup, "warmup")
@@ -248,6 +250,8 @@ class CLI(LightningCLI):
         command, options = self.config.subcommand, self.config[self.config.subcommand]
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
+        if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
+            raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot synchronize batch norms on a CPU; leave it out")
         self.text = self._config_text()
         if options.run:
             self.run = Path(options.run)
@@ -278,7 +282,12 @@ class CLI(LightningCLI):
         given = config["callbacks"] or []
         config["callbacks"] = own + (given if isinstance(given, list) else [given])
         config["plugins"] = [*_as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
+        self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.Ranks))
         return super()._instantiate_trainer(config, [])
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        with self.ranks.together(self.trainer):
+            super()._run_subcommand(subcommand)
 
     def fit(self, model: Detector, **options: Any) -> None:
         """Lightning's fit; after a roll-back once more, from the last checkpoint."""
@@ -384,6 +393,7 @@ def main(args: Sequence[str] | None = None) -> None:
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    callbacks.die_with_parent()
     if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
         os.environ.setdefault("WANDB_MODE", "offline")
     try:
@@ -408,7 +418,8 @@ def main(args: Sequence[str] | None = None) -> None:
             args=list(sys.argv[1:] if args is None else args),
         )
     except (InputError, MisconfigurationException) as e:
-        print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+        if callbacks.first_to_say(str(e)):
+            print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
@@ -418,4 +429,4 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    record(main)()  # torchrun's summary then has the traceback of the process that failed first

@@ -11,6 +11,7 @@ from callbacks.metrics_files import MetricsFiles
 from callbacks.pictures import Pictures
 from callbacks.predictions import PredictionWriter
 from callbacks.progress import Progress
+from callbacks.ranks import LostContact, Ranks, die_with_parent, first_to_say
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
 from callbacks.wandb_logger import WandbLogger
@@ -25,14 +26,18 @@ __all__ = [
     "EarlyStop",
     "FlightRecorder",
     "Incident",
+    "LostContact",
     "MetricsFiles",
     "Pictures",
     "PredictionWriter",
     "Progress",
+    "Ranks",
     "RollBack",
     "RunFolder",
     "RunState",
     "WandbLogger",
     "Warmup",
+    "die_with_parent",
+    "first_to_say",
     "save_report",
 ]
