@@ -251,7 +251,7 @@ class CLI(LightningCLI):
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
         if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
-            raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot synchronize batch norms on a CPU; leave it out")
+            raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
         self.text = self._config_text()
         if options.run:
             self.run = Path(options.run)

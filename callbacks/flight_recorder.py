@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from callbacks.incident import ADVICE, Incident, Kind, Place, RollBack, kind_of, place_between_batches, sentence, write_report
+from callbacks.ranks import lost_contact
 from detector.data.sample import Batch
 from detector.errors import InputError
 from detector.module import COLLECT, Detector, DroppedStep
@@ -28,7 +29,7 @@ MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then n
 
 class FlightRecorder(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` (see `write_report`) when a loss or a gradient is not finite, memory
-    runs out, the data loader fails, or anything else crashes a fit. Only the first process writes.
+    runs out, the data loader fails, or anything else crashes a fit. The first process writes; of a crash, the one that crashed.
 
     Losses and gradients are looked at in on_after_backward: by then the device has the backward pass to work on while this
     process waits; unscaling, clipping (which spreads a NaN to all parameters) and the step are still to come. One small tensor
@@ -217,25 +218,26 @@ class FlightRecorder(L.Callback):
         self._hook = self._buffers = None
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Reports a crash, with what this process knows: the others may be waiting for it, or be gone."""
+        """Reports a crash, with what this process knows: the others may be waiting for it, or be gone. Those that lose contact
+        with one that crashed have nothing to report."""
         self._look_away()
         if not self._fitting or trainer.state.fn != TrainerFn.FITTING or isinstance(exception, Incident):
+            return
+        if lost_contact(exception):
             return
         kind = kind_of(exception)
         told_elsewhere = kind == "other" and isinstance(exception, InputError | MisconfigurationException)
         if told_elsewhere or not isinstance(exception, Exception):
             return
         place = self._place or place_between_batches(trainer, upcoming=kind != "other")
-        report = None
-        if trainer.is_global_zero:
-            extra = {
-                "window": self._window,
-                "losses": _losses(self._parts) if self._place else None,
-                "exception": "".join(traceback.format_exception_only(exception)).strip(),
-                "traceback": "".join(traceback.format_exception(exception)),
-            }
-            report = write_report(trainer, kind, place, **extra, **self._settings(), done="stopped")
-            exception.add_note(f"report: {report}")
+        extra = {
+            "window": self._window,
+            "losses": _losses(self._parts) if self._place else None,
+            "exception": "".join(traceback.format_exception_only(exception)).strip(),
+            "traceback": "".join(traceback.format_exception(exception)),
+        }
+        report = write_report(trainer, kind, place, **extra, **self._settings(), done="stopped")
+        exception.add_note(f"report: {report}")
         if kind != "other":
             self.incident = Incident(f"{sentence(trainer, kind, place, report, crash=exception)}; {ADVICE[kind]}", report)
 

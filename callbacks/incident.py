@@ -99,8 +99,8 @@ def sentence(
 
 
 def write_report(trainer: L.Trainer, kind: Kind, place: Place, **extra: Any) -> Path | None:
-    """Write `checkpoints/incident-<epoch>-<batch>.json`; None if the disk does not take it. Strictly JSON: numbers that are not
-    finite are the strings nan, inf, -inf.
+    """Write `checkpoints/incident-<epoch>-<batch>.json`, in another process than the first `...-process<number>.json`; None if
+    the disk does not take it. Strictly JSON: numbers that are not finite are the strings nan, inf, -inf.
 
     kind · split, epoch, batch (both from 0), global_step · indices, files: numbers and names of the batch's images, where a
     mosaic stands under its first · window: numbers of the images whose gradients had been collected before · losses: box, obj,
@@ -109,7 +109,8 @@ def write_report(trainer: L.Trainer, kind: Kind, place: Place, **extra: Any) -> 
     config: path of config.yaml.
     """
     folder = Path(trainer.default_root_dir)
-    path = _free(folder / "checkpoints" / f"incident-{trainer.current_epoch}-{place.batch}.json")
+    process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
+    path = _free(folder / "checkpoints" / f"incident-{trainer.current_epoch}-{place.batch}{process}.json")
     content: dict[str, Any] = {
         "kind": kind,
         "split": place.split,

@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import numpy as np
+import torch
 from lightning.pytorch.callbacks import BasePredictionWriter
 
 from detector.boxes import xyxy_to_cxcywhn
@@ -35,6 +36,8 @@ class PredictionWriter(BasePredictionWriter):
         dataloader_idx: int,
     ) -> None:
         assert isinstance(pl_module, Detector)
+        if trainer.predict_dataloaders.batch_sampler.spare:  # type: ignore[union-attr]
+            return
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, DetectionData)
         outputs = output_names(data.datasets["predict"].files)
@@ -50,10 +53,12 @@ class PredictionWriter(BasePredictionWriter):
             self.detections += len(rows)
 
     def on_predict_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Said when all processes have written their share."""
         count = len(trainer.datamodule.datasets["predict"])  # type: ignore[attr-defined]
+        total = trainer.strategy.reduce(torch.tensor(self.detections, device=pl_module.device), reduce_op="sum")
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir)
-            print(f"\n{self.detections} detections in {count} images: {folder / 'images'}, {folder / 'labels'}")
+            print(f"\n{int(total)} detections in {count} images: {folder / 'images'}, {folder / 'labels'}")
 
 
 def output_names(files: Sequence[str]) -> list[str]:

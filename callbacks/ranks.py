@@ -23,7 +23,8 @@ ANSWER = timedelta(seconds=5)  # within which the store must say where the other
 
 
 class LostContact(InputError):
-    """Another process is gone, or did not come in time. The sentence says which process waited, where, and where the others were."""
+    """Another process is gone, or did not come in time. The sentence says which process waited, where, and where the others
+    were."""
 
 
 class Ranks(L.Callback):

@@ -266,7 +266,9 @@ class Detector(L.LightningModule):
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
         raw = self._forward(batch.images)
         _, parts = self.loss(raw, batch.targets, self._evaluated.anchors)
-        self._log_losses(split, parts)
+        loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
+        spare = getattr(getattr(loader, "batch_sampler", None), "spare", False)
+        self._log_losses(split, parts, weight=0 if spare else 1)
         detections = self._detect(raw, batch, multi_label=True)
         for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
             assert truth is not None
@@ -315,11 +317,11 @@ class Detector(L.LightningModule):
         """See `_detect`; one array an image of the batch. Each box gets its best class only."""
         return self._detect(self._forward(batch.images), batch, multi_label=False)
 
-    def _log_losses(self, split: str, parts: Tensor) -> None:
-        """The means over batches, as YOLOv5 shows them (batch_size=1: every batch counts alike)."""
+    def _log_losses(self, split: str, parts: Tensor, weight: int = 1) -> None:
+        """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""
         values = dict(zip(("box_loss", "obj_loss", "cls_loss"), parts, strict=True))
         self.log_dict(
-            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=True, batch_size=1
+            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=True, batch_size=weight
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -263,8 +263,7 @@ class DetectionData(L.LightningDataModule):
 
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
-        size = min(self.val_batch_size, -(-len(dataset) // world))  # a batch for every process, however small the set
-        batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, size, self.stride, pad)
+        batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad)
         return self._loader(
             ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world)
         )
