@@ -1,0 +1,101 @@
+"""Two processes train and validate as one does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import lightning as L
+import numpy as np
+import pytest
+import torch
+import yaml
+from made_datasets import lay_out, picture, save, yolo_line
+from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
+from two_ranks import together
+
+import cli
+from callbacks import EMA, Warmup
+from detector.module import Detector
+
+ROOT = Path(cli.__file__).parent
+SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.accelerator", "cpu",
+         "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false",
+         "--doctor.enabled", "false"]  # fmt: skip
+
+
+class Diary(L.Callback):
+    """What each process sees, in rank<N>.pt of the run folder. Batch norms stay in evaluation mode: they are the only part of the
+    network that looks across the images of a batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[dict[str, Any]] = []
+        self.gradients: dict[str, torch.Tensor] = {}
+        self.start: dict[str, torch.Tensor] = {}
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+        self.start = {n: p.detach().clone() for n, p in pl_module.network.named_parameters()}
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        pl_module.network.eval()
+        groups = trainer.optimizers[0].param_groups
+        rates = [(g["lr"], g["momentum"], g["weight_decay"]) for g in groups]
+        self.batches.append({"rates": rates, "images": len(batch.images), "window": trainer.accumulate_grad_batches})
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+        if not self.gradients:
+            self.gradients = {n: p.grad.clone() for n, p in pl_module.network.named_parameters() if p.grad is not None}
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.batches[-1] |= {"parts": outputs["parts"].tolist(), "step": trainer.global_step}
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        content = {"batches": self.batches, "gradients": self.gradients, "start": self.start,
+                   "network": pl_module.network.state_dict(), "ema": pl_module.ema.state_dict()}  # fmt: skip
+        torch.save(content, Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """38 noisy images with the same three objects: whichever images a process gets, it has the same share of the objects. Box and
+    class losses are means over the objects of each process, as in YOLOv5."""
+    root = tmp_path_factory.mktemp("alike")
+    objects = [(0, 4, 4, 20, 24), (1, 30, 8, 60, 40), (0, 10, 36, 50, 60)]
+    for k in range(39):
+        split = "train" if k else "val"
+        save(root / f"images/{split}/{k}.png", picture(64, 64, k))
+        lay_out(root, {f"labels/{split}/{k}.txt": "".join(yolo_line(*o, 64, 64) + "\n" for o in objects)})
+    lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: [a, b]\n"})
+    return root / "data.yaml"
+
+
+def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
+    """Loss and gradients of the first step; rates, windows and steps at each batch; weights and average in the end. The last
+    batch of each epoch is smaller."""
+    line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
+            "--data.batch_size", "8", "--model.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
+            "--trainer.max_epochs", "4", "--trainer.callbacks", "test_distributed.Diary"]  # fmt: skip
+    cli.main([*line, "--run", "one"])
+    together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
+    one, *two = (torch.load(here / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))
+    assert one["batches"][-1]["step"] >= 10
+    assert len({str(b["rates"]) for b in one["batches"]}) > 4, "there is a warm-up"
+    assert len({b["window"] for b in one["batches"]}) == 2, "there are windows"
+    for b, (r0, r1) in zip(one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True):
+        for key in ("rates", "window", "step"):
+            assert b[key] == r0[key] == r1[key], key
+        assert b["images"] == r0["images"] + r1["images"]
+        assert b["parts"] == pytest.approx((np.array(r0["parts"]) + r1["parts"]) / 2, rel=1e-4)
+    assert one["batches"][0]["parts"] == pytest.approx(
+        (np.array(two[0]["batches"][0]["parts"]) + two[1]["batches"][0]["parts"]) / 2, rel=1e-5
+    )
+    for name, gradient in one["gradients"].items():
+        for t in two:
+            assert (t["gradients"][name] - gradient).norm() <= 1e-5 * gradient.norm().clamp(1e-3), name
+    for t in two:
+        for kind in ("network", "ema"):
+            for name, value in one[kind].items():
+                torch.testing.assert_close(t[kind][name], value, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+        for name, before in one["start"].items():
+            moved = (one["network"][name] - before).norm()
+            assert (t["network"][name] - one["network"][name]).norm() <= 1e-3 * moved + 1e-6, name
