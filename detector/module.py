@@ -157,6 +157,7 @@ class Detector(L.LightningModule):
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
         self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far
+        self._evaluation_losses = torch.zeros(4, dtype=torch.double)  # the same of a validation or test
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
 
     @property
@@ -219,7 +220,7 @@ class Detector(L.LightningModule):
         """The epoch's mean is logged with its last batch. Lightning's own means are not in its checkpoints."""
         self.epoch_losses = self.epoch_losses.to(parts.device) + torch.cat((parts, parts.new_ones(1)))
         if self.trainer.is_last_batch:
-            self._log_losses("train", (self.epoch_losses[:3] / self.epoch_losses[3]).to(parts))
+            self._log_losses("train", (self.epoch_losses[:3] / self.epoch_losses[3]).to(parts), sync=True)
 
     def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
         """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
@@ -249,6 +250,7 @@ class Detector(L.LightningModule):
         if self.trainer.state.fn != TrainerFn.FITTING:
             self._fused = [self._evaluated.fused()]
         self.metrics.reset()
+        self._evaluation_losses = torch.zeros(4, dtype=torch.double)
 
     @property
     def _evaluated(self) -> YOLOv5:
@@ -267,8 +269,8 @@ class Detector(L.LightningModule):
         raw = self._forward(batch.images)
         _, parts = self.loss(raw, batch.targets, self._evaluated.anchors)
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
-        spare = getattr(getattr(loader, "batch_sampler", None), "spare", False)
-        self._log_losses(split, parts, weight=0 if spare else 1)
+        if not getattr(getattr(loader, "batch_sampler", None), "spare", False):
+            self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
         detections = self._detect(raw, batch, multi_label=True)
         for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
             assert truth is not None
@@ -308,6 +310,10 @@ class Detector(L.LightningModule):
         self.metrics.reset()
         told = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist())
         summary, class_maps = self.trainer.strategy.broadcast(told)  # type: ignore[misc]
+        losses = self._evaluation_losses
+        if self.trainer.world_size > 1:  # Lightning's own mean rounds the number of batches a process down to a whole one
+            losses = self.trainer.strategy.reduce(losses.to(self.device), reduce_op="sum").cpu()
+        self._log_losses(split, losses[:3] / losses[3], sync=False)
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(datamodule, "class_maps"):
@@ -317,11 +323,11 @@ class Detector(L.LightningModule):
         """See `_detect`; one array an image of the batch. Each box gets its best class only."""
         return self._detect(self._forward(batch.images), batch, multi_label=False)
 
-    def _log_losses(self, split: str, parts: Tensor, weight: int = 1) -> None:
+    def _log_losses(self, split: str, parts: Tensor, sync: bool) -> None:
         """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""
         values = dict(zip(("box_loss", "obj_loss", "cls_loss"), parts, strict=True))
         self.log_dict(
-            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=True, batch_size=weight
+            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from two_ranks import together
 
 import cli
 from callbacks import EMA, Warmup
-from detector.module import Detector
 
 ROOT = Path(cli.__file__).parent
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.accelerator", "cpu",
@@ -24,9 +23,26 @@ SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multip
          "--doctor.enabled", "false"]  # fmt: skip
 
 
+class Figures(L.Callback):
+    """All that was logged at each validation or test, with the batch norm statistics of the average, in figures<N>.json of the
+    run folder."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        average = pl_module.network if pl_module.ema is None else pl_module.ema
+        norms = [float(b.double().sum()) for n, b in average.named_buffers() if "running" in n]
+        logged = {k: float(v) for k, v in trainer.callback_metrics.items() if not k.startswith("train/")}
+        self.seen.append({"logged": logged, "norms": norms})
+        (Path(trainer.default_root_dir) / f"figures{trainer.global_rank}.json").write_text(json.dumps(self.seen))
+
+    on_test_end = on_validation_end
+
+
 class Diary(L.Callback):
-    """What each process sees, in rank<N>.pt of the run folder. Batch norms stay in evaluation mode: they are the only part of the
-    network that looks across the images of a batch."""
+    """What each process sees, in rank<N>.pt of the run folder. Batch norms stay in evaluation mode: they are the only part of
+    the network that looks across the images of a batch."""
 
     def __init__(self) -> None:
         self.batches: list[dict[str, Any]] = []
@@ -57,8 +73,8 @@ class Diary(L.Callback):
 
 @pytest.fixture(scope="module")
 def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """38 noisy images with the same three objects: whichever images a process gets, it has the same share of the objects. Box and
-    class losses are means over the objects of each process, as in YOLOv5."""
+    """38 noisy images with the same three objects, and one to validate on: whichever images a process gets, it has the same
+    share of the objects. Box and class losses are means over the objects of each process, as in YOLOv5."""
     root = tmp_path_factory.mktemp("alike")
     objects = [(0, 4, 4, 20, 24), (1, 30, 8, 60, 40), (0, 10, 36, 50, 60)]
     for k in range(39):
@@ -99,3 +115,79 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
         for name, before in one["start"].items():
             moved = (one["network"][name] - before).norm()
             assert (t["network"][name] - one["network"][name]).norm() <= 1e-3 * moved + 1e-6, name
+
+
+def test_gradients_are_summed_over_processes() -> None:
+    """As a plain loop that adds the losses of both halves before each backward pass, through warm-up, windows and clipping,
+    where the halves have different numbers of objects."""
+    module = small_detector()
+    wanted, _, _ = plain_loop(small_detector(), None, literal=False, shards=halves, training=False)
+    trained = FixedNorms(**module.hparams)
+    trained.load_state_dict(module.state_dict())
+    spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), EMA()]).fit(trained, Halves())
+    ours, start = trained.network.state_dict(), module.network.state_dict()
+    for name, value in wanted.items():
+        moved = (value - start[name]).double().norm()
+        assert (ours[name] - value).double().norm() <= 1e-3 * moved, name
+    assert (wanted["head.convs.0.weight"] - start["head.convs.0.weight"]).abs().max() > 1e-6
+
+
+@pytest.fixture(scope="module")
+def seven(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """7 training and 7 validation images of the demo, of different shapes, 4 of the first without labels; test: one image."""
+    root = tmp_path_factory.mktemp("seven")
+    for split in ("train", "val"):
+        for k, file in enumerate(sorted((small_data.parent / f"images/{split}").glob("*.jpg"))[:7]):
+            image = cv2.imread(str(file))[..., ::-1]
+            height, width = image.shape[:2]
+            save(root / f"images/{split}/{k}.png", cv2.resize(image, (width, height // (1 + k % 2))))
+            text = (small_data.parent / f"labels/{split}/{file.stem}.txt").read_text()
+            lay_out(root, {f"labels/{split}/{k}.txt": "" if split == "train" and k % 2 == 0 else text})
+    names = yaml.safe_load(small_data.read_text())["names"]
+    lay_out(root, {"one.txt": "./images/val/3.png\n", "data.yaml": yaml.safe_dump(
+        {"path": ".", "train": "images/train", "val": "images/val", "test": "one.txt", "names": names})})  # fmt: skip
+    return root / "data.yaml"
+
+
+def figures(run: Path, rank: int = 0) -> list[dict[str, Any]]:
+    return json.loads((run / f"figures{rank}.json").read_text())
+
+
+def test_uneven_shares(seven: Path, here: Path) -> None:
+    """A training of two processes with a last batch of three images, images without labels, and validations in the middle of
+    accumulation windows; then its checkpoint's figures on seven images and on one, by two processes and by one."""
+    line = ["--data.dataset", str(seven), *SMALL, "--data.batch_size", "4", "--trainer.callbacks", "test_distributed.Figures"]
+    both = ["--trainer.devices", "2"]
+
+    def of_two() -> None:
+        cli.main(["fit", *line, *both, "--run", "run", "--trainer.max_epochs", "3", "--trainer.val_check_interval", "1",
+                  "--warmup.warmup_epochs", "0"])  # fmt: skip
+        for size in (2, 3, 16):  # four batches, three, and one for two processes
+            cli.main(["validate", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"two{size}",
+                      "--data.val_batch_size", str(size)])  # fmt: skip
+        cli.main(["test", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "two1"])
+
+    together(of_two)
+    assert len(figures(here / "run")) == 6
+    assert figures(here / "run") == figures(here / "run", 1), "both processes validate with the same average"
+    for size in (2, 3, 16, 1):
+        command = ["test"] if size == 1 else ["validate", "--data.val_batch_size", str(size)]
+        cli.main([*command, *line, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"one{size}", "--trainer.devices", "1"])
+        one, two, other = (
+            figures(here / name, rank)[0]["logged"] for name, rank in ((f"one{size}", 0), (f"two{size}", 0), (f"two{size}", 1))
+        )
+        assert len(one) > 10
+        assert one == two == other
+        alone, shared = (json.loads((here / f"{name}{size}/metrics.json").read_text()) for name in ("one", "two"))
+        assert shared == alone
+        assert alone["images"] == (1 if size == 1 else 7)
+    assert json.loads((here / "one16/metrics.json").read_text())["R"] > 0
+
+
+def test_batch_norms_are_not_synchronized_on_a_cpu(seven: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["fit", "--data.dataset", str(seven), *SMALL, "--trainer.devices", "2", "--trainer.sync_batchnorm", "true"])
+    assert leaving.value.code == 2
+    told = capsys.readouterr().err.strip()
+    assert told.startswith("error: trainer.sync_batchnorm true needs GPUs")
+    assert len(told.splitlines()) == 1

@@ -1,8 +1,7 @@
-"""The accumulation window, clipping and mixed precision under Lightning, against a plain loop; two processes against one."""
+"""The accumulation window, clipping and mixed precision under Lightning, against a plain loop."""
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from callbacks import EMA, Warmup
-from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
 from detector.module import Detector
 from detector.optimizer import build_optimizer
@@ -179,32 +177,3 @@ def spawn(processes: int, **options: Any) -> L.Trainer:
         enable_model_summary=False,
         **options,
     )
-
-
-def test_two_processes_sum_their_gradients() -> None:
-    """As a plain loop that adds the losses of both halves before each backward pass, through warm-up, windows and clipping."""
-    module = small_detector()
-    wanted, _, _ = plain_loop(small_detector(), None, literal=False, shards=halves, training=False)
-    trained = FixedNorms(**module.hparams)
-    trained.load_state_dict(module.state_dict())
-    spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), EMA()]).fit(trained, Halves())
-    ours, start = trained.network.state_dict(), module.network.state_dict()
-    for name, value in wanted.items():
-        moved = (value - start[name]).double().norm()
-        assert (ours[name] - value).double().norm() <= 1e-3 * moved, name
-    assert (wanted["head.convs.0.weight"] - start["head.convs.0.weight"]).abs().max() > 1e-6
-
-
-def test_two_processes_validate_as_one(small_data: Path) -> None:
-    """Figures and losses of seven images in batches of two, for one process and for two."""
-    names = ["disc", "ring", "star", "triangle", "cross"]
-    figures = []
-    for processes in (1, 2):
-        torch.manual_seed(0)
-        module = Detector(names, width_multiple=0.125, image_size=64, batch_size=8)
-        data = DetectionData(str(small_data), image_size=64, val_batch_size=2, workers=0)
-        figures += spawn(processes).validate(module, data, verbose=False)
-    one, two = figures
-    assert one.keys() == two.keys()
-    assert one["val/R"] > 0
-    assert two == {k: pytest.approx(v, abs=1e-9, rel=1e-6, nan_ok=True) for k, v in one.items()}
