@@ -1,0 +1,153 @@
+"""A process that fails, is killed or hangs: the others end soon, say what they know, and nobody is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+from test_distributed import SMALL
+from two_ranks import together
+
+import cli
+from benchmarks.resume_fuzz import difference
+
+ROOT = Path(cli.__file__).parent
+SOON = 30.0  # seconds within which all is over after the trouble
+
+
+class Trouble(L.Callback):
+    """BOLTBOX_TROUBLE is like `raise:1:2`: process 1 raises at its third training batch. Or kills itself, or hangs. Only at the
+    first start, not after a restart."""
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        kind, rank, at = os.environ["BOLTBOX_TROUBLE"].split(":")
+        here = (trainer.global_rank, trainer.fit_loop.epoch_loop.batch_progress.total.processed) == (int(rank), int(at))
+        if not here or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+            return
+        (Path(trainer.default_root_dir) / "trouble").write_text(str(time.time()))
+        if kind == "raise":
+            raise ZeroDivisionError("made trouble")
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "hang":
+            time.sleep(600)
+
+
+def command(data: Path, run: Path, *more: str) -> list[str]:
+    return ["fit", "--data.dataset", str(data), *SMALL, "--data.batch_size", "4", "--trainer.max_epochs", "2",
+            "--trainer.devices", "2", "--trainer.callbacks", "test_ranks_die.Trouble", "--checkpoints.every_batches", "1",
+            "--run", str(run), *more]  # fmt: skip
+
+
+def start(line: list[str], trouble: str, marker: str) -> tuple[int, str]:
+    """Exit code and output of a command. All processes that come of it have the marker in their environment."""
+    environment = {**os.environ, "BOLTBOX_TROUBLE": trouble, "BOLTBOX_MARKER": marker, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+    for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
+        environment.pop(name, None)
+    done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150)
+    return done.returncode, done.stdout
+
+
+def left(marker: str) -> list[str]:
+    """Command lines of the processes that carry the marker."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"BOLTBOX_MARKER={marker}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has just ended, or is not ours
+            continue
+    return found
+
+
+@pytest.fixture
+def marker() -> Any:
+    """Whatever happens in a test, no process with its marker outlives it."""
+    made = uuid.uuid4().hex
+    yield made
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if made.encode() in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def over(run: Path, marker: str) -> float:
+    """Seconds from the trouble until no process was left."""
+    began = float((run / "trouble").read_text())
+    while left(marker) and time.time() < began + SOON:
+        time.sleep(0.1)
+    assert not left(marker)
+    return time.time() - began
+
+
+def launched(line: list[str]) -> list[str]:
+    return [sys.executable, str(ROOT / "cli.py"), *line]
+
+
+def torchrun(restarts: int, line: list[str]) -> list[str]:
+    own = ["--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    return [sys.executable, "-m", "torch.distributed.run", *own, "--", str(ROOT / "cli.py"), *line]
+
+
+def test_an_exception_ends_all(small_data: Path, tmp_path: Path, marker: str) -> None:
+    """Its traceback comes first; the other process says one sentence; the process that failed reports."""
+    run = tmp_path / "run"
+    code, told = start(launched(command(small_data, run)), "raise:1:2", marker)
+    assert over(run, marker) < SOON
+    assert code != 0
+    assert told.index("ZeroDivisionError: made trouble") < told.index("error: process 0 of 2 lost contact with the others")
+    assert "at epoch 0, training batch 2 (all_reduce, flight_recorder.py line" in told
+    assert "process 1 was last at epoch 0, training batch 2" in told
+    assert told.count("Traceback") == 1
+    assert [p.name for p in (run / "checkpoints").glob("incident*")] == ["incident-0-2-process1.json"]
+
+
+def test_the_first_process_is_killed(small_data: Path, tmp_path: Path, marker: str) -> None:
+    """The one that had started the other, which has a loader process of its own."""
+    run = tmp_path / "run"
+    code, _ = start(launched([*command(small_data, run), "--data.workers", "1"]), "kill:0:3", marker)
+    assert code == -signal.SIGKILL
+    assert over(run, marker) < SOON
+
+
+def test_a_process_hangs(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The other waits as long as it was told, and says where both are."""
+    monkeypatch.setenv("BOLTBOX_TROUBLE", "hang:1:2")
+    with pytest.raises(Exception, match="process 0 terminated with exit code 2"):
+        together(cli.main, command(small_data, here / "run", "--ranks.timeout", "2"))
+    told = capfd.readouterr().err
+    assert "error: process 0 of 2 waited in vain for the others at epoch 0, training batch 2 (all_reduce, " in told
+    assert "process 1 was last at epoch 0, training batch 2; one that is only slow needs a larger --ranks.timeout" in told
+    assert "Traceback" not in told
+
+
+def test_torchrun_restarts_after_a_kill(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    """From the last checkpoint: it ends as if nothing had happened."""
+    code, told = start(torchrun(2, command(small_data, here / "run")), "kill:1:8", marker)
+    assert code == 0, told
+    assert over(here / "run", marker) < 120
+    assert told.count("going on from") == 1
+    monkeypatch.setenv("BOLTBOX_TROUBLE", "none:0:0")
+    together(cli.main, command(small_data, here / "whole"))
+    assert not difference(here / "run", here / "whole")
+
+
+def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, marker: str) -> None:
+    code, told = start(torchrun(0, command(small_data, here / "run")), "raise:1:2", marker)
+    assert code != 0
+    assert over(here / "run", marker) < SOON
+    assert told.index("ZeroDivisionError: made trouble") < told.index("error: process 0 of 2 lost contact with the others")
+    cause = told[told.index("Root Cause (first observed failure)") :]
+    assert "rank      : 1 " in cause
+    assert "ZeroDivisionError: made trouble" in cause
