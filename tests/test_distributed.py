@@ -1,6 +1,7 @@
 """Two processes train and validate as one does."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import yaml
 from made_datasets import lay_out, picture, save, yolo_line
 from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
 from two_ranks import together
 
+import callbacks
 import cli
 from callbacks import EMA, Warmup
 
@@ -153,9 +156,10 @@ def figures(run: Path, rank: int = 0) -> list[dict[str, Any]]:
     return json.loads((run / f"figures{rank}.json").read_text())
 
 
-def test_uneven_shares(seven: Path, here: Path) -> None:
+def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A training of two processes with a last batch of three images, images without labels, and validations in the middle of
-    accumulation windows; then its checkpoint's figures on seven images and on one, by two processes and by one."""
+    accumulation windows; then its checkpoint's figures on seven images and on one, by two processes and by one, and what it
+    finds."""
     line = ["--data.dataset", str(seven), *SMALL, "--data.batch_size", "4", "--trainer.callbacks", "test_distributed.Figures"]
     both = ["--trainer.devices", "2"]
 
@@ -166,8 +170,17 @@ def test_uneven_shares(seven: Path, here: Path) -> None:
             cli.main(["validate", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"two{size}",
                       "--data.val_batch_size", str(size)])  # fmt: skip
         cli.main(["test", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "two1"])
+        for size in (4, 16):
+            cli.main(["predict", *both, *SMALL, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"found{size}",
+                      "--data.source", str(seven.parent / "images/val"), "--model.conf", "0.001",
+                      "--data.val_batch_size", str(size)])  # fmt: skip
 
     together(of_two)
+    told = capfd.readouterr().out
+    for size in (4, 16):
+        lines = [p.read_text().splitlines() for p in (here / f"found{size}/labels").iterdir()]
+        assert len(lines) == 7
+        assert f"\n{sum(map(len, lines))} detections in 7 images: found{size}" in told
     assert len(figures(here / "run")) == 6
     assert figures(here / "run") == figures(here / "run", 1), "both processes validate with the same average"
     for size in (2, 3, 16, 1):
@@ -191,3 +204,17 @@ def test_batch_norms_are_not_synchronized_on_a_cpu(seven: Path, here: Path, caps
     told = capsys.readouterr().err.strip()
     assert told.startswith("error: trainer.sync_batchnorm true needs GPUs")
     assert len(told.splitlines()) == 1
+
+
+def test_an_error_that_all_have_is_said_once(here: Path) -> None:
+    def claim() -> None:
+        dist.init_process_group("gloo", init_method="env://", rank=int(os.environ["LOCAL_RANK"]))
+        said = [callbacks.first_to_say(error) for error in ("the same", "the same", f"own of {dist.get_rank()}")]
+        (here / f"said{dist.get_rank()}.json").write_text(json.dumps(said))
+        dist.barrier()
+
+    together(claim)
+    one, two = (json.loads((here / f"said{rank}.json").read_text()) for rank in (0, 1))
+    assert one[0] + one[1] + two[0] + two[1] == 1
+    assert one[2]
+    assert two[2]
