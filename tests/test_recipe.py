@@ -169,7 +169,7 @@ def spawn(processes: int, **options: Any) -> L.Trainer:
     return L.Trainer(
         accelerator="cpu",
         devices=processes,
-        strategy="ddp_spawn" if processes > 1 else "auto",
+        strategy="ddp_fork" if processes > 1 else "auto",
         use_distributed_sampler=False,
         logger=False,
         enable_checkpointing=False,
