@@ -1,11 +1,14 @@
 """Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
 
+from callbacks.agreement import Agreement
 from callbacks.autoanchor import AutoAnchor, save_report
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
+from callbacks.combinations import check_combinations, strategy_name
 from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
 from callbacks.flight_recorder import FlightRecorder
+from callbacks.fsdp2 import FSDP2
 from callbacks.incident import Incident, RollBack
 from callbacks.metrics_files import MetricsFiles
 from callbacks.pictures import Pictures
@@ -16,9 +19,12 @@ from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
 from callbacks.wandb_logger import WandbLogger
 from callbacks.warmup import Warmup
+from callbacks.zero2 import ZeRO2
 
 __all__ = [
     "EMA",
+    "FSDP2",
+    "Agreement",
     "AtomicCheckpointIO",
     "AutoAnchor",
     "Checkpoints",
@@ -37,7 +43,10 @@ __all__ = [
     "RunState",
     "WandbLogger",
     "Warmup",
+    "ZeRO2",
+    "check_combinations",
     "die_with_parent",
     "first_to_say",
     "save_report",
+    "strategy_name",
 ]

@@ -20,10 +20,11 @@ from detector.data.sample import Batch
 from detector.errors import InputError
 from detector.module import COLLECT, Detector, DroppedStep
 from detector.say import say
+from detector.sharding import local
 
 __all__ = ["FlightRecorder", "Incident", "RollBack"]
 
-Policy = Literal["stop", "skip", "roll_back"]
+Policy = Literal["stop", "skip", "roll_back", "off"]
 MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then nothing is learned any more, and it stops
 
 
@@ -39,7 +40,7 @@ class FlightRecorder(L.Callback):
     Args:
         policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace in gradients, batch norm
             statistics and mean losses; a non-finite gradient costs the whole accumulation window, which then has no step.
-            roll_back: go on from the last checkpoint, with a lower learning rate.
+            roll_back: go on from the last checkpoint, with a lower learning rate. off: nobody looks; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run, or until it is resumed with
             another model.lr0.
@@ -115,6 +116,8 @@ class FlightRecorder(L.Callback):
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         assert self._place is not None
+        if self.policy == "off":
+            return
         steps = _steps(trainer, self._place.batch)
         checked = steps and _scaler(trainer) is None
         bad_loss, bad_gradients = self._agree(trainer, checked)
@@ -128,7 +131,8 @@ class FlightRecorder(L.Callback):
 
     def _agree(self, trainer: L.Trainer, gradients: bool) -> tuple[bool, bool]:
         """Whether the loss, and if asked the collected gradients, are bad in any process; all get the same answer."""
-        grads = [p.grad for p in _parameters(trainer) if p.grad is not None] if gradients else []
+        grads = [local(p.grad) for p in _parameters(trainer) if p.grad is not None] if gradients else []
+        grads = [g for g in grads if g.numel()]  # where parameters are shared out a process may have no part of one
         largest = torch.stack(torch._foreach_norm(grads, math.inf)) if grads else torch.zeros_like(self._loss)
         flags = torch.stack((~self._loss.isfinite(), ~largest.isfinite().all())).float()
         if trainer.world_size > 1:
@@ -143,7 +147,7 @@ class FlightRecorder(L.Callback):
             own: it is so in this process.
         """
         assert self._place is not None
-        bad = [n for n, p in module.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+        bad = [n for n, p in module.named_parameters() if p.grad is not None and not local(p.grad).isfinite().all()]
         facts = (own, trainer.global_rank, self._place.indices, self._window, _losses(self._parts), bad[:10])
         everyone: list[Any] = [facts]
         if trainer.world_size > 1:
@@ -177,7 +181,8 @@ class FlightRecorder(L.Callback):
         assert self._buffers is not None
         assert self._place is not None
         for parameter, before in zip(_parameters(trainer), self._gradients, strict=True):
-            if before is not None and steps and trainer.world_size > 1:  # DDP's mean had this batch in it
+            ddp = trainer.world_size > 1 and module.device_mesh is None
+            if before is not None and steps and ddp:  # its mean had this batch in it; FSDP2's is taken batch by batch
                 dist.all_reduce(before)
                 before /= trainer.world_size
             parameter.grad = before
