@@ -46,7 +46,7 @@ def network_and_loss(case: Case) -> tuple[YOLOv5, DetectionLoss]:
 
 
 def batch(images: int) -> tuple[Tensor, Tensor]:
-    """Random images with 0, 1, 2, ... labels, so that a micro-batch of one image can be without; the order is that of images."""
+    """Random images with 0, 1, 2, ... labels, so that a micro-batch of one image can be without."""
     rng = torch.Generator().manual_seed(1)
     index = torch.arange(images).repeat_interleave(torch.arange(images)).float()
     boxes = torch.rand(len(index), 4, generator=rng) * 0.4 + 0.3

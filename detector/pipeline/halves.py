@@ -1,9 +1,9 @@
 """A network cut in two, each half on a device of its own, fed with micro-batches.
 
-torch.distributed.pipelining cuts the network, carries the maps that cross the cut, and runs the schedule. Gradients are sums over
-images, as everywhere here, so those of the micro-batches add up and nothing is scaled. What a batch of its own has is each
-micro-batch's own: the statistics of batch norm, and the means over targets in the loss. A pipeline of `count` micro-batches thus
-equals the whole network that collects the gradients of `count` small batches.
+torch.distributed.pipelining cuts the network, carries the maps that cross the cut, and runs the schedule. Gradients are sums
+over images, as everywhere here, so those of the micro-batches add up and nothing is scaled. What a batch has of its own, each
+micro-batch has of its own: the statistics of batch norm, and the means over targets in the loss. A pipeline of `count`
+micro-batches thus equals the whole network that collects the gradients of `count` small batches.
 """
 
 import copy
