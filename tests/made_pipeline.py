@@ -17,7 +17,7 @@ from detector.network import YOLOv5
 from detector.optimizer import build_optimizer
 from detector.pipeline.halves import Pipeline, ScheduleName
 
-STEPS, LR = 3, 0.01
+STEPS, LR = 2, 0.01
 
 
 class Case(NamedTuple):
@@ -40,7 +40,9 @@ CASES = {  # by number of ranks
 
 def network_and_loss(case: Case) -> tuple[YOLOv5, DetectionLoss]:
     torch.manual_seed(0)
-    network = YOLOv5(3, width_multiple=0.125).train(case.train).to(memory_format=torch.channels_last)  # as Detector's
+    network = (
+        YOLOv5(3, width_multiple=0.125, depth_multiple=0.1).train(case.train).to(memory_format=torch.channels_last)
+    )  # as Detector's
     network.backbone.requires_grad_(not case.frozen)
     return network, DetectionLoss(3, network.strides, *scaled_gains(0.05, 1.0, 0.5, 3, 3, 64))
 

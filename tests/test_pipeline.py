@@ -1,10 +1,12 @@
 """The network in two halves against the same network in one piece."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import torch
 from made_pipeline import CASES, LR, STEPS, Case, batch, network_and_loss
 
+import cli
 from detector.network import YOLOv5
 from detector.optimizer import build_optimizer
 from detector.pipeline.halves import cut, micro_batches
@@ -102,7 +105,7 @@ def test_halves_equal_the_whole(told: list[list[dict[str, Any]]]) -> None:
 
 def test_a_cut_leaves_the_network_whole() -> None:
     torch.manual_seed(0)
-    network, images = YOLOv5(2, width_multiple=0.125).eval(), torch.rand(1, 3, 64, 64)
+    network, images = YOLOv5(2, width_multiple=0.125, depth_multiple=0.1).eval(), torch.rand(1, 3, 64, 64)
     before = network(images)
     for at in ("backbone.down.4", "neck.bottom_up.5"):
         first, second = cut(network, at, images)
@@ -128,3 +131,53 @@ def test_micro_batches_take_their_targets_along() -> None:
     assert second[:, 0, 0, 0].tolist() == [2, 3]
     assert others.tolist() == [[1, 6], [0, 7], [1, 8]]
     assert targets[1, 0] == 3, "the batch itself stays as it was"
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """The deadline of what runs in this process; the ranks that it started end with it."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(DEADLINE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_study(here: Path, alarm: None, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["pipeline", "--splits", "2", "--batch", "2", "--image_size", "64", "--repeats", "3"])
+    content = json.loads((here / "runs/pipeline-1/pipeline.json").read_text())
+    ways = [(t["how"], t["micro_batches"]) for t in content["timings"]]
+    assert ways == [("one device", 1), ("one device", 2), ("gpipe", 1), ("gpipe", 2), ("1f1b", 2)]
+    assert all(len(t["seconds"]) == 3 and min(t["seconds"]) > 0 for t in content["timings"])
+    assert (here / "runs/pipeline-1/pipeline.png").read_bytes().startswith(b"\x89PNG")
+    output = capsys.readouterr().out
+    assert output.count("\n| ") == 1 + len(ways)
+    assert "cores of" in output or "GPUs" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            "--splits 2,3",
+            "a batch of 16 images cannot be divided into 3 micro-batches; the nearest numbers that do are 2 and 4",
+        ),
+        ("--splits 1;2", "splits '1;2': give numbers of micro-batches with commas between"),
+        ("--splits 0", "into 0 micro-batches"),
+        ("--at neck.latral.4", "did you mean 'neck.lateral.4'?"),
+        ("--at backbone.stem", "the network cannot be cut at 'backbone.stem'"),
+        ("--size nn", "model.size 'nn' is not known"),
+        ("--batch 0", "must be at least 1"),
+        ("--split 2", "did you mean 'splits'?"),
+    ],
+)
+def test_what_the_user_can_put_right(options: str, told: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["pipeline", *options.split()])
+    assert left.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not list(here.iterdir())

@@ -30,10 +30,9 @@ def table(timings: list[Timing], batch: int) -> str:
     for t in timings:
         low, middle, high = np.quantile(t.seconds, (0.25, 0.5, 0.75))
         name = "two halves" if t.how == "gpipe" and t.micro_batches == 1 else NAMES[t.how]
-        lines.append(
-            f"| {name} | {t.micro_batches} | {batch // t.micro_batches} | {middle * 1e3:.0f} | {low * 1e3:.0f} to {high * 1e3:.0f} "
-            f"| {batch / middle:.1f} | {whole / middle:.2f} |"
-        )
+        milliseconds = f"{middle * 1e3:.0f} | {low * 1e3:.0f} to {high * 1e3:.0f}"
+        speed = f"{batch / middle:.1f} | {whole / middle:.2f}"
+        lines.append(f"| {name} | {t.micro_batches} | {batch // t.micro_batches} | {milliseconds} | {speed} |")
     return "\n".join(lines)
 
 
