@@ -40,9 +40,8 @@ CASES = {  # by number of ranks
 
 def network_and_loss(case: Case) -> tuple[YOLOv5, DetectionLoss]:
     torch.manual_seed(0)
-    network = (
-        YOLOv5(3, width_multiple=0.125, depth_multiple=0.1).train(case.train).to(memory_format=torch.channels_last)
-    )  # as Detector's
+    network = YOLOv5(3, width_multiple=0.125, depth_multiple=0.1).train(case.train)
+    network.to(memory_format=torch.channels_last)  # as Detector's
     network.backbone.requires_grad_(not case.frozen)
     return network, DetectionLoss(3, network.strides, *scaled_gains(0.05, 1.0, 0.5, 3, 3, 64))
 

@@ -164,7 +164,7 @@ def test_study(here: Path, alarm: None, capsys: pytest.CaptureFixture[str]) -> N
     [
         (
             "--splits 2,3",
-            "a batch of 16 images cannot be divided into 3 micro-batches; the nearest numbers that do are 2 and 4",
+            "16 images cannot be divided into 3 micro-batches; the nearest numbers that do are 2 and 4",
         ),
         ("--splits 1;2", "splits '1;2': give numbers of micro-batches with commas between"),
         ("--splits 0", "into 0 micro-batches"),
