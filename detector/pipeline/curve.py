@@ -72,6 +72,6 @@ def plot(timings: list[Timing], batch: int, title: str, path: Path) -> None:
     axis.set_ylabel("ms a step")
     axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)
-    axis.set_title("\n".join(title.split("; ")), fontsize=9)
+    axis.set_title(title, fontsize=9)
     axis.legend()
     write_atomically(path, lambda file: figure.savefig(file, dpi=110))

@@ -76,15 +76,15 @@ def study(
     gpus = torch.cuda.device_count() >= 2
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     plan = Plan(size, round_up(image_size, network.max_stride), batch, counts, at, repeats, gpus, threads)
-    described = f"{machine(plan)}; {workload(plan)}"
-    say(described)
+    where, what = machine(plan), workload(plan)
+    say(f"{where}; {what}")
     timings = start(plan)
     print("\n" + table(timings, batch))
     folder = Path(run) if run else next_run("pipeline")
-    content = {"machine": machine(plan), "plan": plan._asdict(), "timings": [t._asdict() for t in timings]}
+    content = {"machine": where, "plan": plan._asdict(), "timings": [t._asdict() for t in timings]}
     text = json.dumps(content, indent=1).encode()
     write_atomically(folder / "pipeline.json", lambda file: file.write(text))
-    plot(timings, batch, described, folder / "pipeline.png")
+    plot(timings, batch, f"{where}\n{what}", folder / "pipeline.png")
     print(f"report: {folder / 'pipeline.png'}, pipeline.json")
 
 
