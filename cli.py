@@ -7,6 +7,7 @@ python cli.py validate --ckpt_path last
 python cli.py predict --ckpt_path last --data.source my/images
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
+python cli.py pipeline --splits 1,2,4,8
 """
 
 import contextlib
@@ -39,6 +40,7 @@ from detector.doctor.summary import summary
 from detector.errors import InputError, nearest
 from detector.files import write_atomically
 from detector.module import Detector
+from detector.pipeline.study import study
 from detector.runs import next_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.weights import read_yolov5
@@ -88,6 +90,7 @@ FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
 }
+COMMANDS = {"pipeline": study}  # plain functions: they need no Trainer
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 
@@ -401,6 +404,17 @@ def _heed_torchrun(options: Any) -> None:
             os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
 
 
+def _call(command: str, args: Sequence[str]) -> None:
+    """Call a plain function with options of its parameters' names."""
+    parser = Parser(prog=f"cli.py {command}")
+    parser.add_function_arguments(COMMANDS[command])
+    try:
+        options = parser.parse_args(list(args))
+    except InputError as e:
+        raise InputError(_with_nearest(str(e), {command: parser})) from None
+    COMMANDS[command](**options.as_dict())
+
+
 def _as_list(value: Any) -> list[Any]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
@@ -413,7 +427,10 @@ def main(args: Sequence[str] | None = None) -> None:
     callbacks.die_with_parent()
     if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
         os.environ.setdefault("WANDB_MODE", "offline")
+    args = list(sys.argv[1:] if args is None else args)
     try:
+        if args and args[0] in COMMANDS:
+            return _call(args[0], args[1:])
         CLI(
             Detector,
             DetectionData,
@@ -432,7 +449,7 @@ def main(args: Sequence[str] | None = None) -> None:
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             parser_class=Parser,
-            args=list(sys.argv[1:] if args is None else args),
+            args=args,
         )
     except (InputError, MisconfigurationException) as e:
         if callbacks.first_to_say(str(e)):
