@@ -4,9 +4,9 @@
     python -m benchmarks.gpu --data demo --epochs 1 --precisions 32-true bf16-mixed --seeds 0 --image-size 64 \\
         --trainer.accelerator cpu --model.width_multiple 0.125
 
-Trains with each precision and seed, each in a process of its own; options it does not know go to `cli.py fit`. The second line is
-a dry run without a GPU. Runs and a results.json lie in --folder; a run that is finished there is not repeated, so the work may be
-done in several calls. The table goes to --page.
+Trains with each precision and seed, each in a process of its own; options it does not know go to `cli.py fit`. The second line
+is a dry run without a GPU. Runs and a results.json lie in --folder; what is finished there is not repeated, so that the work
+may be done in several calls. The table goes to --page.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import shlex
 import statistics
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:
         "",
         f"On {machine}. Figures of the best epoch on the validation split; images/s of the training steps.",
         "",
-        "| precision, seed | mAP50 | mAP50-95 | best epoch | images/s | waiting for data | GPU memory | memory of all processes |",
+        "| precision, seed | mAP50 | mAP50-95 | best epoch | images/s | waiting for data | GPU memory | memory of processes |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, r in results.items():
@@ -81,10 +82,8 @@ def verdicts(results: dict[str, dict[str, Any]]) -> list[str]:
             speed = statistics.mean(ours["rate"] / exact["rate"] for ours, exact in whole)
             near = all(abs(a) <= NEAR for a in apart.values())
             told = ", ".join(f"{f} {a:+.4f}" for f, a in apart.items())
-            found.append(
-                f"- {precision} less {PRECISIONS[0]}: {told} (mean of {len(whole)} seeds), {'' if near else 'not '}within {NEAR}; "
-                f"{speed:.2f} times the images/s."
-            )
+            verdict = f"{'' if near else 'not '}within {NEAR}; {speed:.2f} times the images/s"
+            found.append(f"- {precision} less {PRECISIONS[0]}: {told} (seeds: {len(whole)}), {verdict}.")
     return found
 
 
@@ -105,31 +104,26 @@ def main(arguments: list[str] | None = None) -> None:
     on_cpu = ["--trainer.accelerator", "cpu"] in [others[k : k + 2] for k in range(len(others))]
     if not (on_cpu or torch.cuda.is_available()):
         parser.error("torch finds no GPU here; for a dry run add --trainer.accelerator cpu")
-    common = [
-        "--data.dataset",
-        given.data,
-        "--data.image_size",
-        str(given.image_size),
-        "--trainer.max_epochs",
-        str(given.epochs),
-    ]
-    common += [*(["--model.weights", given.weights] if given.weights else []), *others]
+    common = ["--data.dataset", given.data, "--data.image_size", str(given.image_size)]
+    common += ["--trainer.max_epochs", str(given.epochs), *others]
+    common += ["--model.weights", given.weights] if given.weights else []
     kept = given.folder / "results.json"
-    results = json.loads(kept.read_text()) if kept.is_file() else {}
+    content = json.loads(kept.read_text()) if kept.is_file() else {"options": common, "runs": {}}
+    if content["options"] != common:
+        parser.error(f"{given.folder} holds runs with other options: {shlex.join(content['options'])}")
+    results = content["runs"]
     typed = sys.argv[1:] if arguments is None else arguments
     command, machine = shlex.join(["python", "-m", "benchmarks.gpu", *typed]), described(host())
-    for seed in given.seeds:  # all precisions of a seed, then the next: an early end leaves whole comparisons
-        for precision in given.precisions:
-            name = f"{precision}, {seed}"
-            if "error" not in results.get(name, {"error": ""}):
-                continue
-            attempts = len(list(given.folder.glob(f"{precision}-{seed}-*")))
+    for seed, precision in product(given.seeds, given.precisions):  # seed by seed: an early end leaves whole comparisons
+        name = f"{precision}, {seed}"
+        if "error" in results.get(name, {"error": ""}):
+            tries = len(list(given.folder.glob(f"{precision}-{seed}-*")))
             options = [*common, "--trainer.precision", precision, "--seed_everything", str(seed)]
-            results[name] = train(options, given.folder / f"{precision}-{seed}-{attempts}", given.deadline)
+            results[name] = train(options, given.folder / f"{precision}-{seed}-{tries}", given.deadline)
             print(f"{name}: {results[name]}", flush=True)
-            write_atomically(kept, lambda file: file.write(json.dumps(results, indent=1).encode()))
-            text = page(command, machine, results)
-            write_atomically(given.page, lambda file, text=text: file.write(text.encode()))
+            write_atomically(kept, lambda file: file.write(json.dumps(content, indent=1).encode()))
+        text = page(command, machine, results)
+        write_atomically(given.page, lambda file, text=text: file.write(text.encode()))
     print(page(command, machine, results))
 
 
