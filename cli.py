@@ -187,6 +187,7 @@ class Trainer(L.Trainer):
         datamodule: DetectionData,
         seconds: float = 10.0,
         rows: int = 12,
+        rounds: int = 1,
         deadline: float = 300.0,
         json: bool = False,
     ) -> None:
@@ -198,12 +199,14 @@ class Trainer(L.Trainer):
         Args:
             seconds: Measure each row for so long, after its start and its first steps.
             rows: Measure so many rows at most; those that differ from the first in one thing come before the others.
-            deadline: Give a row up after so many seconds, its start included.
+            rounds: Measure all rows so many times; the fastest trial of each counts. For machines that others use too.
+            deadline: Give a trial up after so many seconds, its start included.
             json: Print the report as JSON instead of a table.
         """
         fit = [sys.executable, str(Path(__file__).resolve()), "fit"]
         with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-            report = benchmark(self, datamodule, self.named_strategy, fit, self.typed, seconds, rows, deadline)
+            strategy = self.named_strategy
+            report = benchmark(self, datamodule, strategy, fit, self.typed, seconds, rows, deadline, rounds)
         print(dumps(report.content()) if json else f"\n{report.table()}\nreport: {self.default_root_dir}")
 
     doctor = examine  # the method's own name becomes that of a group of options, and `doctor` is already the callback's

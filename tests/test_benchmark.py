@@ -12,7 +12,6 @@ from typing import Any
 
 import cv2
 import pytest
-from golden.cases import SHARED
 
 import cli
 from benchmarks import gpu
@@ -30,7 +29,7 @@ def row(precision: str, devices: int, rate: float, memory: int = 2**30, waiting:
     """A row of `rate` images/s; 0 is one that failed."""
     figures = {"images": int(rate * 10), "seconds": 10.0, "steps": 7, "waiting": waiting, "gpu_memory": 0}
     trial = Trial(figures, memory, "") if rate else Trial({}, memory, "out of beads")
-    return Row(Setting(precision, "ddp" if devices > 1 else "auto", devices, workers), ["--data.dataset", "my data"], trial)
+    return Row(Setting(precision, "ddp" if devices > 1 else "auto", devices, workers), ["--data.dataset", "my data"], [trial])
 
 
 def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +57,7 @@ def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.Captur
     page = (here / "runs/benchmark-1/benchmark.md").read_text()
     assert one["command"] in page
     assert two["command"] in page
-    assert content["recommendation"].capitalize() in page
+    assert content["recommendation"][1:] in page
     assert cv2.imread(str(here / "runs/benchmark-1/benchmark.png")).std() > 10
     assert not list((here / "runs").glob("fit-*"))
 
@@ -115,7 +114,7 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
     try:
         until(lambda: [pid for pid in running(str(small_data)) if pid != process.pid])
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
+        assert process.wait(120) == 143
     finally:
         process.kill()
     until(lambda: not running(str(small_data)))
@@ -134,7 +133,7 @@ def running(word: str) -> list[int]:
     return found
 
 
-def until(true: Any, seconds: float = 30) -> None:
+def until(true: Any, seconds: float = 120) -> None:
     for _ in range(int(seconds * 10)):
         if true():
             return
@@ -213,10 +212,15 @@ def test_recommendation_speaks_of_a_slow_loader() -> None:
 
 def test_table_and_page_of_rows_that_failed() -> None:
     report = Report({**HOST, "OMP_NUM_THREADS": "1"}, [row("32-true", 1, 10), row("16-mixed", 2, 0)])
+    report.rows[0].trials.append(Trial({}, 0, "busy"))
+    assert report.content()["rows"][0]["trials"] == [10.0, 0.0]
     assert "row 2: out of beads" in report.table()
     assert "python cli.py fit --data.dataset 'my data'" in report.table()
     page = report.page("x.png")
-    assert "2 cores of abacus, 1 GiB, 2 x A, torch 2, lightning 2, OMP_NUM_THREADS=1, load 0 before the start" in page
+    assert (
+        "2 cores of abacus, 1 GiB, 2 x A, torch 2, lightning 2, OMP_NUM_THREADS=1, load 0 before the start; the fastest of 2 trials:"
+        in page
+    )
     assert "| 2 | 16-mixed | 2 (ddp) | 2 | - | - | - | - |" in page
     assert report.content()["rows"][1]["error"] == "out of beads"
 
@@ -261,14 +265,12 @@ def test_verdicts() -> None:
     ]
 
 
-def test_the_page_of_this_repository_is_of_such_a_report() -> None:
+def test_commands_of_the_committed_page_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(cli.__file__).parent / "benchmarks/benchmark.md").read_text()
-    for command in (line.strip().partition("  #")[0] for line in page.splitlines() if line.startswith("    python cli.py fit")):
-        data = command.split("--data.dataset ")[1].split()[0]
-        if not (SHARED / data.removeprefix("../shared/")).exists():
-            pytest.skip(f"{data} is not there")
-        options = command.split()[3:]
-        assert options  # parsed as the user's door parses them
+    commands = [line.partition("  #")[0].split() for line in page.splitlines() if line.startswith("    python cli.py fit")]
+    assert len(commands) == 8
+    for words in (commands[0], commands[-1]):
         with pytest.raises(SystemExit) as e:
-            cli.main(["fit", *options, "--print_config"])
+            cli.main([*words[2:], "--print_config"])
         assert e.value.code == 0
+        assert f"precision: {words[words.index('--trainer.precision') + 1]}" in capsys.readouterr().out

@@ -29,6 +29,7 @@ def benchmark(
     seconds: float,
     most: int,
     deadline: float,
+    rounds: int,
 ) -> Report:
     """Measure the machine that the trainer is set up for.
 
@@ -36,14 +37,15 @@ def benchmark(
         strategy: Of several devices, by its name; auto: ddp.
         fit: Command that trains.
         options: The user's.
-        seconds: For each row.
+        seconds: For each trial.
         most: Rows.
-        deadline: Seconds of each row.
+        deadline: Seconds of each trial.
+        rounds: Trials of each row.
 
     Raises:
         InputError: the data set cannot be used, an option makes no sense, or no row could be measured.
     """
-    for option, value in (("seconds", seconds), ("rows", most), ("deadline", deadline)):
+    for option, value in (("seconds", seconds), ("rows", most), ("deadline", deadline), ("rounds", rounds)):
         if value <= 0:
             raise InputError(f"{option} is {value:g}; it must be more than 0")
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
@@ -66,7 +68,7 @@ def benchmark(
     if len(planned) > most:
         say(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
     with _leaving_on_sigterm():
-        report = measure(fit, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline)
+        report = measure(fit, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
     if report.chosen is None:
         raise InputError(f"no row could be measured; {report.failures()[0]}")
     return report
@@ -95,7 +97,7 @@ def typed_for_fit(typed: Sequence[str]) -> list[str]:
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     rows_own = ("trainer.precision", "trainer.strategy", "trainer.devices", "data.workers")
-    for option in ("seconds", "rows", "deadline", "run", *rows_own):
+    for option in ("seconds", "rows", "rounds", "deadline", "run", *rows_own):
         parser.add_argument(f"--{option}")
     parser.add_argument("--json", action="store_true")
     return parser.parse_known_args(typed)[1]

@@ -29,9 +29,17 @@ BARE = {
 
 
 def measure(
-    fit: Sequence[str], options: Sequence[str], settings: Sequence[Setting], folder: Path, seconds: float, deadline: float
+    fit: Sequence[str],
+    options: Sequence[str],
+    settings: Sequence[Setting],
+    folder: Path,
+    seconds: float,
+    deadline: float,
+    rounds: int,
 ) -> Report:
     """Measure each setting in a process of its own; a line for each tells how it went.
+
+    In several rounds the settings take turns, and the fastest trial of each counts: what other programs take only slows down.
 
     Args:
         fit: Command that trains.
@@ -39,14 +47,20 @@ def measure(
         settings: What to measure.
         folder: For benchmark.json, benchmark.md and benchmark.png, which grow with every row.
         seconds: To measure each for, after its first steps.
-        deadline: Seconds after which a row is given up.
+        deadline: Seconds after which a trial is given up.
+        rounds: Trials of each setting.
     """
     report = Report(host(), [])
-    for number, setting in enumerate(settings, 1):
-        chosen = [*options, *setting.options()]
-        trial = timed(fit, [*chosen, *(x for k, v in BARE.items() for x in (f"--{k}", v))], seconds, deadline)
-        report.rows.append(Row(setting, chosen, trial))
-        say(f"{number}/{len(settings)} {setting}: {report.rows[-1].told()}")
+    bare = [x for k, v in BARE.items() for x in (f"--{k}", v)]
+    for k in range(rounds * len(settings)):
+        place = k % len(settings)
+        setting, chosen = settings[place], [*options, *settings[place].options()]
+        row = Row(setting, chosen, [timed(fit, [*chosen, *bare], seconds, deadline)])
+        say(f"{k + 1}/{rounds * len(settings)} {setting}: {row.told()}")
+        if k < len(settings):
+            report.rows.append(row)
+        else:
+            report.rows[place].trials.extend(row.trials)
         save(report, folder)
     return report
 

@@ -39,7 +39,7 @@ def draw(file: BinaryIO, names: Sequence[str], trials: Sequence[Trial], chosen: 
         axis.set_title(title, fontsize=11)
         axis.grid(axis="x", alpha=0.3)
         axis.set_axisbelow(True)
-        axis.margins(x=0.15)
+        axis.margins(x=0.25)
     for k, trial in enumerate(trials):
         if trial.error:
             axes[0].text(0, k, f" {trial.error[:60]}", va="center", fontsize=8, color="#D55E00")

@@ -17,11 +17,16 @@ WAITING = 0.2  # from this share on, the loader is what to look at
 
 @dataclass(frozen=True)
 class Row:
-    """A setting, the options of `fit` that train with it, and what came of trying."""
+    """A setting, the options of `fit` that train with it, and what came of trying, once or several times."""
 
     setting: Setting
     options: list[str]
-    trial: Trial
+    trials: list[Trial]
+
+    @property
+    def trial(self) -> Trial:
+        """The fastest."""
+        return max(self.trials, key=lambda t: t.rate)
 
     @property
     def command(self) -> str:
@@ -109,16 +114,21 @@ class Report:
         rule = "|" + "---|" * len(self.cells()[0])
         commands = [f"    {row.command}  # row {number}" for number, row in enumerate(self.rows, 1)]
         failures = [f"- {failure}" for failure in self.failures()]
+        advice = self.recommendation()
         parts = [
-            [f"Training steps on {described(self.host)}:"],
+            [f"Training steps on {described(self.host)}{self._rounds()}:"],
             [head, rule, *lines],
             failures,
-            [f"{self.recommendation().capitalize()}."],
+            [f"{advice[0].upper()}{advice[1:]}."],
             [f"![images/s, waiting for data and memory of each row]({picture})"],
             ["The command lines:"],
             commands,
         ]
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+    def _rounds(self) -> str:
+        most = max(len(row.trials) for row in self.rows)
+        return f"; the fastest of {most} trials" if most > 1 else ""
 
     def content(self) -> dict[str, Any]:
         """Everything as plain types."""
@@ -128,6 +138,7 @@ class Report:
                 "images_per_second": row.trial.rate,
                 "memory": row.trial.memory,
                 **row.trial.figures,
+                "trials": [t.rate for t in row.trials],
                 "error": row.trial.error,
                 "command": row.command,
             }
