@@ -8,6 +8,7 @@ python cli.py predict --ckpt_path last --data.source my/images
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py pipeline --splits 1,2,4,8
+python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import callbacks
+from detector.benchmark.command import benchmark, typed_for_fit
 from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
 from detector.data.letterbox import round_up
@@ -89,6 +91,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
 FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
+    "benchmark": {"json": "Print the report as JSON instead of a table."},
 }
 COMMANDS = {"pipeline": study}  # plain functions: they need no Trainer
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
@@ -105,7 +108,15 @@ class Parser(LightningArgumentParser):
 
 
 class Trainer(L.Trainer):
-    """Lightning's Trainer with the commands that it lacks."""
+    """Lightning's Trainer with the commands that it lacks.
+
+    Attributes:
+        typed: the user's options as typed, for the trainings that `benchmark` starts.
+        named_strategy: trainer.strategy as the user gave it.
+    """
+
+    typed: list[str]
+    named_strategy: Any
 
     def anchors(self, model: Detector, datamodule: DetectionData, json: bool = False, ckpt_path: str | None = None) -> None:
         """How well the anchors fit the training labels, and better ones if they don't; trains nothing.
@@ -174,6 +185,34 @@ class Trainer(L.Trainer):
         if strict and diagnosis.count("warning"):
             raise SystemExit(1)
 
+    def benchmark(
+        self,
+        model: Detector,
+        datamodule: DetectionData,
+        seconds: float = 10.0,
+        rows: int = 12,
+        rounds: int = 1,
+        deadline: float = 300.0,
+        json: bool = False,
+    ) -> None:
+        """How fast this machine trains: images/s, memory and waiting for data by precision, devices and workers.
+
+        Each row is a training of its own with real steps, on one device and on all GPUs (on a CPU in two processes), with
+        trainer.strategy (default ddp) and up to data.workers workers. Leaves benchmark.json, .md and .png in the run's folder.
+
+        Args:
+            seconds: Measure each row for so long, after its start and its first steps.
+            rows: Measure so many rows at most; those that differ from the first in one thing come before the others.
+            rounds: Measure all rows so many times; the fastest trial of each counts. For machines that others use too.
+            deadline: Give a trial up after so many seconds, its start included.
+            json: Print the report as JSON instead of a table.
+        """
+        fit = [sys.executable, str(Path(__file__).resolve()), "fit"]
+        with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+            strategy = self.named_strategy
+            report = benchmark(self, datamodule, strategy, fit, self.typed, seconds, rows, deadline, rounds)
+        print(dumps(report.content()) if json else f"\n{report.table()}\nreport: {self.default_root_dir}")
+
     doctor = examine  # the method's own name becomes that of a group of options, and `doctor` is already the callback's
 
 
@@ -190,6 +229,7 @@ class CLI(LightningCLI):
             **LightningCLI.subcommands(),
             "anchors": {"model", "datamodule", "json"},
             "doctor": {"model", "datamodule", "json", "strict"},
+            "benchmark": {"model", "datamodule", "json"},
         }
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
@@ -222,6 +262,7 @@ class CLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
+        self.typed = list(args[1:])
         try:
             super().parse_arguments(parser, args)
             command = self.config.subcommand
@@ -230,7 +271,7 @@ class CLI(LightningCLI):
                 _heed_torchrun(options)
             defaults: dict[str, Any] = {}
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
-            if options.ckpt_path:
+            if options.get("ckpt_path"):
                 run = Path(options.run) if options.run else None
                 self.checkpoint = _checkpoint(options.ckpt_path, run, command)
             if self.checkpoint:
@@ -266,7 +307,8 @@ class CLI(LightningCLI):
             self.run = next_run(command)
         os.environ["BOLTBOX_RUN"] = str(self.run)
         self.fresh = command == "fit" and not self.continues
-        options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
+        if "ckpt_path" in options:
+            options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
         options.trainer.default_root_dir = str(self.run)
         options.trainer.precision = _precision(options.trainer.precision, options.trainer.accelerator, command)
         if command == "fit":
@@ -297,6 +339,11 @@ class CLI(LightningCLI):
         with self.ranks.together(self.trainer):
             super()._run_subcommand(subcommand)
 
+    def before_benchmark(self) -> None:
+        assert isinstance(self.trainer, Trainer)
+        self.trainer.typed = typed_for_fit(self.typed)
+        self.trainer.named_strategy = self.config.benchmark.trainer.strategy
+
     def fit(self, model: Detector, **options: Any) -> None:
         """Lightning's fit; after a roll-back once more, from the last checkpoint."""
         recorder = next(c for c in self.trainer.callbacks if isinstance(c, callbacks.FlightRecorder))  # type: ignore[attr-defined]
@@ -317,7 +364,9 @@ class CLI(LightningCLI):
     def _config_text(self) -> str:
         """The whole configuration, without what belongs to this one call."""
         config = self.config[self.subcommand].clone()
-        config.run = config.ckpt_path = config.trainer.default_root_dir = None
+        config.run = config.trainer.default_root_dir = None
+        if "ckpt_path" in config:
+            config.ckpt_path = None
         config.pop("weights_only", None)
         return self._parser(self.subcommand).dump(config, skip_unset=False)
 
@@ -366,7 +415,7 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
     """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
     if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
         return precision
-    if command in ("anchors", "doctor"):
+    if command in ("anchors", "doctor", "benchmark"):
         return "32-true"
     supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     chosen = "bf16-mixed" if supported else "32-true"

@@ -132,6 +132,7 @@ class Ranks(L.Callback):
         if self._store is None:
             return "has not come"
         with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
+            self._store.set_timeout(ANSWER)  # only now: NCCL waits by it for processes that may be slow
             if self._store.check([_key(rank)]):
                 return f"was last at {self._store.get(_key(rank)).decode()}"
             return "was last at the start"
@@ -157,14 +158,14 @@ def first_to_say(error: str) -> bool:
     if not dist.is_initialized():
         return os.environ.get("LOCAL_RANK", "0") == "0"
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-        return _default_store().add(f"said/{sha256(error.encode()).hexdigest()}", 1) == 1
+        store = _default_store()
+        store.set_timeout(ANSWER)
+        return store.add(f"said/{sha256(error.encode()).hexdigest()}", 1) == 1
     return True
 
 
 def _default_store() -> dist.Store:
-    store = dist.distributed_c10d._get_default_store()
-    store.set_timeout(ANSWER)
-    return store
+    return dist.distributed_c10d._get_default_store()
 
 
 def _key(rank: int) -> str:

@@ -1,0 +1,278 @@
+"""The command `benchmark`: its rows against what a plain count says, rows that fail, nothing left running."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import pytest
+
+import cli
+from benchmarks import gpu
+from detector.benchmark import stopwatch
+from detector.benchmark.memory import session_memory
+from detector.benchmark.report import Report, Row
+from detector.benchmark.setting import Setting, settings
+from detector.benchmark.trial import Trial, attempt
+
+TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--trainer.accelerator", "cpu"]
+HOST = {"cores": 2, "processor": "abacus", "memory": 1, "gpus": ["A", "A"], "torch": "2", "lightning": "2", "load": 0}
+
+
+def row(precision: str, devices: int, rate: float, memory: int = 2**30, waiting: float = 0.1, workers: int = 2) -> Row:
+    """A row of `rate` images/s; 0 is one that failed."""
+    figures = {"images": int(rate * 10), "seconds": 10.0, "steps": 7, "waiting": waiting, "gpu_memory": 0}
+    trial = Trial(figures, memory, "") if rate else Trial({}, memory, "out of beads")
+    return Row(Setting(precision, "ddp" if devices > 1 else "auto", devices, workers), ["--data.dataset", "my data"], [trial])
+
+
+def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One device, then two processes: table, page, picture, JSON; each row says how to train that way."""
+    options = ["--data.dataset", str(small_data), "--data.batch_size", "6", *TINY, "--data.workers", "0"]
+    cli.main(["benchmark", *options, "--seconds", "0.2", "--rows", "2", "--trainer.precision", "16-mixed", "--json"])
+    printed = capsys.readouterr()
+    content = json.loads(printed.out)
+    assert content == json.loads((here / "runs/benchmark-1/benchmark.json").read_text())
+    assert "2 of 4 combinations are measured" in printed.err
+    one, two = content["rows"]
+    assert [(r["precision"], r["devices"], r["strategy"], r["workers"]) for r in (one, two)] == [
+        ("32-true", 1, "auto", 0),
+        ("32-true", 2, "ddp", 0),
+    ]
+    for r in (one, two):
+        assert r["error"] == ""
+        assert r["images"] == 6 * r["steps"] > 0  # 24 images are 4 whole batches
+        assert r["images_per_second"] == pytest.approx(r["images"] / r["seconds"])
+        assert 0 < r["waiting"] < 1
+        assert r["command"].startswith(f"python cli.py fit --data.dataset {small_data} --data.batch_size 6 --model.width")
+        assert r["command"].endswith(f"--trainer.devices {r['devices']} --data.workers 0")
+        assert not {"--seconds", "--rows", "--json", "16-mixed"} & set(r["command"].split())
+    assert 2**27 < one["memory"] < two["memory"], "another process, another interpreter with torch"
+    page = (here / "runs/benchmark-1/benchmark.md").read_text()
+    assert one["command"] in page
+    assert two["command"] in page
+    assert content["recommendation"][1:] in page
+    assert cv2.imread(str(here / "runs/benchmark-1/benchmark.png")).std() > 10
+    assert not list((here / "runs").glob("fit-*"))
+
+
+def test_stopwatch_counts_as_a_clock_that_ticks(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock is a second after the one before: one second of waiting and one of work for each step, whatever
+    lies between epochs. 24 images in batches of 7: 7, 7, 7, 3."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)), monotonic=time.monotonic)
+    monkeypatch.setattr(stopwatch, "time", clock)
+    watch = tmp_path / "watch.json"
+    cli.main(
+        ["fit", "--data.dataset", str(small_data), "--data.batch_size", "7", *TINY, "--data.workers", "0", "--run",
+         str(tmp_path / "run"), "--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false",
+         "--autoanchor.enabled", "false", "--trainer.callbacks+=detector.benchmark.stopwatch.Stopwatch",
+         f"--trainer.callbacks.report={watch}", "--trainer.callbacks.skip=2"]
+    )  # fmt: skip
+    expected = {"images": 7 + 3 + 24, "steps": 6, "seconds": 12.0, "waiting": 0.5, "gpu_memory": 0}
+    assert json.loads(watch.read_text()) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--seconds", "0"], "seconds is 0; it must be more than 0"),
+        (["--rows", "-1"], "rows is -1"),
+        (["--trainer.num_nodes", "2"], "measures one machine"),
+        (["--data.dataset", "nowhere.yaml"], "nowhere.yaml"),
+        (["--second", "3"], "did you mean 'seconds'"),
+    ],
+)
+def test_errors_come_before_the_first_row(
+    options: list[str], told: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as e:
+        cli.main(["benchmark", "--data.dataset", str(small_data), *TINY, *options])
+    printed = capsys.readouterr()
+    assert e.value.code == 2
+    assert told in printed.err
+    assert "1/" not in printed.out
+
+
+def test_no_row_in_time(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The row is given up, and that is what its table, and the error, say."""
+    with pytest.raises(SystemExit) as e:
+        cli.main(["benchmark", "--data.dataset", str(small_data), *TINY, "--rows", "1", "--deadline", "0.2", "--rounds", "2"])
+    assert e.value.code == 2
+    printed = capsys.readouterr()
+    assert "2/2 32-true, 1 device" in printed.out
+    assert "no row could be measured; row 1: not done within 0.2 s" in printed.err
+    assert "- row 1: not done within 0.2 s" in (here / "runs/benchmark-1/benchmark.md").read_text()
+
+
+def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_path: Path) -> None:
+    line = [sys.executable, str(Path(cli.__file__)), "benchmark", "--data.dataset", str(small_data), *TINY, "--seconds", "600"]
+    process = subprocess.Popen([*line, "--rows", "1"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: [pid for pid in running(str(small_data)) if pid != process.pid])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 143
+    finally:
+        process.kill()
+    until(lambda: not running(str(small_data)))
+
+
+def running(word: str) -> list[int]:
+    """Processes with a word in their command line, this one and its like left out."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if word in words and any(w.endswith("cli.py") for w in words):
+            found.append(int(folder.name))
+    return found
+
+
+def until(true: Any, seconds: float = 120) -> None:
+    for _ in range(int(seconds * 10)):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s")
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "killed by the system (SIGKILL), as it does when memory runs out"),
+        ("import sys; print('error: no beads', file=sys.stderr); print('done'); sys.exit(2)", "no beads"),
+        ("[][0]", "IndexError: list index out of range"),
+        ("import os; os._exit(5)", "exit code 5"),
+        ("pass", "the training ended before there was anything to measure"),
+        ("import time; time.sleep(60)", "not done within 0.5 s"),
+    ],
+)
+def test_a_trial_that_ends_badly_says_why(program: str, error: str, tmp_path: Path) -> None:
+    trial = attempt([sys.executable, "-c", program], tmp_path / "none.json", 0.5 if "sleep" in program else 30)
+    assert (trial.figures, trial.error, trial.rate) == ({}, error, 0.0)
+
+
+def test_memory_of_a_session_counts_shared_pages_once() -> None:
+    """A parent with 64 MiB, and two forks that only read them."""
+    program = """if True:
+        import os, sys
+        block = bytearray(os.urandom(2**20)) * 64
+        for _ in range(2):
+            if os.fork() == 0:
+                sum(block[::4096])
+                break
+        print(flush=True)
+        sys.stdin.read()
+        """
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True, **pipes)
+    assert process.stdin
+    assert process.stdout
+    try:
+        assert [process.stdout.readline() for _ in range(3)] == [b"\n"] * 3
+        assert 2**26 < session_memory(process.pid) < 2 * 2**26
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    until(lambda: session_memory(process.pid) == 0)
+
+
+def test_settings_that_tell_most_come_first() -> None:
+    found = settings(("32-true", "bf16-mixed"), "ddp", (1, 4), cores=8, workers=8)
+    assert found[0] == Setting("32-true", "auto", 1, 8)
+    single = {("bf16-mixed", 1, 8), ("32-true", 4, 2), ("32-true", 1, 0), ("32-true", 1, 2), ("32-true", 1, 4)}
+    assert {(s.precision, s.devices, s.workers) for s in found[1:6]} == single
+    assert len(found) == len(set(found)) == 2 * (4 + 2)
+    assert {s.workers for s in found if s.devices == 4} == {2, 0}, "four devices share eight cores"
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("32-true", 1, 100), ("bf16-mixed", 1, 104)], "32-true, 1 device, 2 workers, with 100 images/s, as no other"),
+        ([("32-true", 1, 100), ("bf16-mixed", 1, 150)], "bf16-mixed, 1 device, 2 workers, with 150 images/s, 1.50 times"),
+        ([("32-true", 1, 50), ("32-true", 2, 100), ("bf16-mixed", 1, 97)], "bf16-mixed, 1 device, 2 workers, with 97 images/s"),
+        ([("32-true", 1, 0), ("32-true", 2, 9)], "32-true, 2 devices (ddp), 2 workers, with 9 images/s, the fastest"),
+        ([("32-true", 1, 0)], "no row could be measured"),
+    ],
+)  # fmt: skip
+def test_recommendation(rows: list[tuple[str, int, float]], told: str) -> None:
+    assert told in Report(HOST, [row(*r) for r in rows]).recommendation()
+
+
+def test_recommendation_speaks_of_a_slow_loader() -> None:
+    assert "waits for data 40% of the time" in Report(HOST, [row("32-true", 1, 10, waiting=0.4)]).recommendation()
+    assert "waits" not in Report(HOST, [row("32-true", 1, 10, waiting=0.1)]).recommendation()
+
+
+def test_table_and_page_of_rows_that_failed() -> None:
+    report = Report({**HOST, "OMP_NUM_THREADS": "1"}, [row("32-true", 1, 10), row("16-mixed", 2, 0)])
+    report.rows[0].trials.append(Trial({}, 0, "busy"))
+    assert report.content()["rows"][0]["trials"] == [10.0, 0.0]
+    assert "row 2: out of beads" in report.table()
+    assert "python cli.py fit --data.dataset 'my data'" in report.table()
+    page = report.page("x.png")
+    assert "2 cores of abacus, 1 GiB, 2 x A, torch 2, lightning 2, OMP_NUM_THREADS=1, load 0 before the start" in page
+    assert "; the fastest of 2 trials:" in page
+    assert "| 2 | 16-mixed | 2 (ddp) | 2 | - | - | - | - |" in page
+    assert report.content()["rows"][1]["error"] == "out of beads"
+
+
+def test_precisions_over_whole_trainings(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The dry run of benchmarks/gpu.py: its figures are those of the runs, and what is finished is not done again."""
+    line = ["--data", str(small_data), "--epochs", "1", "--image-size", "64", "--seeds", "0", "--folder", str(tmp_path / "gpu"),
+            "--page", str(tmp_path / "gpu.md"), "--data.batch_size", "4", "--trainer.accelerator", "cpu",
+            "--model.width_multiple", "0.125", "--autoanchor.enabled", "false"]  # fmt: skip
+    both = [*line, "--precisions", "32-true", "bf16-mixed", "--data.workers", "0"]
+    gpu.main(both)
+    page = (tmp_path / "gpu.md").read_text()
+    for precision in ("32-true", "bf16-mixed"):
+        metrics = json.loads((tmp_path / f"gpu/{precision}-0-0/metrics.json").read_text())
+        watch = json.loads((tmp_path / f"gpu/{precision}-0-0/stopwatch.json").read_text())
+        assert watch["images"] == 12  # the first three of six batches do not count
+        figures = f"| {precision}, 0 | {metrics['mAP50']:.4f} | {metrics['mAP50-95']:.4f} | 1 |"
+        assert f"{figures} {watch['images'] / watch['seconds']:.4g} |" in page
+    assert "- bf16-mixed less 32-true: mAP50 +" in page.replace(" -0", " +0")
+    assert "seeds: 1" in page
+    began = {p: p.stat().st_mtime_ns for p in (tmp_path / "gpu").rglob("*.ckpt")}
+    gpu.main(both)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "gpu").rglob("*.ckpt")} == began
+    with pytest.raises(SystemExit):
+        gpu.main([*both, "--model.lr0", "0.5"])
+    assert "holds runs with other options" in capsys.readouterr().err
+
+
+def test_verdicts() -> None:
+    def run(map50: float, rate: float) -> dict[str, float]:
+        return {"mAP50": map50, "mAP50-95": 0.5, "rate": rate}
+
+    results = {
+        "32-true, 0": run(0.8, 100),
+        "16-mixed, 0": run(0.81, 250),
+        "16-mixed, 1": run(0.1, 1),
+        "bf16-mixed, 0": run(0.7, 50),
+    }
+    assert gpu.verdicts(results) == [
+        "- bf16-mixed less 32-true: mAP50 -0.1000, mAP50-95 +0.0000 (seeds: 1), not within 0.02; 0.50 times the images/s.",
+        "- 16-mixed less 32-true: mAP50 +0.0100, mAP50-95 +0.0000 (seeds: 1), within 0.02; 2.50 times the images/s.",
+    ]
+
+
+def test_commands_of_the_committed_page_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(cli.__file__).parent / "benchmarks/benchmark.md").read_text()
+    commands = [line.partition("  #")[0].split() for line in page.splitlines() if line.startswith("    python cli.py fit")]
+    assert len(commands) == 8
+    for words in (commands[0], commands[-1]):
+        with pytest.raises(SystemExit) as e:
+            cli.main([*words[2:], "--print_config"])
+        assert e.value.code == 0
+        assert f"precision: {words[words.index('--trainer.precision') + 1]}" in capsys.readouterr().out
