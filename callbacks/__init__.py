@@ -6,6 +6,7 @@ from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
 from callbacks.flight_recorder import FlightRecorder
+from callbacks.fsdp2 import FSDP2
 from callbacks.incident import Incident, RollBack
 from callbacks.metrics_files import MetricsFiles
 from callbacks.pictures import Pictures
@@ -19,6 +20,7 @@ from callbacks.warmup import Warmup
 
 __all__ = [
     "EMA",
+    "FSDP2",
     "AtomicCheckpointIO",
     "AutoAnchor",
     "Checkpoints",

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from detector.module import Detector
 from detector.schedule import ema_decay
+from detector.sharding import local
 
 
 class EMA(L.Callback):
@@ -39,7 +40,7 @@ class EMA(L.Callback):
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
         floating = [name for name, tensor in average.items() if tensor.is_floating_point()]
-        self._average, self._current = [average[name] for name in floating], [current[name] for name in floating]
+        self._average, self._current = [local(average[name]) for name in floating], [local(current[name]) for name in floating]
         trainer.optimizers[0].register_step_post_hook(self._update)
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ from detector.data.sample import Batch
 from detector.errors import InputError
 from detector.module import COLLECT, Detector, DroppedStep
 from detector.say import say
+from detector.sharding import local
 
 __all__ = ["FlightRecorder", "Incident", "RollBack"]
 
@@ -128,7 +129,8 @@ class FlightRecorder(L.Callback):
 
     def _agree(self, trainer: L.Trainer, gradients: bool) -> tuple[bool, bool]:
         """Whether the loss, and if asked the collected gradients, are bad in any process; all get the same answer."""
-        grads = [p.grad for p in _parameters(trainer) if p.grad is not None] if gradients else []
+        grads = [local(p.grad) for p in _parameters(trainer) if p.grad is not None] if gradients else []
+        grads = [g for g in grads if g.numel()]  # where parameters are shared out a process may have no part of one
         largest = torch.stack(torch._foreach_norm(grads, math.inf)) if grads else torch.zeros_like(self._loss)
         flags = torch.stack((~self._loss.isfinite(), ~largest.isfinite().all())).float()
         if trainer.world_size > 1:
@@ -143,7 +145,7 @@ class FlightRecorder(L.Callback):
             own: it is so in this process.
         """
         assert self._place is not None
-        bad = [n for n, p in module.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+        bad = [n for n, p in module.named_parameters() if p.grad is not None and not local(p.grad).isfinite().all()]
         facts = (own, trainer.global_rank, self._place.indices, self._window, _losses(self._parts), bad[:10])
         everyone: list[Any] = [facts]
         if trainer.world_size > 1:

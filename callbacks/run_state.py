@@ -15,6 +15,7 @@ from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
 from detector.module import Detector
+from detector.sharding import shared_out_like, whole
 
 
 class RunState(L.Callback):
@@ -34,7 +35,7 @@ class RunState(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         assert isinstance(pl_module, Detector)
         own = {
-            "gradients": {n: p.grad.cpu() for n, p in pl_module.network.named_parameters() if p.grad is not None},
+            "gradients": {n: whole(p.grad).cpu() for n, p in pl_module.network.named_parameters() if p.grad is not None},
             "epoch_losses": pl_module.epoch_losses.cpu(),
             "random": _random_states(),
         }
@@ -78,7 +79,7 @@ class RunState(L.Callback):
         assert isinstance(pl_module, Detector)
         for name, parameter in pl_module.network.named_parameters():
             if name in self._gradients:
-                parameter.grad = self._gradients[name].to(parameter.device, copy=True)
+                parameter.grad = shared_out_like(parameter, self._gradients[name].clone())
         self._gradients = {}
 
 

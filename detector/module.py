@@ -26,6 +26,7 @@ from detector.optimizer import OptimizerName, build_optimizer
 from detector.postprocess import decode, nms
 from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
+from detector.sharding import shard
 from detector.weights import load_weights
 
 # `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and training_step
@@ -179,6 +180,13 @@ class Detector(L.LightningModule):
             counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
             self.network.head.set_class_prior(counts)
 
+    def configure_model(self) -> None:
+        """Where the Trainer's strategy shards (fsdp2), the parameters of network and average are shared out over the processes."""
+        if self.device_mesh is not None:
+            for network in (self.network, self.ema):
+                if network is not None:
+                    shard(network, self.device_mesh["data_parallel"])
+
     def configure_optimizers(self) -> Optimizer:
         h = self.hparams
         decay = effective_weight_decay(h["weight_decay"], h["nominal_batch_size"], h["batch_size"])
@@ -248,12 +256,12 @@ class Detector(L.LightningModule):
     def _start_evaluation(self) -> None:
         self._fused = []
         if self.trainer.state.fn != TrainerFn.FITTING:
-            self._fused = [self._evaluated.fused()]
+            self._fused = [self.evaluated.fused()]
         self.metrics.reset()
         self._evaluation_losses = torch.zeros(4, dtype=torch.double)
 
     @property
-    def _evaluated(self) -> YOLOv5:
+    def evaluated(self) -> YOLOv5:
         """The network that is validated and predicts: the moving average if there is one, fused where nothing is trained."""
         return self._fused[0] if self._fused else self.network if self.ema is None else self.ema
 
@@ -267,7 +275,7 @@ class Detector(L.LightningModule):
 
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
         raw = self._forward(batch.images)
-        _, parts = self.loss(raw, batch.targets, self._evaluated.anchors)
+        _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
         if not getattr(getattr(loader, "batch_sampler", None), "spare", False):
             self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
@@ -280,7 +288,7 @@ class Detector(L.LightningModule):
     def _forward(self, images: Tensor) -> list[Tensor]:
         """Evaluation is in the Trainer's precision, but never in bfloat16, whose 8 bits are too few for confidences."""
         with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
-            return self._evaluated(images)
+            return self.evaluated(images)
 
     def _is_bfloat16(self) -> bool:
         return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
@@ -288,7 +296,7 @@ class Detector(L.LightningModule):
     def _detect(self, raw: list[Tensor], batch: Batch, multi_label: bool) -> list[np.ndarray]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
         h = self.hparams
-        decoded = decode(raw, self._evaluated.anchors, self._evaluated.strides)
+        decoded = decode(raw, self.evaluated.anchors, self.evaluated.strides)
         detections = nms(decoded, h["conf"], h["iou"], h["max_det"], multi_label, h["agnostic"])
         results = []
         for found, frame in zip(detections, batch.frames, strict=True):
