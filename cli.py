@@ -266,6 +266,10 @@ class CLI(LightningCLI):
         options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
         options.trainer.default_root_dir = str(self.run)
         options.trainer.precision = _precision(options.trainer.precision, options.trainer.accelerator, command)
+        if command == "fit":
+            callbacks.check_combinations(options)
+        elif callbacks.strategy_name(options.trainer.strategy) in ("fsdp2", "deepspeed_stage_2"):
+            options.trainer.strategy = "auto"  # of the training's config.yaml; what they save, only a training has
         _place_loggers(options.trainer.logger, self.run, self.checkpoint if self.continues else None)
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])

@@ -2,6 +2,7 @@
 
 from callbacks.autoanchor import AutoAnchor, save_report
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
+from callbacks.combinations import check_combinations, strategy_name
 from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
@@ -17,6 +18,7 @@ from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
 from callbacks.wandb_logger import WandbLogger
 from callbacks.warmup import Warmup
+from callbacks.zero2 import ZeRO2
 
 __all__ = [
     "EMA",
@@ -41,5 +43,8 @@ __all__ = [
     "Warmup",
     "die_with_parent",
     "first_to_say",
+    "ZeRO2",
+    "check_combinations",
     "save_report",
+    "strategy_name",
 ]

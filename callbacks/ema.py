@@ -20,22 +20,24 @@ class EMA(L.Callback):
     Args:
         decay: Share of the old average that an update keeps in the end; 0 makes the average a plain copy.
         tau: Updates after which about 63 % of that is reached.
+        enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 
-    def __init__(self, decay: float = 0.9999, tau: float = 2000.0) -> None:
-        self.decay, self.tau, self.updates = decay, tau, 0
+    def __init__(self, decay: float = 0.9999, tau: float = 2000.0, enabled: bool = True) -> None:
+        self.decay, self.tau, self.enabled, self.updates = decay, tau, enabled, 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Before a checkpoint is restored, so that its average finds its place."""
         assert isinstance(pl_module, Detector)
-        if pl_module.ema is None:
+        if self.enabled and pl_module.ema is None:
             pl_module.ema = copy.deepcopy(pl_module.network).requires_grad_(False)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        assert pl_module.ema is not None
+        if pl_module.ema is None:
+            return
         if self.updates == 0:  # the network may have changed since setup: better anchors, a class prior
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()

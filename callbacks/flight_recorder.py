@@ -24,7 +24,7 @@ from detector.sharding import local
 
 __all__ = ["FlightRecorder", "Incident", "RollBack"]
 
-Policy = Literal["stop", "skip", "roll_back"]
+Policy = Literal["stop", "skip", "roll_back", "off"]
 MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then nothing is learned any more, and it stops
 
 
@@ -40,7 +40,7 @@ class FlightRecorder(L.Callback):
     Args:
         policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace in gradients, batch norm
             statistics and mean losses; a non-finite gradient costs the whole accumulation window, which then has no step.
-            roll_back: go on from the last checkpoint, with a lower learning rate.
+            roll_back: go on from the last checkpoint, with a lower learning rate. off: nobody looks; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run, or until it is resumed with
             another model.lr0.
@@ -116,6 +116,8 @@ class FlightRecorder(L.Callback):
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         assert self._place is not None
+        if self.policy == "off":
+            return
         steps = _steps(trainer, self._place.batch)
         checked = steps and _scaler(trainer) is None
         bad_loss, bad_gradients = self._agree(trainer, checked)
@@ -179,7 +181,8 @@ class FlightRecorder(L.Callback):
         assert self._buffers is not None
         assert self._place is not None
         for parameter, before in zip(_parameters(trainer), self._gradients, strict=True):
-            if before is not None and steps and trainer.world_size > 1:  # DDP's mean had this batch in it
+            ddp = trainer.world_size > 1 and module.device_mesh is None
+            if before is not None and steps and ddp:  # its mean had this batch in it; FSDP2's is taken batch by batch
                 dist.all_reduce(before)
                 before /= trainer.world_size
             parameter.grad = before

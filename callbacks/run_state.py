@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 import torchvision
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from detector.errors import InputError
 from detector.module import Detector
 from detector.sharding import shared_out_like, whole
 
@@ -61,19 +63,25 @@ class RunState(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         assert isinstance(pl_module, Detector)
+        if trainer.state.fn == TrainerFn.FITTING and not any(checkpoint["optimizer_states"]):
+            raise InputError(
+                "the checkpoint holds no optimizer state (deepspeed_stage_2 keeps it to itself): start from its weights with "
+                "--model.weights"
+            )
         everyone = checkpoint.get("processes")
         if not everyone:  # a checkpoint of an older version
             return
         trainer.accumulate_grad_batches = checkpoint["accumulate_grad_batches"]
-        if len(everyone) == trainer.world_size:
-            own = everyone[trainer.global_rank]
+        own = everyone[trainer.global_rank] if len(everyone) == trainer.world_size else None
+        if own and pl_module.device_mesh is None:
             self._gradients = own["gradients"]
+        else:  # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already
+            self._gradients = {n: _mean([e["gradients"][n] for e in everyone]) for n in everyone[0]["gradients"]}
+        if own:
             pl_module.epoch_losses = own["epoch_losses"].clone()
             _restore_random_states(own["random"])
-        else:  # DDP takes the mean over processes, so each gets the mean
-            names = everyone[0]["gradients"]
-            self._gradients = {n: torch.stack([e["gradients"][n] for e in everyone]).mean(0) for n in names}
-            pl_module.epoch_losses = torch.stack([e["epoch_losses"] for e in everyone]).mean(0)
+        else:
+            pl_module.epoch_losses = _mean([e["epoch_losses"] for e in everyone])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -81,6 +89,12 @@ class RunState(L.Callback):
             if name in self._gradients:
                 parameter.grad = shared_out_like(parameter, self._gradients[name].clone())
         self._gradients = {}
+
+
+def _mean(tensors: list[Tensor]) -> Tensor:
+    """To the last bit the first one, if all are alike."""
+    first = tensors[0]
+    return first if all(torch.equal(t, first) for t in tensors) else torch.stack(tensors).mean(0)
 
 
 def _random_states() -> dict[str, Any]:

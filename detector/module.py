@@ -176,7 +176,7 @@ class Detector(L.LightningModule):
         return frozen
 
     def setup(self, stage: str) -> None:
-        if stage == "fit" and self.hparams["class_prior"] == "frequency":  # a checkpoint is restored afterwards
+        if stage == "fit" and self.hparams["class_prior"] == "frequency" and not self.trainer.ckpt_path:
             counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
             self.network.head.set_class_prior(counts)
 
