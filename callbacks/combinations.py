@@ -72,6 +72,12 @@ CLASHES = (
     ),
     Clash(
         "deepspeed_stage_2",
+        "trainer.sync_batchnorm",
+        lambda o: bool(o.trainer.sync_batchnorm),
+        "Lightning converts batch norms under ddp only",
+    ),
+    Clash(
+        "deepspeed_stage_2",
         "trainer.gradient_clip_algorithm value",
         lambda o: o.trainer.gradient_clip_algorithm == "value",
         "DeepSpeed clips by norm only",

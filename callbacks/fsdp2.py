@@ -15,7 +15,7 @@ from detector.sharding import keep_whole, shared_out_like, whole
 
 
 class FSDP2(ModelParallelStrategy):
-    """Parameters, gradients, optimizer state and moving average are shared out over all processes; see Detector.configure_model.
+    """Parameters, gradients, optimizer state and average are shared out over all processes; see Detector.configure_model.
 
     A checkpoint is one file with whole tensors, the same as from one process or under DDP: any number of devices under any
     strategy goes on from it. Lightning's own way would number the optimizer's states by the order of the network's parameters,
@@ -61,7 +61,8 @@ class FSDP2(ModelParallelStrategy):
         for buffers in alike.values():
             flat = torch.cat([b.flatten() for b in buffers])
             dist.broadcast(flat, src=0)
-            torch._foreach_copy_(buffers, [p.view_as(b) for p, b in zip(flat.split([b.numel() for b in buffers]), buffers)])
+            parts = flat.split([b.numel() for b in buffers])
+            torch._foreach_copy_(buffers, [part.view_as(b) for part, b in zip(parts, buffers, strict=True)])
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Whole tensors, in the first process; empty in the others."""

@@ -1,4 +1,4 @@
-"""`--trainer.strategy deepspeed_stage_2`: Lightning's strategy for DeepSpeed's ZeRO-2. Needs NVIDIA GPUs and `boltbox[deepspeed]`.
+"""`--trainer.strategy deepspeed_stage_2`: Lightning's strategy for DeepSpeed's ZeRO-2, on NVIDIA GPUs.
 
 Written from the documentation of DeepSpeed and Lightning, and not run yet: see docs/distributed.md.
 """
@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 class ZeRO2(DeepSpeedStrategy):
     """Gradients and optimizer state are shared out over the processes; every process has the whole network.
 
-    The accumulation windows are the recipe's (callbacks.Warmup), told to the engine batch by batch, instead of DeepSpeed's fixed
-    number of steps. Checkpoints are our files, with the weights but without the optimizer's state, which is in pieces of
+    The accumulation windows are the recipe's (callbacks.Warmup), told to the engine batch by batch; DeepSpeed's own have a
+    fixed length. Checkpoints are our files, with the weights but without the optimizer's state, which is in pieces of
     DeepSpeed's own: `validate`, `test`, `predict` and --model.weights read them, a resume does not.
     """
 

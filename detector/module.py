@@ -181,7 +181,7 @@ class Detector(L.LightningModule):
             self.network.head.set_class_prior(counts)
 
     def configure_model(self) -> None:
-        """Where the Trainer's strategy shards (fsdp2), the parameters of network and average are shared out over the processes."""
+        """Under fsdp2 the parameters of network and average are shared out over the processes."""
         if self.device_mesh is not None:
             for network in (self.network, self.ema):
                 if network is not None:
