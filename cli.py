@@ -229,7 +229,7 @@ class CLI(LightningCLI):
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
             if options.ckpt_path:
                 run = Path(options.run) if options.run else None
-                self.checkpoint = resolve_checkpoint(options.ckpt_path, run)
+                self.checkpoint = _checkpoint(options.ckpt_path, run, command)
             if self.checkpoint:
                 defaults = {**_checkpoint_defaults(self.checkpoint), **DEFAULTS.get(command, {})}
                 home = run_of(self.checkpoint)
@@ -277,7 +277,8 @@ class CLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
-        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), callbacks.RunState(self.text), *callbacks_]
+        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), callbacks.Agreement(self.text, self.checkpoint)]
+        own += [callbacks.RunState(self.text), *callbacks_]
         own += [callbacks.MetricsFiles(), callbacks.Pictures()]
         if self.subcommand == "predict":
             own.append(callbacks.PredictionWriter())
@@ -316,6 +317,18 @@ class CLI(LightningCLI):
         config.run = config.ckpt_path = config.trainer.default_root_dir = None
         config.pop("weights_only", None)
         return self._parser(self.subcommand).dump(config, skip_unset=False)
+
+
+def _checkpoint(ckpt_path: str, run: Path | None, command: str) -> Path | None:
+    """The file that --ckpt_path means. A machine after the first that has none comes along to the place where all processes
+    are told so (callbacks.Agreement): if it left here the others would wait for it."""
+    machine = next((int(os.environ[n]) for n in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID") if n in os.environ), 0)
+    try:
+        return resolve_checkpoint(ckpt_path, run)
+    except InputError:
+        if command == "fit" and machine:
+            return None
+        raise
 
 
 def _checkpoint_defaults(path: Path) -> dict[str, Any]:

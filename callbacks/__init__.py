@@ -1,5 +1,6 @@
 """Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
 
+from callbacks.agreement import Agreement
 from callbacks.autoanchor import AutoAnchor, save_report
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.combinations import check_combinations, strategy_name
@@ -23,6 +24,7 @@ from callbacks.zero2 import ZeRO2
 __all__ = [
     "EMA",
     "FSDP2",
+    "Agreement",
     "AtomicCheckpointIO",
     "AutoAnchor",
     "Checkpoints",

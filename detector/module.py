@@ -26,7 +26,7 @@ from detector.optimizer import OptimizerName, build_optimizer
 from detector.postprocess import decode, nms
 from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
-from detector.sharding import shard
+from detector.sharding import is_sharded, shard
 from detector.weights import load_weights
 
 # `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and training_step
@@ -176,7 +176,7 @@ class Detector(L.LightningModule):
         return frozen
 
     def setup(self, stage: str) -> None:
-        if stage == "fit" and self.hparams["class_prior"] == "frequency" and not self.trainer.ckpt_path:
+        if stage == "fit" and self.hparams["class_prior"] == "frequency" and not is_sharded(self.network):
             counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
             self.network.head.set_class_prior(counts)
 

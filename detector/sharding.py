@@ -14,12 +14,16 @@ def shard(network: YOLOv5, mesh: DeviceMesh) -> None:
 
     A network that is sharded already is left alone: after a roll-back the Trainer comes by again.
     """
-    if isinstance(network, FSDPModule):
+    if is_sharded(network):
         return
     network.to(memory_format=torch.contiguous_format)  # a shard is a row of consecutive numbers
     for name in network.layer_names().values():
         fully_shard(network.get_submodule(name), mesh=mesh)
     fully_shard(network, mesh=mesh)
+
+
+def is_sharded(network: nn.Module) -> bool:
+    return isinstance(network, FSDPModule)
 
 
 def keep_whole(network: nn.Module, whole: bool) -> None:
