@@ -1,0 +1,190 @@
+"""Sharded training equals DDP; what does not combine is refused at the start; machines without a common folder."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+
+import cli
+from benchmarks.resume_fuzz import difference
+from callbacks.combinations import CLASHES
+from detector.module import Detector
+
+ROOT = Path(cli.__file__).parent
+DEADLINE = 150  # seconds for all processes of a test, on a busy machine
+
+
+class Contiguous(L.Callback):
+    """Under DDP the memory layout that FSDP2 asks for: else the convolutions round differently."""
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, Detector)
+        pl_module.network.to(memory_format=torch.contiguous_format)
+
+
+class Started:
+    """A command in a session of its own, which is cleared away when the `with` block ends."""
+
+    def __init__(self, line: list[Any], folder: Path, **environment: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "log.txt"
+        kept = {k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")}
+        self.process = subprocess.Popen(
+            [str(x) for x in line],
+            cwd=folder,
+            env={**kept, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", **environment},
+            stdout=self.log.open("w"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.until = time.monotonic() + DEADLINE
+
+    def __enter__(self) -> "Started":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.process.wait()
+
+    def ends(self, code: int) -> str:
+        """What it printed; it must end in time with this exit code."""
+        found = self.process.wait(max(self.until - time.monotonic(), 1))
+        text = self.log.read_text(errors="replace")
+        assert found == code, text[-3000:]
+        return text
+
+
+def options(data: Path, **more: Any) -> list[Any]:
+    """Two epochs of three batches; windows of three batches; everything that the average and the optimizer can hold."""
+    given = {
+        "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
+        "model.width_multiple": 0.125, "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
+        "model.autobalance": "true", "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
+        "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
+        "trainer.enable_progress_bar": "false", **more,
+    }  # fmt: skip
+    return [x for k, v in given.items() for x in (f"--{k}", v)]
+
+
+def fit(*line: Any) -> list[Any]:
+    return [sys.executable, ROOT / "cli.py", "fit", *line]
+
+
+def torchrun(machine: int, port: int, *line: Any) -> list[Any]:
+    place = ["--nnodes", 2, "--node-rank", machine, "--nproc-per-node", 1, "--master-addr", "localhost", "--master-port", port]
+    return [sys.executable, "-m", "torch.distributed.run", *place, "--", ROOT / "cli.py", "fit", *line]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        return s.getsockname()[1]
+
+
+def apart(ours: Path, theirs: Path) -> float:
+    """The largest difference between the last checkpoints of two runs: weights, average, statistics, momentum."""
+    a, b = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (ours, theirs))
+    assert a["state_dict"].keys() == b["state_dict"].keys()
+    assert a["global_step"] == b["global_step"] > 1
+    pairs = [(v, b["state_dict"][k]) for k, v in a["state_dict"].items()]
+    first, second = (c["optimizer_states"][0] for c in (a, b))
+    assert first["param_groups"] == second["param_groups"]
+    assert first["state"].keys() == second["state"].keys()
+    pairs += [(v["momentum_buffer"], second["state"][k]["momentum_buffer"]) for k, v in first["state"].items()]
+    assert all(type(x) is torch.Tensor for pair in pairs for x in pair)
+    return max(float((x.double() - y.double()).abs().max()) for x, y in pairs)
+
+
+def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And stops in the middle of a window, goes on bit for bit, goes on under DDP, and is validated by one process."""
+    two = options(small_data, **{"trainer.devices": 2, "checkpoints.every_batches": 1})
+    ddp, whole, cut = (tmp_path / name for name in ("ddp", "whole", "cut"))
+    fsdp2 = [*two, "--trainer.strategy", "fsdp2", "--trainer.callbacks", "benchmarks.resume_fuzz.Kill"]
+    contiguous = [*two, "--trainer.strategy", "ddp", "--trainer.callbacks", "test_strategies.Contiguous"]
+    with (
+        Started(fit(*contiguous, "--run", ddp), tmp_path / "1") as a,
+        Started(fit(*fsdp2, "--run", whole), tmp_path / "2") as b,
+        Started(fit(*fsdp2, "--run", cut), tmp_path / "3", BOLTBOX_KILL="batch:1:SIGTERM") as c,
+    ):
+        a.ends(0), b.ends(0), c.ends(143)
+    assert apart(whole, ddp) < 1e-5
+    gradients = torch.load(cut / "checkpoints/last.ckpt", weights_only=True)["processes"][0]["gradients"]
+    assert any(g.abs().max() > 0 for g in gradients.values()), "no open window"
+
+    elsewhere = shutil.copytree(cut, tmp_path / "elsewhere")
+    with (
+        Started(fit(*fsdp2, "--run", cut, "--ckpt_path", "last"), tmp_path / "4") as d,
+        Started(fit(*contiguous, "--run", elsewhere, "--ckpt_path", "last"), tmp_path / "5") as e,
+    ):
+        d.ends(0), e.ends(0)
+    assert difference(cut, whole) == ""
+    assert apart(elsewhere, ddp) < 1e-5
+
+    last = str(whole / "checkpoints/last.ckpt")
+    cli.main(["validate", "--ckpt_path", last, "--run", str(tmp_path / "validated"), "--trainer.devices", "1"])
+    assert "mAP50" in capsys.readouterr().out
+    assert "ckpt_path (" in refusal(capsys, "--trainer.strategy", "deepspeed_stage_2", *OFF, "--ckpt_path", last)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *line: str) -> str:
+    """The one sentence that a fit ends in, before it has looked for the data set."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(["fit", "--data.dataset", "no/such/data.yaml", "--trainer.accelerator", "cpu", *line])
+    told = capsys.readouterr().err
+    assert end.value.code == 2
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+    return told
+
+
+@pytest.mark.parametrize("strategy", ON)
+def test_what_does_not_combine_is_refused(strategy: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every pair with its reason; with a checkpoint: in the test above."""
+    pairs = {c.feature: f"{c.feature} ({c.reason})" for c in CLASHES if c.strategy == strategy and c.feature != "ckpt_path"}
+    told = refusal(capsys, "--trainer.strategy", strategy, *ON[strategy])
+    assert {f for f, pair in pairs.items() if pair not in told} == set()
+    told = refusal(capsys, "--trainer.strategy", strategy, *OFF)
+    assert {f for f, pair in pairs.items() if pair in told} == (set() if strategy == "fsdp2" else set(GPU))
+    assert ("no/such/data.yaml" in told) == (strategy == "fsdp2")
+
+
+def test_other_strategies_are_refused_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'fsdp2'?" in refusal(capsys, "--trainer.strategy", "fsdp")
+    assert "runs with auto, ddp" in refusal(capsys, "--trainer.strategy", "deepspeed_stage_3")
+
+
+def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) -> None:
+    """Two torchrun agents in folders of their own: the second writes nothing; a resume or options that differ end both."""
+    line = options(small_data, **{"trainer.max_epochs": 1, "trainer.limit_train_batches": 2, "run": "run"})
+    first, second = tmp_path / "first", tmp_path / "second"
+    port = free_port()
+    with Started(torchrun(0, port, *line), first) as a, Started(torchrun(1, port, *line), second) as b:
+        a.ends(0), b.ends(0)
+    assert (first / "run/checkpoints/last.ckpt").is_file()
+    assert [p.name for p in second.iterdir()] == ["log.txt"]
+
+    longer, ports = [*line, "--trainer.max_epochs", "2"], (free_port(), free_port())
+    with (
+        Started(torchrun(0, ports[0], *longer, "--ckpt_path", "auto"), first) as a,
+        Started(torchrun(1, ports[0], *longer, "--ckpt_path", "auto"), second) as b,
+        Started(torchrun(0, ports[1], *line), tmp_path / "third") as c,
+        Started(torchrun(1, ports[1], *line, "--model.lr0", "0.02"), tmp_path / "fourth") as d,
+    ):
+        for told in (a.ends(1), b.ends(1)):
+            assert "error: the first process goes on from run/checkpoints/last.ckpt, but process 1 on" in told
+            assert "has none: copy the first machine's run folder" in told
+        for told in (c.ends(1), d.ends(1)):
+            assert "error: model.lr0 is 0.01 in the first process and 0.02 in process 1 on" in told
+    assert not (tmp_path / "third/run").exists()
