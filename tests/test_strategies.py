@@ -21,6 +21,15 @@ from detector.module import Detector
 
 ROOT = Path(cli.__file__).parent
 DEADLINE = 150  # seconds for all processes of a test, on a busy machine
+ON = {  # what does not go together with a strategy, all at once
+    "fsdp2": ["--trainer.precision", "16-true", "--trainer.sync_batchnorm", "true"],
+    "deepspeed_stage_2": [
+        *("--trainer.precision", "bf16-mixed", "--trainer.sync_batchnorm", "true"),
+        *("--trainer.gradient_clip_algorithm", "value", "--ema.enabled", "true", "--flight_recorder.policy", "stop"),
+    ],
+}
+OFF = ["--trainer.precision", "32-true", "--ema.enabled", "false", "--flight_recorder.policy", "off"]
+GPU = ("this machine", "this installation")  # what ZeRO-2 lacks here, whatever is switched off
 
 
 class Contiguous(L.Callback):
@@ -71,7 +80,7 @@ def options(data: Path, **more: Any) -> list[Any]:
     given = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
         "model.width_multiple": 0.125, "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
-        "model.autobalance": "true", "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
+        "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
         "trainer.enable_progress_bar": "false", **more,
     }  # fmt: skip
