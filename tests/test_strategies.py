@@ -128,7 +128,7 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
         Started(fit(*fsdp2, "--run", cut), tmp_path / "3", BOLTBOX_KILL="batch:1:SIGTERM") as c,
     ):
         a.ends(0), b.ends(0), c.ends(143)
-    assert apart(whole, ddp) < 1e-5
+    assert apart(whole, ddp) < 1e-4
     gradients = torch.load(cut / "checkpoints/last.ckpt", weights_only=True)["processes"][0]["gradients"]
     assert any(g.abs().max() > 0 for g in gradients.values()), "no open window"
 
@@ -139,7 +139,7 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
     ):
         d.ends(0), e.ends(0)
     assert difference(cut, whole) == ""
-    assert apart(elsewhere, ddp) < 1e-5
+    assert apart(elsewhere, ddp) < 1e-4
 
     last = str(whole / "checkpoints/last.ckpt")
     cli.main(["validate", "--ckpt_path", last, "--run", str(tmp_path / "validated"), "--trainer.devices", "1"])
