@@ -43,10 +43,10 @@ __all__ = [
     "RunState",
     "WandbLogger",
     "Warmup",
-    "die_with_parent",
-    "first_to_say",
     "ZeRO2",
     "check_combinations",
+    "die_with_parent",
+    "first_to_say",
     "save_report",
     "strategy_name",
 ]
