@@ -294,8 +294,6 @@ class CLI(LightningCLI):
         command, options = self.config.subcommand, self.config[self.config.subcommand]
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
-        if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
-            raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
         self.text = self._config_text()
         if options.run:
             self.run = Path(options.run)
@@ -315,6 +313,8 @@ class CLI(LightningCLI):
             callbacks.check_combinations(options)
         elif callbacks.strategy_name(options.trainer.strategy) in ("fsdp2", "deepspeed_stage_2"):
             options.trainer.strategy = "auto"  # of the training's config.yaml; what they save, only a training has
+        if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
+            raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
         _place_loggers(options.trainer.logger, self.run, self.checkpoint if self.continues else None)
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
