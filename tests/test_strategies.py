@@ -1,6 +1,8 @@
 """Sharded training equals DDP; what does not combine is refused at the start; machines without a common folder."""
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -50,7 +52,13 @@ class Started:
         self.process = subprocess.Popen(
             [str(x) for x in line],
             cwd=folder,
-            env={**kept, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", **environment},
+            env={
+                **kept,
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+                "OMP_NUM_THREADS": "1",
+                "MASTER_PORT": str(free_port()),  # torchrun has its own
+                **environment,
+            },
             stdout=self.log.open("w"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -97,9 +105,12 @@ def torchrun(machine: int, port: int, *line: Any) -> list[Any]:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return s.getsockname()[1]
+    """One that no socket gets by itself: those of other processes would be in the way."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("localhost", port))
+            return port
+    raise OSError("no free port")
 
 
 def apart(ours: Path, theirs: Path) -> float:
