@@ -58,8 +58,8 @@ class DetectionData(L.LightningDataModule):
             `batch`, so that each image is decoded once.
         resample_once: Draw mosaics straight into the network's input where the augmentation only scales and shifts, from JPEG
             files at 1/2, 1/4, 1/8 of their size where that is enough. false: YOLOv5's way, over a canvas of twice the size.
-        hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`, which takes up to a third of
-            the work from the loader; for GPUs that wait for data.
+        hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`, which takes work from
+            the loader; for GPUs that wait for data (benchmarks/loader.md; its mAP is not measured).
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
         source: Image, folder or glob pattern for `predict`.
         names: Class names, where there is no data set to give them (`predict`).
