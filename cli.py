@@ -11,18 +11,16 @@ python cli.py pipeline --splits 1,2,4,8
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
 """
 
-import contextlib
 import errno
 import inspect
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
-from json import dumps
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import lightning as L
 import torch
@@ -31,20 +29,16 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import callbacks
-from detector.benchmark.command import benchmark, typed_for_fit
+from detector.benchmark.command import benchmark
 from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
-from detector.data.letterbox import round_up
-from detector.doctor.examine import diagnose, open_splits
-from detector.doctor.page import write_page
-from detector.doctor.repair import repair
-from detector.doctor.summary import summary
-from detector.errors import InputError, nearest
-from detector.files import write_atomically
+from detector.doctor.command import run_doctor
+from detector.errors import InputError
 from detector.module import Detector
-from detector.pipeline.study import study
+from detector.options import Parser, call, with_nearest
 from detector.runs import next_run, resolve_checkpoint, run_of
 from detector.say import say
+from detector.trainer import Trainer
 from detector.weights import read_yolov5
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -52,168 +46,21 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "test": {"verbose": False},
     "predict": {"return_predictions": False, "model.conf": 0.25, "model.iou": 0.45, "model.max_det": 1000},
 }
-YOLOV5_OPTIONS = {  # what people type from memory
-    "epochs": "trainer.max_epochs",
-    "img": "data.image_size",
-    "imgsz": "data.image_size",
-    "img-size": "data.image_size",
-    "batch": "data.batch_size",
-    "batch-size": "data.batch_size",
-    "workers": "data.workers",
-    "single-cls": "data.single_class",
-    "rect": "data.rect",
-    "image-weights": "data.image_weights",
-    "cache": "data.cache",
-    "source": "data.source",
-    "weights": "model.weights",
-    "cfg": "model.size",
-    "optimizer": "model.optimizer",
-    "cos-lr": "model.lr_schedule cosine",
-    "label-smoothing": "model.label_smoothing",
-    "multi-scale": "model.multi_scale",
-    "freeze": "model.freeze",
-    "conf-thres": "model.conf",
-    "iou-thres": "model.iou",
-    "max-det": "model.max_det",
-    "agnostic-nms": "model.agnostic",
-    "patience": "early_stop.patience",
-    "save-period": "checkpoints.save_period",
-    "sync-bn": "trainer.sync_batchnorm",
-    "device": "trainer.devices",
-    "seed": "seed_everything",
-    "noautoanchor": "autoanchor.enabled false",
-    "hyp": "config configs/hyp/low.yaml",
-    "resume": "ckpt_path last",
-    "project": "run",
-    "name": "run",
-    **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),  # after --data my/data.yaml
-}
 FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
     "benchmark": {"json": "Print the report as JSON instead of a table."},
 }
-COMMANDS = {"pipeline": study}  # plain functions: they need no Trainer
+FUNCTIONS = {"pipeline": "detector.pipeline.study:study"}  # commands that need no Trainer
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 
-class Parser(LightningArgumentParser):
-    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
+class Commands(Trainer):
+    """The Trainer with the commands that Lightning's lacks. A function's name becomes that of a group of options."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-
-    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
-        raise InputError(message)
-
-
-class Trainer(L.Trainer):
-    """Lightning's Trainer with the commands that it lacks.
-
-    Attributes:
-        typed: the user's options as typed, for the trainings that `benchmark` starts.
-        named_strategy: trainer.strategy as the user gave it.
-    """
-
-    typed: list[str]
-    named_strategy: Any
-
-    def anchors(self, model: Detector, datamodule: DetectionData, json: bool = False, ckpt_path: str | None = None) -> None:
-        """How well the anchors fit the training labels, and better ones if they don't; trains nothing.
-
-        Args:
-            json: Print the report as JSON instead of a table.
-            ckpt_path: Measure the anchors of this checkpoint (last, best or a file).
-        """
-        with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-            _load_weights(model, ckpt_path)
-            datamodule.trainer = self
-            datamodule.prepare_data()
-            datamodule.setup("fit")
-            examiner = next(c for c in self.callbacks if isinstance(c, callbacks.AutoAnchor))  # type: ignore[attr-defined]
-            report = examiner.examine(model, datamodule)
-            callbacks.save_report(report, Path(self.default_root_dir))
-        if json:
-            print(dumps({**report.content(), "yaml": report.yaml_line()}))
-        else:
-            print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
-            print(f"report: {self.default_root_dir}")
-
-    def examine(
-        self,
-        model: Detector,
-        datamodule: DetectionData,
-        json: bool = False,
-        strict: bool = False,
-        fix: str | None = None,
-        ckpt_path: str | None = None,
-    ) -> None:
-        """What is wrong with a data set: labels, images, folders, figures; trains nothing, and never changes the data.
-
-        Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in training.
-
-        Args:
-            json: Print the diagnosis as JSON instead of a summary.
-            strict: Exit code 1 if there are warnings.
-            fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
-            ckpt_path: Say how well the anchors of this checkpoint fit (last, best or a file).
-        """
-        if datamodule.file is None:
-            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
-        run = Path(self.default_root_dir)
-        with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-            _load_weights(model, ckpt_path)
-            datamodule.prepare_data()
-            size = round_up(datamodule.image_size, model.network.max_stride)
-            datasets, findings = open_splits(datamodule.file, show_progress=True)
-            anchors = model.network.anchors_px.cpu().numpy()
-            diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
-            for split, dataset in datasets.items():
-                print(dataset.report.lines(split, most=0)[0])
-            print("\n".join(summary(diagnosis)))
-            text = dumps(diagnosis.content(), indent=1)
-            write_atomically(run / "doctor.json", lambda file: file.write(text.encode()))
-            write_page(run / "doctor.html", diagnosis, datasets)
-            print(f"report: {run / 'doctor.html'}, doctor.json")
-            if fix:
-                repairs = repair(datamodule.file, diagnosis, Path(fix))
-                print(f"repaired copy: {fix}, {len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}")
-        if json:
-            print(dumps(diagnosis.content()))
-        if diagnosis.count("fault"):
-            raise SystemExit(2)
-        if strict and diagnosis.count("warning"):
-            raise SystemExit(1)
-
-    def benchmark(
-        self,
-        model: Detector,
-        datamodule: DetectionData,
-        seconds: float = 10.0,
-        rows: int = 12,
-        rounds: int = 1,
-        deadline: float = 300.0,
-        json: bool = False,
-    ) -> None:
-        """How fast this machine trains: images/s, memory and waiting for data by precision, devices and workers.
-
-        Each row is a training of its own with real steps, on one device and on all GPUs (on a CPU in two processes), with
-        trainer.strategy (default ddp) and up to data.workers workers. Leaves benchmark.json, .md and .png in the run's folder.
-
-        Args:
-            seconds: Measure each row for so long, after its start and its first steps.
-            rows: Measure so many rows at most; those that differ from the first in one thing come before the others.
-            rounds: Measure all rows so many times; the fastest trial of each counts. For machines that others use too.
-            deadline: Give a trial up after so many seconds, its start included.
-            json: Print the report as JSON instead of a table.
-        """
-        fit = [sys.executable, str(Path(__file__).resolve()), "fit"]
-        with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-            strategy = self.named_strategy
-            report = benchmark(self, datamodule, strategy, fit, self.typed, seconds, rows, deadline, rounds)
-        print(dumps(report.content()) if json else f"\n{report.table()}\nreport: {self.default_root_dir}")
-
-    doctor = examine  # the method's own name becomes that of a group of options, and `doctor` is already the callback's
+    anchors = callbacks.anchors
+    doctor = run_doctor
+    benchmark = benchmark
 
 
 class CLI(LightningCLI):
@@ -285,7 +132,7 @@ class CLI(LightningCLI):
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
         except InputError as e:
-            raise InputError(_with_nearest(str(e), self._subcommand_parsers)) from None
+            raise InputError(with_nearest(str(e), self._subcommand_parsers)) from None
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint override what the user typed."""
@@ -333,16 +180,15 @@ class CLI(LightningCLI):
         config["callbacks"] = own + (given if isinstance(given, list) else [given])
         config["plugins"] = [*_as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
         self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.Ranks))
-        return super()._instantiate_trainer(config, [])
+        trainer = super()._instantiate_trainer(config, [])
+        assert isinstance(trainer, Trainer)
+        trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
+        trainer.train = [sys.executable, str(Path(__file__).resolve()), "fit"]
+        return trainer
 
     def _run_subcommand(self, subcommand: str) -> None:
         with self.ranks.together(self.trainer):
             super()._run_subcommand(subcommand)
-
-    def before_benchmark(self) -> None:
-        assert isinstance(self.trainer, Trainer)
-        self.trainer.typed = typed_for_fit(self.typed)
-        self.trainer.named_strategy = self.config.benchmark.trainer.strategy
 
     def fit(self, model: Detector, **options: Any) -> None:
         """Lightning's fit; after a roll-back once more, from the last checkpoint."""
@@ -391,26 +237,6 @@ def _checkpoint_defaults(path: Path) -> dict[str, Any]:
     return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
 
 
-def _load_weights(model: Detector, ckpt_path: str | None) -> None:
-    """Those of a checkpoint, if one is given; also where the data set has other classes."""
-    if ckpt_path:
-        model.load_state_dict(torch.load(ckpt_path, map_location="cpu", weights_only=True)["state_dict"], strict=False)
-
-
-def _with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
-    """An error about an option that doesn't exist, with the nearest that does."""
-    data = re.match(r"Parser key \"data\":\s+Unable to load config '([^']+)'", message)
-    if data:
-        return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
-    found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
-    if found and found[1] in YOLOV5_OPTIONS:
-        return f"{message}; here it is --{YOLOV5_OPTIONS[found[1]]}"
-    known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
-    if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
-        return f"{message}; {nearest(found[1], known)}"
-    return message
-
-
 def _precision(precision: str, accelerator: str, command: str) -> str:
     """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
     if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
@@ -453,17 +279,6 @@ def _heed_torchrun(options: Any) -> None:
             os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
 
 
-def _call(command: str, args: Sequence[str]) -> None:
-    """Call a plain function with options of its parameters' names."""
-    parser = Parser(prog=f"cli.py {command}")
-    parser.add_function_arguments(COMMANDS[command])
-    try:
-        options = parser.parse_args(list(args))
-    except InputError as e:
-        raise InputError(_with_nearest(str(e), {command: parser})) from None
-    COMMANDS[command](**options.as_dict())
-
-
 def _as_list(value: Any) -> list[Any]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
@@ -478,12 +293,13 @@ def main(args: Sequence[str] | None = None) -> None:
         os.environ.setdefault("WANDB_MODE", "offline")
     args = list(sys.argv[1:] if args is None else args)
     try:
-        if args and args[0] in COMMANDS:
-            return _call(args[0], args[1:])
+        if args and args[0] in FUNCTIONS:
+            module, name = FUNCTIONS[args[0]].split(":")
+            return call(getattr(import_module(module), name), args[0], args[1:])
         CLI(
             Detector,
             DetectionData,
-            trainer_class=Trainer,
+            trainer_class=Commands,
             save_config_callback=None,
             trainer_defaults={
                 "max_epochs": 100,

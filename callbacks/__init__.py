@@ -1,7 +1,8 @@
 """Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
 
 from callbacks.agreement import Agreement
-from callbacks.autoanchor import AutoAnchor, save_report
+from callbacks.anchors import anchors
+from callbacks.autoanchor import AutoAnchor
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.combinations import check_combinations, strategy_name
 from callbacks.doctor import DoctorCheck
@@ -44,9 +45,9 @@ __all__ = [
     "WandbLogger",
     "Warmup",
     "ZeRO2",
+    "anchors",
     "check_combinations",
     "die_with_parent",
     "first_to_say",
-    "save_report",
     "strategy_name",
 ]

@@ -29,6 +29,9 @@ from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
 from detector.sharding import is_sharded, shard
 from detector.weights import load_weights
 
+# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it: what may look in the network's place.
+Predictor = Callable[[Tensor], Tensor]
+
 # `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and training_step
 # multiplies by it, which is exact for a power of two. With 1 the batch ends in an optimizer step.
 COLLECT = 2**40
@@ -159,6 +162,7 @@ class Detector(L.LightningModule):
         self.frozen = self._freeze(freeze)
         self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far
         self._evaluation_losses = torch.zeros(4, dtype=torch.double)  # the same of a validation or test
+        self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
 
     @property
@@ -274,29 +278,32 @@ class Detector(L.LightningModule):
         return {"detections": self._evaluate(batch, "test")}
 
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
-        raw = self._forward(batch.images)
-        _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
+        decoded, raw = self._look(batch.images)
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
-        if not getattr(getattr(loader, "batch_sampler", None), "spare", False):
+        if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "spare", False):
+            _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
             self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
-        detections = self._detect(raw, batch, multi_label=True)
+        detections = self._detect(decoded, batch, multi_label=True)
         for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
             assert truth is not None
             self.metrics.update(index, found, truth)
         return detections
 
-    def _forward(self, images: Tensor) -> list[Tensor]:
-        """Evaluation is in the Trainer's precision, but never in bfloat16, whose 8 bits are too few for confidences."""
+    def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """Decoded rows, and the raw maps if the network itself has looked. Evaluation is in the Trainer's precision, but never
+        in bfloat16, whose 8 bits are too few for confidences."""
         with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
-            return self.evaluated(images)
+            if self.predictor is not None:
+                return self.predictor(images), None
+            raw = self.evaluated(images)
+        return decode(raw, self.evaluated.anchors, self.evaluated.strides), raw
 
     def _is_bfloat16(self) -> bool:
         return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
 
-    def _detect(self, raw: list[Tensor], batch: Batch, multi_label: bool) -> list[np.ndarray]:
+    def _detect(self, decoded: Tensor, batch: Batch, multi_label: bool) -> list[np.ndarray]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
         h = self.hparams
-        decoded = decode(raw, self.evaluated.anchors, self.evaluated.strides)
         detections = nms(decoded, h["conf"], h["iou"], h["max_det"], multi_label, h["agnostic"])
         results = []
         for found, frame in zip(detections, batch.frames, strict=True):
@@ -321,7 +328,8 @@ class Detector(L.LightningModule):
         losses = self._evaluation_losses
         if self.trainer.world_size > 1:  # Lightning's own mean rounds the number of batches a process down to a whole one
             losses = self.trainer.strategy.reduce(losses.to(self.device), reduce_op="sum").cpu()
-        self._log_losses(split, losses[:3] / losses[3], sync=False)
+        if losses[3]:
+            self._log_losses(split, losses[:3] / losses[3], sync=False)
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(datamodule, "class_maps"):
@@ -329,7 +337,7 @@ class Detector(L.LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
         """See `_detect`; one array an image of the batch. Each box gets its best class only."""
-        return self._detect(self._forward(batch.images), batch, multi_label=False)
+        return self._detect(self._look(batch.images)[0], batch, multi_label=False)
 
     def _log_losses(self, split: str, parts: Tensor, sync: bool) -> None:
         """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""

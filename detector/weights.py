@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from detector.errors import InputError
 from detector.network import SIZES, YOLOv5
@@ -218,3 +218,9 @@ def _size_hint(weights: Weights) -> str:
     rows = ((name, row) for name, row in SIZES.items() if len(row.levels) == levels)
     sizes = [name for name, row in rows if (row.depth, row.width) == weights.multiples]
     return f"they are of size {sizes[0]}: use --model.size {sizes[0]}" if sizes else "they are of another size or topology"
+
+
+def load_checkpoint_weights(module: nn.Module, path: str | None) -> None:
+    """Those of a checkpoint of ours, if one is given, as far as the module has them: the data set may have other classes."""
+    if path:
+        module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"], strict=False)

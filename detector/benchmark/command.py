@@ -2,12 +2,13 @@
 
 import argparse
 import contextlib
+import json as json_
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import lightning as L
 import torch
@@ -17,39 +18,48 @@ from detector.benchmark.report import Report
 from detector.benchmark.setting import PRECISIONS, settings
 from detector.data.datamodule import DetectionData
 from detector.errors import InputError
+from detector.module import Detector
 from detector.say import say
+from detector.trainer import Trainer
 
 
 def benchmark(
-    trainer: L.Trainer,
-    data: DetectionData,
-    strategy: Any,
-    fit: Sequence[str],
-    options: Sequence[str],
-    seconds: float,
-    most: int,
-    deadline: float,
-    rounds: int,
-) -> Report:
-    """Measure the machine that the trainer is set up for.
+    trainer: Trainer,
+    model: Detector,
+    datamodule: DetectionData,
+    seconds: float = 10.0,
+    rows: int = 12,
+    rounds: int = 1,
+    deadline: float = 300.0,
+    json: bool = False,
+) -> None:
+    """How fast this machine trains: images/s, memory and waiting for data by precision, devices and workers.
+
+    Each row is a training of its own with real steps, on one device and on all GPUs (on a CPU in two processes), with
+    trainer.strategy (default ddp) and up to data.workers workers. Leaves benchmark.json, .md and .png in the run's folder.
 
     Args:
-        strategy: Of several devices, by its name; auto: ddp.
-        fit: Command that trains.
-        options: The user's.
-        seconds: For each trial.
-        most: Rows.
-        deadline: Seconds of each trial.
-        rounds: Trials of each row.
+        seconds: Measure each row for so long, after its start and its first steps.
+        rows: Measure so many rows at most; those that differ from the first in one thing come before the others.
+        rounds: Measure all rows so many times; the fastest trial of each counts. For machines that others use too.
+        deadline: Give a trial up after so many seconds, its start included.
+        json: Print the report as JSON instead of a table.
 
     Raises:
         InputError: the data set cannot be used, an option makes no sense, or no row could be measured.
     """
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        report = _report(trainer, datamodule, seconds, rows, deadline, rounds)
+    print(json_.dumps(report.content()) if json else f"\n{report.table()}\nreport: {trainer.default_root_dir}")
+
+
+def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, deadline: float, rounds: int) -> Report:
     for option, value in (("seconds", seconds), ("rows", most), ("deadline", deadline), ("rounds", rounds)):
         if value <= 0:
             raise InputError(f"{option} is {value:g}; it must be more than 0")
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
         raise InputError("benchmark measures one machine and starts its processes itself: no torchrun, no trainer.num_nodes")
+    strategy, options = trainer.named_strategy, typed_for_fit(trainer.typed)
     if not isinstance(strategy, str):
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
     if data.file is None:
@@ -68,7 +78,7 @@ def benchmark(
     if len(planned) > most:
         say(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
     with _leaving_on_sigterm():
-        report = measure(fit, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
+        report = measure(trainer.train, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
     if report.chosen is None:
         raise InputError(f"no row could be measured; {report.failures()[0]}")
     return report

@@ -1,0 +1,92 @@
+"""Options as people type them: errors in one sentence, YOLOv5's names, plain functions as commands."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, get_args, get_origin
+
+from docstring_parser import parse
+from lightning.pytorch.cli import LightningArgumentParser
+
+from detector.errors import InputError, nearest
+
+YOLOV5_OPTIONS = {  # what people type from memory
+    "epochs": "trainer.max_epochs",
+    "img": "data.image_size",
+    "imgsz": "data.image_size",
+    "img-size": "data.image_size",
+    "batch": "data.batch_size",
+    "batch-size": "data.batch_size",
+    "workers": "data.workers",
+    "single-cls": "data.single_class",
+    "rect": "data.rect",
+    "image-weights": "data.image_weights",
+    "cache": "data.cache",
+    "source": "data.source",
+    "weights": "model.weights",
+    "cfg": "model.size",
+    "optimizer": "model.optimizer",
+    "cos-lr": "model.lr_schedule cosine",
+    "label-smoothing": "model.label_smoothing",
+    "multi-scale": "model.multi_scale",
+    "freeze": "model.freeze",
+    "conf-thres": "model.conf",
+    "iou-thres": "model.iou",
+    "max-det": "model.max_det",
+    "agnostic-nms": "model.agnostic",
+    "patience": "early_stop.patience",
+    "save-period": "checkpoints.save_period",
+    "sync-bn": "trainer.sync_batchnorm",
+    "device": "trainer.devices",
+    "seed": "seed_everything",
+    "noautoanchor": "autoanchor.enabled false",
+    "hyp": "config configs/hyp/low.yaml",
+    "resume": "ckpt_path last",
+    "project": "run",
+    "name": "run",
+    **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),  # after --data my/data.yaml
+}
+
+
+class Parser(LightningArgumentParser):
+    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        raise InputError(message)
+
+
+def with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
+    """An error about an option that doesn't exist, with the nearest that does."""
+    data = re.match(r"Parser key \"data\":\s+Unable to load config '([^']+)'", message)
+    if data:
+        return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
+    found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
+    if found and found[1] in YOLOV5_OPTIONS:
+        return f"{message}; here it is --{YOLOV5_OPTIONS[found[1]]}"
+    known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
+    if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
+        return f"{message}; {nearest(found[1], known)}"
+    return message
+
+
+def call(function: Callable[..., None], command: str, args: Sequence[str]) -> None:
+    """Call a plain function with options of its parameters' names; those without a default are positional, and a `list` takes
+    one or more words."""
+    told = parse(inspect.getdoc(function) or "")
+    helps = {p.arg_name: p.description for p in told.params}
+    parser = Parser(prog=f"cli.py {command}", description=told.short_description)
+    required = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.default is p.empty]
+    for p in required:
+        if get_origin(p.annotation) is list:
+            parser.add_argument(p.name, nargs="+", type=get_args(p.annotation)[0], help=helps.get(p.name))
+        else:
+            parser.add_argument(p.name, type=p.annotation, help=helps.get(p.name))
+    parser.add_function_arguments(function, skip={p.name for p in required})
+    try:
+        options = parser.parse_args(list(args))
+    except InputError as e:
+        raise InputError(with_nearest(str(e), {command: parser})) from None
+    function(**options.as_dict())
