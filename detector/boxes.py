@@ -59,7 +59,7 @@ def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
     limits = (width, height, width, height)
     if isinstance(boxes, Tensor):
         return boxes.clip(min=0).minimum(boxes.new_tensor(limits))
-    return boxes.clip(0, np.array(limits, boxes.dtype))
+    return np.minimum(np.maximum(boxes, 0), np.array(limits, boxes.dtype))  # ndarray.clip takes three times as long
 
 
 def area_xyxy(boxes: Boxes) -> Boxes:

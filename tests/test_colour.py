@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import assert_same, few, noise, random_sample, seeds
 
-from detector.data.colour import Albumentations, RandomFlip, RandomHSV, adjust_hsv, adjust_hsv_floats, flip
+from detector.data.colour import Albumentations, RandomFlip, RandomHSV, _multiplied, adjust_hsv, adjust_hsv_floats, flip
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Sample
 from detector.errors import InputError
@@ -78,6 +78,17 @@ def test_hsv_gains_of_one_change_nearly_nothing() -> None:
 )
 def test_hsv_in_numbers(colour: tuple[int, ...], gains: tuple[float, ...], expected: tuple[int, ...]) -> None:
     assert adjust_hsv(np.array([[colour]], np.uint8), gains)[0, 0].tolist() == list(expected)
+
+
+@given(st.tuples(st.floats(0.5, 2), st.floats(0, 2), st.floats(0, 2)))
+@few
+def test_each_level_times_its_gain(gains: tuple[float, float, float]) -> None:
+    """Rounded down, whichever of the two ways it goes; a hue of 180 or more stands for one from 0 on."""
+    levels = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, -1)
+    ours = _multiplied(levels, gains)[0].astype(int)
+    wanted = np.floor(np.arange(256)[:, None] * gains)
+    assert np.array_equal(ours[:180, 0] % 180, wanted[:180, 0] % 180)
+    assert np.array_equal(ours[:, 1:], wanted[:, 1:].clip(0, 255))
 
 
 def test_hsv_off_changes_nothing() -> None:

@@ -55,18 +55,13 @@ def test_once_is_twice_but_for_the_interpolation(dataset: YoloDataset, size: int
             assert (apart > 8).mean() < 12 / size  # within a pixel of four seams and the outer edges
 
 
-def test_tiles_out_of_sight_are_not_read(dataset: YoloDataset) -> None:
+def test_tiles_out_of_sight_are_not_read(dataset: YoloDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     steps = GEOMETRY.steps(64)
     samples = TrainSamples(dataset, steps, 0)
 
-    def counted(index: int) -> object:
-        sample = dataset.undrawn(index)
-        whole = sample.tiles[0].read
-        sample.tiles = [sample.tiles[0]._replace(read=lambda least: (read.append(index), whole(least))[1])]
-        return sample
-
-    samples._open = counted  # type: ignore[assignment]
+    whole = dataset.read
+    monkeypatch.setattr(dataset, "read", lambda i, least: (read.append(i), whole(i, least))[1])
     for epoch in range(40):
         samples[Key(epoch, 0, 0)]
     assert 40 < len(read) < 40 * 0.9 * (1 + 3 * 0.8) * 1.2
@@ -92,9 +87,9 @@ def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
     for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):
         cv2.imwrite(str(tmp_path / f"images/{k}.jpg"), ramps(h, w))
     data = YoloDataset([tmp_path / "images"], ["a"], tmp_path)
-    shapes = [data.undrawn(i).tiles[0].read(64).shape for i in range(4)]
+    shapes = [data.read(i, 64).shape for i in range(4)]
     assert shapes == [(45, 64, 3), (91, 127, 3), (125, 75, 3), (64, 64, 3)]
-    assert data.undrawn(2).tiles[0].read(0).shape == (500, 300, 3)
+    assert data.read(2).shape == (500, 300, 3)
 
 
 @given(st.integers(0, 60), st.integers(1, 60), st.floats(0.05, 3), st.floats(-40, 40), st.integers(1, 100))
@@ -124,6 +119,6 @@ def test_a_mosaic_pixel_by_pixel() -> None:
     tiles = []
     for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(images, *tile_rectangles(shapes, size, xc, yc), strict=True):
         wanted[y1:y2, x1:x2] = image[sy1:sy2, sx1:sx2]
-        whole = Tile(lambda _, image=image: image, 0, 0, image.shape[1], image.shape[0])
-        tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1).cut(x1, y1, x2, y2))
+        whole = Tile(lambda image=image: image, 0, 0, image.shape[1], image.shape[0])
+        tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)))
     assert np.array_equal(draw_tiles((2 * size, 2 * size), tiles), wanted)

@@ -45,7 +45,7 @@ def test_samples_are_as_promised(first_time: dict[Key, Sample]) -> None:
     for key, s in first_time.items():
         assert (s.image.shape, s.image.dtype, s.index) == ((SIZE, SIZE, 3), np.uint8, key.index)
         assert (s.boxes.dtype, s.classes.dtype) == (np.float32, np.int64)
-        assert len(s.boxes) == len(s.classes) == len(s.polygons)
+        assert len(s.boxes) == len(s.classes) == len(s.parts())
         assert s.boxes.min(initial=0) >= -1e-4
         assert s.boxes.max(initial=0) <= SIZE + 1e-4
         assert (s.boxes[:, 2:] > s.boxes[:, :2]).all()

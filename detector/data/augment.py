@@ -16,6 +16,7 @@ from detector.data.mosaic import Mosaic
 from detector.data.perspective import RandomPerspective
 from detector.data.sample import Sample
 from detector.data.sampler import Key
+from detector.data.undrawn import Undrawn
 
 
 class Transform(Protocol):
@@ -108,7 +109,8 @@ class TrainSamples:
 
     def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
         self.dataset, self.steps, self.seed = dataset, steps, seed
-        self._open = dataset.undrawn if any(isinstance(s, Draw) for s in steps) else dataset.__getitem__
+        first, drawn_later = steps[0], any(isinstance(s, Draw) for s in steps)
+        self._undrawn = Undrawn(dataset, first) if drawn_later and isinstance(first, Resize) else None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -123,7 +125,7 @@ class TrainSamples:
 
     def _first(self, index: int) -> Sample:
         """The sample after the first step."""
-        return self.steps[0](self._open(index), None, None)
+        return self._undrawn[index] if self._undrawn else self.steps[0](self.dataset[index], None, None)
 
     def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
         rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat)))

@@ -16,26 +16,24 @@ from detector.boxes import clip_xyxy
 from detector.data.sample import Sample
 from detector.errors import InputError, nearest
 
-LEVELS = np.arange(256, dtype=np.uint8)
+LEVELS = np.arange(256)[:, None]
 
 
 def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
     """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by the three gains."""
-    hue, saturation, value = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
-    hue = cv2.LUT(hue, (np.arange(256) * gains[0] % 180).astype(np.uint8))
-    changed = (hue, _scaled(saturation, gains[1]), _scaled(value, gains[2]))
-    return cv2.cvtColor(cv2.merge(changed), cv2.COLOR_HSV2RGB)
+    return cv2.cvtColor(_multiplied(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), gains), cv2.COLOR_HSV2RGB)
 
 
-def _scaled(channel: np.ndarray, gain: float) -> np.ndarray:
-    """Each level times gain, rounded down, at most 255."""
-    table = np.minimum(np.arange(256) * gain, 255).astype(np.uint8)
-
-    def quick(values: np.ndarray) -> np.ndarray:
-        return cv2.convertScaleAbs(values, alpha=gain, beta=-0.4999)  # to the nearest whole number
-
-    exact = (quick(LEVELS) == table).all()  # nearly always
-    return quick(channel) if exact else cv2.LUT(channel, table)
+def _multiplied(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
+    """Each channel times its gain, rounded down. A hue of 180 to 255 stands for one from 0 on."""
+    product = LEVELS * np.array(gains)  # (256, 3) of each level
+    whole = np.floor(product)
+    # In float32, and to the nearest whole number: the same unless a product is just below one.
+    if product[179, 0] < 256 and (np.floor(product + 2e-4) == whole).all():
+        (h, s, v), down = gains, -0.4999
+        return cv2.transform(hsv, np.array(((h, 0, 0, down), (0, s, 0, down), (0, 0, v, down))))
+    whole[:, 0] %= 180
+    return cv2.LUT(hsv, np.minimum(whole, 255).astype(np.uint8).reshape(1, 256, 3))
 
 
 def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from detector.data.images import read_image
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.letterbox import resized
 from detector.data.report import DataReport
-from detector.data.sample import Frame, Labels, Sample, Tile
+from detector.data.sample import Frame, Labels, Sample
 from detector.errors import InputError
 
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
@@ -51,35 +49,21 @@ class DetectionDataset(Dataset):
         return len(self.files)
 
     def __getitem__(self, i: int) -> Sample:
-        sample = self.undrawn(i)
+        height, width = self.labels.sizes[i].tolist()
+        boxes, classes, polygons = self.labels.counted(i)
         stored = self.store.read(i) if self.store else None
-        if stored is None:
-            image = read_image(self.files[i])
-            return replace(sample, image=image, frame=Frame(image.shape[0], image.shape[1]), tiles=[])
-        drawn = replace(sample, image=stored.copy(), tiles=[])
-        return drawn if drawn.size == sample.size else resized(drawn, sample.size)
+        image = read_image(self.files[i]) if stored is None else stored.copy()
+        frame = Frame(*image.shape[:2]) if stored is None else Frame(height, width)
+        sample = Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
+        return sample if stored is None or sample.size == (height, width) else resized(sample, (height, width))
 
-    def undrawn(self, i: int) -> Sample:
-        """Item i, its image not yet read."""
-        labels = self.labels[i]
-        if labels.crowd.any():
-            labels = labels.keep(~labels.crowd)
-        height, width = labels.height, labels.width
-        return Sample(
-            np.empty((height, width, 0), np.uint8),
-            labels.boxes.copy(),
-            labels.classes.copy(),
-            labels.polygons,
-            Frame(height, width),
-            index=i,
-            tiles=[Tile(partial(self._read, i, max(height, width)), 0, 0, width, height)],
-        )
-
-    def _read(self, i: int, longer: int, least: int) -> np.ndarray:
-        """Image i, whose longer side has `longer` pixels; `least` (not 0) pixels of them will do."""
+    def read(self, i: int, least: int = 0) -> np.ndarray:
+        """(H, W, 3) uint8 RGB of image i, as it is stored or in its file; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0
+        but `least` pixels on the longer side will do."""
         stored = self.store.read(i) if self.store else None
         if stored is not None:
             return stored
+        longer = int(self.labels.sizes[i].max())
         return read_image(self.files[i], next((k for k in (8, 4, 2) if least and longer >= k * least), 1))
 
     def merge_classes(self) -> None:

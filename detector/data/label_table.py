@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import overload
 
@@ -107,6 +108,18 @@ class LabelTable(Sequence[Labels]):
         polygons = self._polygons(a, b)
         return Labels(self.boxes[own], self.classes[own], polygons, self.crowd[own], self.area[own], height, width)
 
+    def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
+        """Boxes, classes and polygons of image i but for crowd regions. No polygons at all are an empty list."""
+        a, b = self.starts[i : i + 2].tolist()
+        if self._has_crowds and self.crowd[a:b].any():
+            labels = self[i].keep(~self.crowd[a:b])
+            return labels.boxes, labels.classes, labels.polygons
+        return self.boxes[a:b], self.classes[a:b], self._polygons(a, b) if len(self.points) else []
+
+    @cached_property
+    def _has_crowds(self) -> bool:
+        return bool(self.crowd.any())
+
     def _polygons(self, a: int, b: int) -> Polygons:
         """The parts of objects a to b - 1."""
         of_object = self.part_starts[a : b + 1].tolist()
@@ -115,6 +128,15 @@ class LabelTable(Sequence[Labels]):
             return [[] for _ in range(b - a)]
         parts = [self.points[p:q] for p, q in pairwise(self.point_starts[first : last + 1].tolist())]
         return [parts[p - first : q - first] for p, q in pairwise(of_object)]
+
+    def scaled(self, sizes: Sequence[tuple[int, int]]) -> LabelTable:
+        """The same in images of other sizes (height, width); areas stay those of the files."""
+        sizes_ = np.array(sizes, np.int64).reshape(-1, 2)
+        gain = (sizes_ / self.sizes)[:, ::-1].astype(np.float32)  # (n, 2) of x, y
+        of_objects = np.repeat(gain, np.diff(self.starts), 0)
+        of_parts = np.repeat(of_objects, np.diff(self.part_starts), 0)
+        of_points = np.repeat(of_parts, np.diff(self.point_starts), 0)
+        return replace(self, sizes=sizes_, boxes=self.boxes * np.tile(of_objects, 2), points=self.points * of_points)
 
     def merged(self) -> LabelTable:
         """The same with every object of class 0."""

@@ -1,6 +1,5 @@
 """Bring an image to the network's size: scale, then pad with grey. Not random."""
 
-import functools
 import math
 
 import cv2
@@ -11,26 +10,20 @@ from detector.data.sample import Sample, Tile
 GREY = 114  # of 255, the padding's value in every channel
 
 
-def resize_longest(sample: Sample, size: int, smooth: bool, reduced: bool = False) -> Sample:
+def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
     """Scale so that the longer side has `size` pixels; the shorter is rounded up.
 
     Args:
         smooth: average over the area when shrinking (validation); else bilinear (training, and whenever enlarging).
-        reduced: of an image that is not drawn yet; see `Resize`.
     """
     height, width = sample.size
     r = size / max(height, width)
-    if r == 1 and not sample.tiles:
+    if r == 1:
         return sample
     new_height, new_width = longest_shape(height, width, size)
     interpolation = cv2.INTER_AREA if smooth and r < 1 else cv2.INTER_LINEAR
-    image = _scaled(sample.image, new_width, new_height, interpolation)
-    moved = _moved(sample, image, (new_width / width, new_height / height), (0, 0))
-    if moved.tiles:
-        read, least = sample.tiles[0].read, size if reduced else 0
-        pixels = functools.cache(lambda _: _scaled(read(least), new_width, new_height, interpolation))
-        moved.tiles = [Tile(pixels, 0, 0, new_width, new_height)]
-    return moved
+    image = scaled(sample.image, new_width, new_height, interpolation)
+    return _moved(sample, image, (new_width / width, new_height / height), (0, 0), [])
 
 
 def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
@@ -43,7 +36,7 @@ def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
 def resized(sample: Sample, size: tuple[int, int]) -> Sample:
     """The sample, whose coordinates are those of an image of `size` (height, width), with those of its own, scaled image."""
     (height, width), (new_height, new_width) = size, sample.size
-    return _moved(sample, sample.image, (new_width / width, new_height / height), (0, 0))
+    return _moved(sample, sample.image, (new_width / width, new_height / height), (0, 0), [])
 
 
 def letterbox(
@@ -79,7 +72,7 @@ def letterbox(
         gain = (shape[1] / width, shape[0] / height)
     pad_x, pad_y = pad_x / 2, pad_y / 2
     if (height, width) != (new_height, new_width):
-        image = _scaled(image, new_width, new_height, cv2.INTER_LINEAR)
+        image = scaled(image, new_width, new_height, cv2.INTER_LINEAR)
     if pad_x or pad_y:
         (left, right), (top, bottom) = _sides(pad_x), _sides(pad_y)
         if image.shape[2]:
@@ -94,10 +87,11 @@ def _sides(pad: float) -> tuple[int, int]:
     return round(pad - 0.1), round(pad + 0.1)
 
 
-def _scaled(image: np.ndarray, width: int, height: int, interpolation: int) -> np.ndarray:
+def scaled(image: np.ndarray, width: int, height: int, interpolation: int) -> np.ndarray:
+    """The image (H, W, 3), or (H, W, 0) if it is not drawn yet, at another size in pixels."""
     if image.shape[:2] == (height, width):
         return image
-    if not image.shape[2]:  # not drawn yet
+    if not image.shape[2]:
         return np.empty((height, width, 0), np.uint8)
     return cv2.resize(image, (width, height), interpolation=interpolation)
 
@@ -105,32 +99,35 @@ def _scaled(image: np.ndarray, width: int, height: int, interpolation: int) -> n
 def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> Sample:
     """`letterbox` for an image with its objects and the way back to its file."""
     image, gain, pad = letterbox(sample.image, shape, scaleup=scaleup)
-    return _moved(sample, image, gain, pad)
+    whole = (0, 0, image.shape[1], image.shape[0])
+    tiles = [tile.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0], whole) for tile in sample.tiles]
+    return _moved(sample, image, gain, pad, tiles)
 
 
-def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float]) -> Sample:
+def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float], tiles: list[Tile]) -> Sample:
     """The sample with another image, to which its coordinates go by x * gain + pad."""
-    scale, shift = np.array(gain, np.float32), np.array(pad, np.float32)
+    scale, shift = np.array(gain * 2, np.float32), np.array(pad * 2, np.float32)
     return Sample(
         image,
-        sample.boxes * np.array(gain * 2, np.float32) + np.array(pad * 2, np.float32),
+        sample.boxes * scale + shift,
         sample.classes,
-        [[part * scale + shift for part in parts] for parts in sample.polygons],
+        [[part * scale[:2] + shift[:2] for part in parts] for parts in sample.polygons],
         sample.frame.moved(*gain, *pad) if sample.frame else None,
         sample.index,
         sample.truth,
-        [tile.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0]) for tile in sample.tiles],
+        tiles,
     )
 
 
 class Resize:
-    """See `resize_longest`. reduced: JPEG files may be decoded at 1/2, 1/4 or 1/8 of their size if that is not too small."""
+    """See `resize_longest`. reduced: of images that are not drawn yet, JPEG files may be decoded at 1/2, 1/4 or 1/8 of their
+    size if that is not too small."""
 
     def __init__(self, size: int, smooth: bool, reduced: bool = False) -> None:
         self.size, self.smooth, self.reduced = size, smooth, reduced
 
     def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
-        return resize_longest(sample, self.size, self.smooth, self.reduced)
+        return resize_longest(sample, self.size, self.smooth)
 
 
 class Letterbox:

@@ -19,18 +19,18 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
         candidates: numbers of the objects to try, in this order.
     """
     height, width = sample.size
-    boxes, classes, polygons = list(sample.boxes), list(sample.classes), list(sample.polygons)
+    boxes, classes, polygons = list(sample.boxes), list(sample.classes), list(sample.parts())
     mask = np.zeros((height, width), np.uint8)
     for i in candidates:
-        if not sample.polygons[i]:
+        if not polygons[i]:
             continue
         x1, y1, x2, y2 = sample.boxes[i]
         mirrored = np.array((width - x2, y1, width - x1, y2), np.float32)
         if (_covered(mirrored, np.stack(boxes)) < MAX_COVERED).all():
             boxes.append(mirrored)
             classes.append(sample.classes[i])
-            polygons.append([np.column_stack((width - part[:, 0], part[:, 1])) for part in sample.polygons[i]])
-            cv2.drawContours(mask, [part.astype(np.int32) for part in sample.polygons[i]], -1, 1, cv2.FILLED)
+            cv2.drawContours(mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED)
+            polygons.append([np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]])
     image = np.where(mask[:, ::-1, None] > 0, sample.image[:, ::-1], sample.image)
     return Sample(image, np.stack(boxes), np.array(classes), polygons, sample.frame, sample.index)
 
@@ -58,7 +58,8 @@ def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
     """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412)."""
     image = (a.image * ratio + b.image * (1 - ratio)).astype(np.uint8)
     boxes, classes = np.concatenate((a.boxes, b.boxes)), np.concatenate((a.classes, b.classes))
-    return Sample(image, boxes, classes, a.polygons + b.polygons, index=a.index)
+    polygons = a.parts() + b.parts() if a.polygons or b.polygons else []
+    return Sample(image, boxes, classes, polygons, index=a.index)
 
 
 class MixUp:

@@ -30,12 +30,14 @@ def mosaic(tiles: Sequence[Sample], size: int, xc: int, yc: int) -> Sample:
     image = np.full((2 * size, 2 * size, tiles[0].image.shape[2]), GREY, np.uint8)
     rectangles = tile_rectangles([t.size for t in tiles], size, xc, yc)
     boxes, polygons, undrawn = [], [], []
+    outlined = any(tile.polygons for tile in tiles)
     for tile, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(tiles, *rectangles, strict=True):
         image[y1:y2, x1:x2] = tile.image[sy1:sy2, sx1:sx2]
-        shift = np.array((x1 - sx1, y1 - sy1), np.float32)
-        boxes.append(tile.boxes + np.array((x1 - sx1, y1 - sy1) * 2, np.float32))
-        polygons += [[(part + shift).clip(0, 2 * size) for part in parts] for parts in tile.polygons]
-        undrawn += [t.moved(1, 1, x1 - sx1, y1 - sy1).cut(x1, y1, x2, y2) for t in tile.tiles]
+        shift = np.array((x1 - sx1, y1 - sy1) * 2, np.float32)
+        boxes.append(tile.boxes + shift)
+        if outlined:
+            polygons += [[(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in tile.parts()]
+        undrawn += [t.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for t in tile.tiles]
     return Sample(
         image,
         clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),

@@ -34,21 +34,15 @@ def perspective_matrix(
         return low + (high - low) * float(unit[i])
 
     (height, width), (out_height, out_width) = shape, out_shape
-    to_origin, tilt, skew, move = np.eye(3), np.eye(3), np.eye(3), np.eye(3)
-    to_origin[:2, 2] = -width / 2, -height / 2
-    tilt[2, :2] = draw(0, -perspective, perspective), draw(1, -perspective, perspective)
+    to_origin = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
+    tilt = np.array(((1, 0, 0), (0, 1, 0), (draw(0, -perspective, perspective), draw(1, -perspective, perspective), 1)))
     angle, s = math.radians(draw(2, -degrees, degrees)), draw(3, 1 - scale, 1 + scale)
-    turn = np.array(
-        [
-            [s * math.cos(angle), s * math.sin(angle), 0],
-            [-s * math.sin(angle), s * math.cos(angle), 0],
-            [0, 0, 1],
-        ]
-    )
-    skew[0, 1] = math.tan(math.radians(draw(4, -shear, shear)))
-    skew[1, 0] = math.tan(math.radians(draw(5, -shear, shear)))
-    move[0, 2] = draw(6, 0.5 - translate, 0.5 + translate) * out_width
-    move[1, 2] = draw(7, 0.5 - translate, 0.5 + translate) * out_height
+    cos, sin = s * math.cos(angle), s * math.sin(angle)
+    turn = np.array(((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)))
+    skew_x, skew_y = (math.tan(math.radians(draw(i, -shear, shear))) for i in (4, 5))
+    skew = np.array(((1, skew_x, 0), (skew_y, 1, 0), (0, 0, 1)))
+    x, y = draw(6, 0.5 - translate, 0.5 + translate), draw(7, 0.5 - translate, 0.5 + translate)
+    move = np.array(((1, 0, x * out_width), (0, 1, y * out_height), (0, 0, 1)))
     return move @ skew @ turn @ tilt @ to_origin, s
 
 
@@ -65,8 +59,12 @@ def warp_boxes(boxes: np.ndarray, polygons: Polygons, matrix: np.ndarray, out_sh
     a zero box if none does.
     """
     height, width = out_shape
-    corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(-1, 4, 2)
-    warped = clip_xyxy(np.concatenate((corners.min(1), corners.max(1)), 1), width, height)
+    if _is_upright(matrix):
+        (gain, _, x), (_, _, y), _ = matrix.tolist()
+        warped = clip_xyxy(boxes.astype(float) * gain + (x, y, x, y), width, height)
+    else:
+        corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(-1, 4, 2)
+        warped = clip_xyxy(np.concatenate((corners.min(1), corners.max(1)), 1), width, height)
     for i, parts in enumerate(polygons):
         if parts:
             points = warp_points(np.concatenate([_resample(part) for part in parts]), matrix)
@@ -125,7 +123,7 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
     image, (height, width), tiles = sample.image, out_shape, sample.tiles
     if tiles:
         gain, x0, y0 = _upright(matrix)
-        tiles = [tile.moved(gain, gain, x0, y0).cut(0, 0, width, height) for tile in tiles]
+        tiles = [tile.moved(gain, gain, x0, y0, (0, 0, width, height)) for tile in tiles]
         image = np.empty((height, width, 0), np.uint8)
     elif sample.size != out_shape or (matrix != np.eye(3)).any():
         grey = (GREY,) * 3
@@ -134,14 +132,20 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
         else:
             image = cv2.warpPerspective(image, matrix, (width, height), borderValue=grey)
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
-    area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1)
+    area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1) if sample.polygons else 0.1
     keep = is_candidate(sample.boxes * scale, boxes, area_t)
     return Sample(image, boxes[keep].astype(np.float32), sample.classes[keep], index=sample.index, tiles=tiles)
 
 
 def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
     """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of pixels."""
-    gain, (x, y) = float(matrix[0, 0]), matrix[:2, 2].tolist()
-    assert (matrix == ((gain, 0, x), (0, gain, y), (0, 0, 1))).all(), "draw it before it is turned"
+    assert _is_upright(matrix), "draw it before it is turned"
+    (gain, _, x), (_, _, y), _ = matrix.tolist()
     half = 0.5 * (1 - gain)
     return gain, x + half, y + half
+
+
+def _is_upright(matrix: np.ndarray) -> bool:
+    """Does it only scale, both axes alike, and shift?"""
+    (gain_x, b, _), (d, gain_y, _), last = matrix.tolist()
+    return gain_x == gain_y > 0 == b == d and last == [0, 0, 1]

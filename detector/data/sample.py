@@ -99,9 +99,9 @@ class Frame(NamedTuple):
 class Tile(NamedTuple):
     """A file's image within one that is not drawn yet: its point (x, y) goes to (x * gain_x + x0, y * gain_y + y0), and what
     falls into the rectangle x1, y1, x2, y2 is seen. Coordinates count from the corners of pixels, not from their centres.
-    read(least): its pixels (h, w, 3) uint8 RGB; 0, or the length that the longer side must have at least."""
+    read(): its pixels (h, w, 3) uint8 RGB."""
 
-    read: Callable[[int], np.ndarray]
+    read: Callable[[], np.ndarray]
     x1: float
     y1: float
     x2: float
@@ -111,23 +111,27 @@ class Tile(NamedTuple):
     x0: float = 0.0
     y0: float = 0.0
 
-    def moved(self, gain_x: float, gain_y: float, x0: float, y0: float) -> Tile:
-        """With all that is around it scaled and shifted."""
+    def moved(self, gain_x: float, gain_y: float, x0: float, y0: float, within: tuple[float, float, float, float]) -> Tile:
+        """With all that is around it scaled and shifted, seen through the rectangle `within`; empty if x2 <= x1 or y2 <= y1."""
+        read, x1, y1, x2, y2, own_x, own_y, own_x0, own_y0 = self
         return Tile(
-            self.read,
-            *(self.x1 * gain_x + x0, self.y1 * gain_y + y0, self.x2 * gain_x + x0, self.y2 * gain_y + y0),
-            *(self.gain_x * gain_x, self.gain_y * gain_y, self.x0 * gain_x + x0, self.y0 * gain_y + y0),
+            read,
+            max(x1 * gain_x + x0, within[0]),
+            max(y1 * gain_y + y0, within[1]),
+            min(x2 * gain_x + x0, within[2]),
+            min(y2 * gain_y + y0, within[3]),
+            own_x * gain_x,
+            own_y * gain_y,
+            own_x0 * gain_x + x0,
+            own_y0 * gain_y + y0,
         )
-
-    def cut(self, x1: float, y1: float, x2: float, y2: float) -> Tile:
-        """Seen through a smaller rectangle; it is empty where x2 <= x1 or y2 <= y1."""
-        return self._replace(x1=max(self.x1, x1), y1=max(self.y1, y1), x2=min(self.x2, x2), y2=min(self.y2, y2))
 
 
 @dataclass
 class Sample:
     """One image with its objects. image (H, W, 3) uint8 RGB; boxes (n, 4) float32 xyxy pixels of this image; classes (n,)
-    int64; polygons: n lists of parts in pixels of this image; frame: the way back to the file, None once images are mixed.
+    int64; polygons: n lists of parts in pixels of this image, or an empty list if no object has any; frame: the way back to the
+    file, None once images are mixed.
 
     An image that is not drawn yet has its size but no channels, (H, W, 0), and tiles; see draw.py.
     """
@@ -142,9 +146,9 @@ class Sample:
     tiles: list[Tile] = field(default_factory=list)  # of an image that is not drawn yet
     gains: np.ndarray | None = None  # (3,) of hue, saturation, value: still to be applied, on the device
 
-    def __post_init__(self) -> None:
-        if not self.polygons and len(self.boxes):
-            self.polygons = [[] for _ in range(len(self.boxes))]
+    def parts(self) -> Polygons:
+        """The polygons as n lists, also where there is none."""
+        return self.polygons or [[] for _ in range(len(self.boxes))]
 
     @property
     def size(self) -> tuple[int, int]:

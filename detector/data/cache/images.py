@@ -22,6 +22,7 @@ from detector.data.cache.packed import Damaged
 from detector.data.cache.store import ImageStore, Layout, fill
 from detector.data.datasets import DetectionDataset
 from detector.data.letterbox import Resize
+from detector.data.undrawn import Undrawn
 from detector.errors import InputError
 from detector.files import write_beside
 from detector.say import say
@@ -117,7 +118,8 @@ class ImageCache:
     ) -> Generator[int, None, None]:
         about = {"version": _version(), "images": _digest(dataset), "budget": self.budget}
         with tqdm(total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False) as bar:
-            for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize), about):
+            undrawn = Undrawn(dataset, resize) if resize.reduced else None
+            for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize, undrawn), about):
                 bar.update(done - bar.n)
                 yield done
 
@@ -142,14 +144,13 @@ class ImageCache:
         return store, ""
 
 
-def _pixels(dataset: DetectionDataset, resize: Resize, i: int) -> np.ndarray | None:
+def _pixels(dataset: DetectionDataset, resize: Resize, undrawn: Undrawn | None, i: int) -> np.ndarray | None:
     """Image i after the first step; None if the loader, too, will not get that far, or not to the size in the file's header."""
     try:
-        sample = dataset.undrawn(i) if resize.reduced else dataset[i]
-        if sample.size != (dataset.labels[i].height, dataset.labels[i].width):
-            return None
-        sample = resize(sample)
-        return sample.tiles[0].read(0) if sample.tiles else sample.image
+        if undrawn:
+            return undrawn.read(i)
+        sample = dataset[i]
+        return resize(sample).image if sample.size == (dataset.labels[i].height, dataset.labels[i].width) else None
     except InputError:  # who asks for this image later will be told
         return None
 
