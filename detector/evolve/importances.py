@@ -24,8 +24,9 @@ def importances(genes: Sequence[Gene], individuals: Sequence[Individual]) -> dic
 
     Optuna's PED-ANOVA (Watanabe, Bansal and Hutter 2023, arXiv 2304.10255), measured where the sampler went, not over the
     whole space. Optuna compares the best tenth; half is surer to find the gene that matters among some tens of individuals.
-    A small sample differs by chance as well, so the same is done with the fitness shuffled. Only individuals whose state is
-    done are used.
+    A small sample differs by chance as well, so the same is done with the fitness shuffled. It is no proof of a cause: in a
+    population that converges, a gene that merely came along with the better individuals counts too. Only individuals whose
+    state is done are used.
 
     Returns:
         What importances.json holds: method, individuals (so many were used), importances (by gene, the most important first;

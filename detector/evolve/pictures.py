@@ -199,7 +199,7 @@ def plot_fitness(file: BinaryIO, individuals: Sequence[Individual], generations:
     axis.set_xlim(-0.03 * last - 0.5, 1.03 * last + 0.5)
     axis.set_xlabel("generation" if generations else "trial")
     axis.set_ylabel("fitness")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.grid(alpha=0.3)
     axis.set_title("" if len(scored) else "No individual is done yet", fontsize=11)
     if axis.get_legend_handles_labels()[0]:
@@ -210,16 +210,18 @@ def plot_fitness(file: BinaryIO, individuals: Sequence[Individual], generations:
 def plot_importances(file: BinaryIO, told: dict[str, Any]) -> None:
     """Bars of what `importances` found, the most important gene above, and how far chance alone gets, as PNG."""
     names, shares = list(told["importances"]), list(told["importances"].values())
-    figure = _figure(7, 1.2 + 0.24 * len(names))
+    figure = _figure(7, 1.4 + 0.24 * len(names))
     figure.set_layout_engine("constrained")
     axis = figure.subplots()
-    bars = axis.barh(names, shares, color=BLUE, height=0.7, zorder=2)
+    axis.barh(names, shares, color=BLUE, height=0.7, zorder=2)
     axis.axvline(told["chance"], color=RED, linestyle="--", linewidth=1.2, zorder=3, label=CHANCE)
-    axis.legend(loc="lower right", fontsize=8, framealpha=1)
-    axis.bar_label(bars, [f"{s:.0%}" if s >= 0.01 else "<1%" for s in shares], padding=3, fontsize=8)
+    figure.legend(loc="outside lower right", fontsize=8, frameon=False)
+    for k, share in enumerate(shares):
+        text = f"{share:.0%}" if share >= 0.01 else "<1%"
+        axis.text(1.05, k, text, transform=axis.get_yaxis_transform(), ha="right", va="center", fontsize=8)
     axis.invert_yaxis()
     axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_xlim(0, max(*shares, told["chance"]) * 1.1)
+    axis.set_xlim(0, max(*shares, told["chance"]) * 1.02)
     axis.xaxis.set_major_formatter("{x:.0%}")
     axis.tick_params(labelsize=8.5)
     axis.spines[["top", "right"]].set_visible(False)
