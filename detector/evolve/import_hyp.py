@@ -75,7 +75,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected one key and number a line, like lr0: 0.01; give a hyp*.yaml of YOLOv5")
     if any(isinstance(content.get(group), dict) for group in ("model", "data", "warmup", "trainer")):
         raise InputError(f"{path}: is already an overlay: give it with --config {path}")
-    keys = [node.value for node, _ in tree.value]
+    keys = [node.value for node, _ in tree.value] if isinstance(tree, yaml.MappingNode) else []
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice:
         raise InputError(f"{path}: holds the key {twice} twice; take one of them out")
