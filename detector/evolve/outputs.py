@@ -1,10 +1,12 @@
 """What an evolution leaves in its folder."""
 
+import contextlib
 import csv
+import fcntl
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -57,10 +59,11 @@ def write_outputs(folder: Path, genes: Sequence[Gene], individuals: Sequence[Ind
         path = folder / name
         with not_fatal(path):
             beside = write_beside(own_name(path), write)
-            if _outdated(folder / "evolve.csv", rows):
-                beside.unlink()
-            else:
-                os.replace(beside, path)
+            with _alone(folder):
+                if _outdated(folder / "evolve.csv", rows):
+                    beside.unlink()
+                else:
+                    os.replace(beside, path)
 
     put("evolve.csv", lambda file: file.write("".join(rows).encode()))
     if best(ended):
@@ -85,6 +88,18 @@ def _table(genes: Sequence[Gene], ended: Sequence[Individual]) -> list[str]:
         reason = " ".join(i.reason.split())  # a row is a line
         writer.writerow([*figures, *values, i.generation, i.index, i.number, i.state, fitness, f"{i.seconds:.1f}", reason])
     return text.getvalue().splitlines(keepends=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process of this machine is in here, so nothing happens between looking and replacing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # not every shared folder can; then a file may be a trial behind until the next
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _outdated(path: Path, rows: Sequence[str]) -> bool:
