@@ -102,15 +102,16 @@ def test_fit_takes_the_best_as_an_overlay(tmp_path: Path, capsys: pytest.Capture
     values = {"lr0": 1.23456789e-5, "anchors": 7.0, "hsv_h": 0.0123456789, "mosaic": 1.0, "warmup_epochs": 1.2345678}
     best = individual(9, fitness=0.5, generation=2, index=1, values=values)
     others = [individual(1, fitness=0.4), individual(12, fitness=0.5), individual(2, state="pruned", fitness=0.9), failed(4)]
-    write_outputs(tmp_path, genes, [*others, best], 5)
+    write_outputs(tmp_path, genes, [*others, best], 5, {"model.obj": 0.7, "early_stop.patience": 12})
     overlay = tmp_path / "hyp_evolved.yaml"
     text = overlay.read_text()
     assert "The best of 3 individuals: generation 2 of 5, individual 1, trial 9, fitness 0.5.\n" in text
     assert "mAP50 0.625, mAP50-95 0.375" in text
     assert yaml.safe_load(text) == {
-        "model": {"lr0": 1.2346e-5, "anchors": 7},
+        "model": {"lr0": 1.2346e-5, "anchors": 7, "obj": 0.7},
         "data": {"augment": {"hsv_h": 0.012346, "mosaic": 1.0}},
         "warmup": {"warmup_epochs": 1.2345678},  # 1.2346 would be beyond the bound
+        "early_stop": {"patience": 12},
     }
     with pytest.raises(SystemExit):
         cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(overlay), "--print_config"])
@@ -118,6 +119,7 @@ def test_fit_takes_the_best_as_an_overlay(tmp_path: Path, capsys: pytest.Capture
     assert (options["model"]["lr0"], options["model"]["anchors"]) == (1.2346e-5, 7)
     assert (options["data"]["augment"]["hsv_h"], options["data"]["augment"]["hsv_s"]) == (0.012346, 0.7)
     assert options["warmup"]["warmup_epochs"] == 1.2345678
+    assert (options["model"]["obj"], options["early_stop"]["patience"]) == (0.7, 12)
 
 
 def test_when_all_failed_there_is_no_best(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,7 +32,13 @@ OURS = ("generation", "individual", "trial", "state", "fitness", "seconds", "rea
 DIGITS = 5  # significant ones of a value in hyp_evolved.yaml
 
 
-def write_outputs(folder: Path, genes: Sequence[Gene], individuals: Sequence[Individual], generations: int) -> None:
+def write_outputs(
+    folder: Path,
+    genes: Sequence[Gene],
+    individuals: Sequence[Individual],
+    generations: int,
+    fixed: Mapping[str, float] | None = None,
+) -> None:
     """Write all files anew, each atomically; one that cannot be written is said, and evolution goes on.
 
     Several processes may do so at once. They may know of different numbers of individuals: a file of one that knows of more
@@ -51,6 +57,7 @@ def write_outputs(folder: Path, genes: Sequence[Gene], individuals: Sequence[Ind
         genes: that are searched for, in the order of the columns and panels.
         individuals: all of them, also those that are running.
         generations: of the whole evolution; 0 if the sampler has none.
+        fixed: value by option of what was given to all individuals and is no gene; hyp_evolved.yaml needs it as well.
     """
     ended = sorted((i for i in individuals if i.state != "running"), key=lambda i: i.number)
     rows = _table(genes, ended)
@@ -67,7 +74,7 @@ def write_outputs(folder: Path, genes: Sequence[Gene], individuals: Sequence[Ind
 
     put("evolve.csv", lambda file: file.write("".join(rows).encode()))
     if best(ended):
-        put("hyp_evolved.yaml", lambda file: file.write(_evolved(genes, ended, generations).encode()))
+        put("hyp_evolved.yaml", lambda file: file.write(_evolved(genes, ended, generations, fixed or {}).encode()))
     told = importances(genes, ended)
     put("importances.json", lambda file: file.write(json.dumps(told, indent=1).encode()))
     put("evolve.png", lambda file: plot_genes(file, genes, ended))
@@ -111,7 +118,7 @@ def _outdated(path: Path, rows: Sequence[str]) -> bool:
     return there > set(rows)
 
 
-def _evolved(genes: Sequence[Gene], ended: Sequence[Individual], generations: int) -> str:
+def _evolved(genes: Sequence[Gene], ended: Sequence[Individual], generations: int, fixed: Mapping[str, float]) -> str:
     """The best individual as an overlay."""
     winner = best(ended)
     assert winner is not None
@@ -119,11 +126,11 @@ def _evolved(genes: Sequence[Gene], ended: Sequence[Individual], generations: in
     comments = [
         f"The best of {len(done(ended))} individuals: {place}trial {winner.number}, fitness {winner.fitness:.5g}.",
         ", ".join(f"{name} {winner.figures[name]:.5g}" for name in FIGURES.values() if name in winner.figures),
-        "An overlay, so only what was searched for stands here:",
+        "An overlay: what was searched for, and what the search kept fixed.",
         "  python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml",
     ]
     options = {g.option: _rounded(g, winner.values[g.name]) for g in genes if g.name in winner.values}
-    return overlay_text(options, [c for c in comments if c])
+    return overlay_text({**options, **fixed}, [c for c in comments if c])
 
 
 def _number(gene: Gene, value: float) -> float:
