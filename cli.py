@@ -8,6 +8,7 @@ python cli.py predict --ckpt_path last --data.source my/images
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py pipeline --splits 1,2,4,8
+python cli.py import-hyp my_hyp.yaml
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
 """
 
@@ -51,7 +52,10 @@ FLAGS = {  # options that stand without a value
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
     "benchmark": {"json": "Print the report as JSON instead of a table."},
 }
-FUNCTIONS = {"pipeline": "detector.pipeline.study:study"}  # commands that need no Trainer
+FUNCTIONS = {  # commands that need no Trainer
+    "pipeline": "detector.pipeline.study:study",
+    "import-hyp": "detector.evolve.import_hyp:import_hyp",
+}
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 

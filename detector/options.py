@@ -9,6 +9,7 @@ from docstring_parser import parse
 from lightning.pytorch.cli import LightningArgumentParser
 
 from detector.errors import InputError, nearest
+from detector.evolve.space import YOLOV5_GENES
 
 YOLOV5_OPTIONS = {  # what people type from memory
     "epochs": "trainer.max_epochs",
@@ -40,7 +41,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "device": "trainer.devices",
     "seed": "seed_everything",
     "noautoanchor": "autoanchor.enabled false",
-    "hyp": "config configs/hyp/low.yaml",
+    "hyp": "config configs/hyp/low.yaml (for a file of your own see python cli.py import-hyp --help)",
     "resume": "ckpt_path last",
     "project": "run",
     "name": "run",
@@ -64,6 +65,8 @@ def with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> s
     if data:
         return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
     found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
+    if found and found[1] in YOLOV5_GENES and "not accept" in message:  # said of a file, not of what was typed
+        return f"{message}; if it stands in a hyp*.yaml of YOLOv5, make an overlay of that: python cli.py import-hyp FILE"
     if found and found[1] in YOLOV5_OPTIONS:
         return f"{message}; here it is --{YOLOV5_OPTIONS[found[1]]}"
     known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
