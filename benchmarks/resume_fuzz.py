@@ -86,15 +86,20 @@ def start(line: list[str], kill: str = "") -> int:
     environment = {**os.environ, "BOLTBOX_KILL": kill, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(line, env=environment, stdout=log, stderr=log, start_new_session=True)
-        code = process.wait()
+    with tempfile.NamedTemporaryFile() as log:
+        pid, code = run(line, environment, Path(log.name))
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
         if code not in (0, -signal.SIGKILL):
-            log.seek(0)
             print(log.read().decode(errors="replace")[-3000:], file=sys.stderr)
     return code
+
+
+def run(line: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
+    """Process number and exit code of a command. (The tests put a quicker start in its place.)"""
+    with log.open("ab") as file:
+        process = subprocess.Popen(line, env=environment, stdout=file, stderr=file, start_new_session=True)
+        return process.pid, process.wait()
 
 
 def difference(run: Path, reference: Path) -> str:

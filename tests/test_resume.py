@@ -1,18 +1,32 @@
 """A run that is interrupted and resumed is the run that never was. benchmarks/resume_fuzz.py is the long version."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import benchmarks.resume_fuzz
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 from callbacks.wandb_logger import read_history
 from detector.data.sampler import TrainBatches
 
 ROOT = Path(cli.__file__).parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_starts() -> Iterator[None]:
+    def run(line: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
+        process = Forked(line, environment, Path.cwd(), log)
+        return process.pid, process.wait()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmarks.resume_fuzz, "run", run)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,15 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from forked import Forked
 
 import cli
 from benchmarks.resume_fuzz import difference
 from callbacks.combinations import CLASHES
 from detector.module import Detector
 
-ROOT = Path(cli.__file__).parent
+CLI = Path(cli.__file__)
+ROOT = CLI.parent
 DEADLINE = 150  # seconds for all processes of a test, on a busy machine
 ON = {  # what does not go together with a strategy, all at once
     "fsdp2": ["--trainer.precision", "16-true", "--trainer.sync_batchnorm", "true"],
@@ -49,20 +51,20 @@ class Started:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
         kept = {k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")}
-        self.process = subprocess.Popen(
-            [str(x) for x in line],
-            cwd=folder,
-            env={
-                **kept,
-                "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-                "OMP_NUM_THREADS": "1",
-                "MASTER_PORT": str(free_port()),  # torchrun has its own
-                **environment,
-            },
-            stdout=self.log.open("w"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        environment = {
+            **kept,
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+            "OMP_NUM_THREADS": "1",
+            "MASTER_PORT": str(free_port()),  # torchrun has its own
+            **environment,
+        }
+        self.process: Forked | subprocess.Popen
+        if line[1] == CLI:
+            self.process = Forked(line, environment, folder, self.log)
+        else:
+            command = [str(x) for x in line]
+            pipes = {"stdout": self.log.open("w"), "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
         self.until = time.monotonic() + DEADLINE
 
     def __enter__(self) -> "Started":
@@ -96,12 +98,12 @@ def options(data: Path, **more: Any) -> list[Any]:
 
 
 def fit(*line: Any) -> list[Any]:
-    return [sys.executable, ROOT / "cli.py", "fit", *line]
+    return [sys.executable, CLI, "fit", *line]
 
 
 def torchrun(machine: int, port: int, *line: Any) -> list[Any]:
     place = ["--nnodes", 2, "--node-rank", machine, "--nproc-per-node", 1, "--master-addr", "localhost", "--master-port", port]
-    return [sys.executable, "-m", "torch.distributed.run", *place, "--", ROOT / "cli.py", "fit", *line]
+    return [sys.executable, "-m", "torch.distributed.run", *place, "--", CLI, "fit", *line]
 
 
 def free_port() -> int:
