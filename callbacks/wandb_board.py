@@ -22,6 +22,7 @@ class WandbBoard:
 
     def __init__(self, logger: WandbLogger) -> None:
         self.logger = logger
+        self._options = 0  # bytes of the configuration
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         run: Any = self.logger.experiment
@@ -30,6 +31,7 @@ class WandbBoard:
             run.define_metric(name, step_metric="epoch")
         for name in BY_STEP:
             run.define_metric(name, step_metric="trainer/global_step")
+        self._options = len(json.dumps(options, default=str))
         self.logger.log_hyperparams(options)
         run.summary.update(best)
 
@@ -72,6 +74,7 @@ class WandbBoard:
                     file.write_bytes(jpeg(picture.image))
                 shown["val/images"] = [wandb.Image(str(f), boxes=b) for f, b in zip(files, boxes, strict=True)]
                 size += sum(file.stat().st_size for file in files) + len(json.dumps(boxes))
+                size += 2 * len(files) * self._options  # W&B writes the configuration down with each kind of box
             self.logger.log_metrics(shown, evaluation.step)
         return size
 

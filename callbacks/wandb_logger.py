@@ -137,10 +137,16 @@ def _said(e: Exception) -> str:
 
 
 def read_history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """W&B's own step and the values of each row that an offline file holds."""
+    """W&B's own step and the values of each row that an offline file holds; of a table or a picture, a dictionary."""
     for record in read_records(path):
         if record.WhichOneof("record_type") == "history":
-            values = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
+            values: dict[str, Any] = {}
+            for item in record.history.item:
+                name, *parts = item.nested_key or [item.key]
+                if parts:
+                    values.setdefault(name, {})["/".join(parts)] = json.loads(item.value_json)
+                else:
+                    values[name] = json.loads(item.value_json)
             yield record.history.step.num, values
 
 
