@@ -66,6 +66,10 @@ class Board(Protocol):
 
     title: str
 
+    @property
+    def lost(self) -> bool:
+        """Its logger has failed, and said so."""
+
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         """The configuration, by group; the best figures so far, BEST by name, empty for a fresh run."""
 

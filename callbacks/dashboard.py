@@ -165,12 +165,14 @@ class Dashboard(L.Callback):
 
     def _tell(self, what: Callable[[Board], None]) -> None:
         """Tell every dashboard; one that fails gets no more."""
-        for board in list(self._boards):
+        for board in [b for b in self._boards if not b.lost]:
             try:
                 what(board)
             except Exception as e:  # whatever a service, a network or a full disk comes up with
                 self._boards.remove(board)
-                say(f"warning: {board.title} failed ({type(e).__name__}: {e}); training goes on without its tables and images")
+                if not board.lost:
+                    told = f"{type(e).__name__}: {' '.join(str(e).split())}"
+                    say(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "spent": self.spent}

@@ -21,6 +21,7 @@ class TensorBoard:
     """Shows a training in the files of a TensorBoardLogger. Its one axis is the optimizer step."""
 
     title = "TensorBoard"
+    lost = False
 
     def __init__(self, logger: TensorBoardLogger) -> None:
         self.logger = logger
@@ -106,7 +107,7 @@ def _class_table(rows: list[dict[str, Any]]) -> str:
     lines = [f"| class | objects | {' | '.join(columns)} |", "|---|--:" + "|--:" * len(columns) + "|"]
     for row in rows:
         figures = ("-" if row[c] is None else f"{row[c]:.3f}" for c in columns)
-        lines.append(f"| {row['name']} | {row['objects']} | {' | '.join(figures)} |")
+        lines.append(f"| {_cell(row['name'])} | {row['objects']} | {' | '.join(figures)} |")
     return "\n".join(lines)
 
 
@@ -114,4 +115,8 @@ def _confusion_table(evaluation: Evaluation) -> str:
     """What is taken for what, most frequent first: a matrix of many classes has no room in a text."""
     cells = [cell for cell in confusions(evaluation.result, evaluation.names) if cell[0] != cell[1]][:CELLS]
     lines = ["| object | detected as | count |", "|---|---|--:|"]
-    return "\n".join([*lines, *(f"| {true} | {predicted} | {count} |" for true, predicted, count in cells)])
+    return "\n".join([*lines, *(f"| {_cell(true)} | {_cell(predicted)} | {count} |" for true, predicted, count in cells)])
+
+
+def _cell(name: str) -> str:
+    return name.replace("|", "\\|")

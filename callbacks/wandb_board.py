@@ -24,6 +24,10 @@ class WandbBoard:
         self.logger = logger
         self._options = 0  # bytes of the configuration
 
+    @property
+    def lost(self) -> bool:
+        return getattr(self.logger, "lost", False)  # Lightning's own logger does not know
+
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         run: Any = self.logger.experiment
         run.define_metric("epoch")

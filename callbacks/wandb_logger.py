@@ -54,9 +54,10 @@ class WandbLogger(loggers.WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        """When W&B is lost the journal goes on: a resumed run has a W&B again, and tells it."""
         with self._not_fatal():
             self.experiment  # noqa: B018 (it starts W&B, which may fail)
-            if not self.lost:
+            if not self.lost or self._told is not None:
                 self._log_once(metrics, step)
 
     def _log_once(self, metrics: Any, step: int | None) -> None:
@@ -77,13 +78,14 @@ class WandbLogger(loggers.WandbLogger):
         try:
             yield
         except Exception as e:  # whatever a service, a network or a full disk comes up with
+            if not self.lost:
+                say(f"warning: W&B failed ({_said(e)}); training goes on without it")
             self.lost = True
-            say(f"warning: W&B failed ({_said(e)}); training goes on without it")
 
     def _journal(self) -> Path:
         folder = Path(self.save_dir or ".") / "wandb"
         folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"journal-{self.experiment.id}.jsonl"
+        return folder / f"journal-{self.version}.jsonl"
 
     def _catch_up(self) -> set[Row]:
         """Tell W&B the rows of the journal that it does not hold; all rows of the journal, and those with tables and pictures
