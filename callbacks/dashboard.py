@@ -83,7 +83,8 @@ class Dashboard(L.Callback):
         if not self._boards or trainer.global_step - 1 == self._step:
             return
         step = self._step = trainer.global_step - 1
-        if step % trainer.log_every_n_steps:  # type: ignore[attr-defined]
+        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if not every or step % every:
             return
         groups = trainer.optimizers[0].param_groups
         figures = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
