@@ -125,12 +125,9 @@ class Dashboard(L.Callback):
         plots = sorted(p for p in (run / "plots").glob("*") if p.suffix in (".png", ".jpg"))
         epoch = max(trainer.current_epoch - 1, 0)  # Lightning counts on at the end
         self._tell(lambda board: board.ending(Ending(epoch, trainer.global_step, best, self._that_fit(board, plots))))
-        names = {"none": [], "best": ["best"], "last": ["last"], "all": [p.stem for p in _kept(run)]}[self.artifacts]
-        for name in names:
-            path = run / "checkpoints" / f"{name}.ckpt"
-            metadata = {**(best if name == "best" else {}), "names": list(pl_module.names), "run": run.name}
-            if path.is_file():
-                self._tell(lambda board, path=path, metadata=metadata: board.artifact(path, path.stem, metadata))  # type: ignore[misc]
+        for path in self._chosen(run / "checkpoints"):
+            metadata = {**(best if path.stem == "best" else {}), "names": list(pl_module.names), "run": run.name}
+            self._tell(lambda board, path=path, metadata=metadata: board.artifact(path, path.stem, metadata))  # type: ignore[misc]
         self._boards = []
 
     def _is_due(self, trainer: L.Trainer) -> bool:
@@ -164,6 +161,12 @@ class Dashboard(L.Callback):
             say(f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is {self.megabytes:g}")
         return fitting
 
+    def _chosen(self, folder: Path) -> list[Path]:
+        """Checkpoints that W&B gets: those of certain epochs, then last and best, so that its alias `latest` is the best."""
+        epochs = sorted(folder.glob("epoch*.ckpt"), key=lambda p: p.stat().st_mtime) if self.artifacts == "all" else []
+        names = [name for name in ("last", "best") if self.artifacts in (name, "all")]
+        return [*epochs, *(p for p in (folder / f"{name}.ckpt" for name in names) if p.is_file())]
+
     def _tell(self, what: Callable[[Board], None]) -> None:
         """Tell every dashboard; one that fails gets no more."""
         for board in [b for b in self._boards if not b.lost]:
@@ -184,10 +187,3 @@ class Dashboard(L.Callback):
 
 def _trains(trainer: L.Trainer) -> bool:
     return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-
-
-def _kept(run: Path) -> list[Path]:
-    """Checkpoints of a run: those of certain epochs, then last and best, so that W&B's `latest` is the best one."""
-    folder = run / "checkpoints"
-    epochs = sorted(folder.glob("epoch*.ckpt"), key=lambda p: p.stat().st_mtime)
-    return [*epochs, folder / "last.ckpt", folder / "best.ckpt"]
