@@ -100,6 +100,7 @@ class CLI(LightningCLI):
         parser.add_lightning_class_args(callbacks.EarlyStop, "early_stop")
         parser.add_lightning_class_args(callbacks.FlightRecorder, "flight_recorder")
         parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
+        parser.add_lightning_class_args(callbacks.Dashboard, "dashboard")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("data.image_size", "model.image_size")
@@ -265,6 +266,8 @@ def _place_loggers(loggers: Any, run: Path, checkpoint: Path | None) -> None:
             arguments.save_dir = arguments.save_dir or str(run)
         if content and name == "TensorBoardLogger" and arguments.purge_step is None:
             arguments.purge_step = content["global_step"]
+        if name == "WandbLogger":
+            arguments.name = arguments.name or run.resolve().name
         if content and name == "WandbLogger" and arguments.id is None:
             arguments.id = content.get("run", {}).get("loggers", {}).get(name)
 

@@ -5,6 +5,7 @@ from callbacks.anchors import anchors
 from callbacks.autoanchor import AutoAnchor
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.combinations import check_combinations, strategy_name
+from callbacks.dashboard import Dashboard
 from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
@@ -29,6 +30,7 @@ __all__ = [
     "AtomicCheckpointIO",
     "AutoAnchor",
     "Checkpoints",
+    "Dashboard",
     "DoctorCheck",
     "EarlyStop",
     "FlightRecorder",

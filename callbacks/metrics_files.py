@@ -70,12 +70,9 @@ class MetricsFiles(L.Callback):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The best epoch's table, which may be from before a resume."""
-        path = _json_path(trainer)
-        for file in (path, path.with_name("metrics.fit.json")):
-            content = json.loads(file.read_text()) if trainer.is_global_zero and file.is_file() else {}
-            if content.get("command") == "fit":
-                print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
-                break
+        content = best_epoch(Path(trainer.default_root_dir)) if trainer.is_global_zero else {}
+        if content:
+            print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
 
     def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
         content = self._write_json(trainer, pl_module, result, split)
@@ -101,6 +98,15 @@ class MetricsFiles(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best = state_dict["best"]
+
+
+def best_epoch(run: Path) -> dict[str, Any]:
+    """What metrics.json says of a fit; {} without one. Figures of a later command may have pushed it aside."""
+    for file in (run / "metrics.json", run / "metrics.fit.json"):
+        content = json.loads(file.read_text()) if file.is_file() else {}
+        if content.get("command") == "fit":
+            return content
+    return {}
 
 
 def _csv_path(trainer: L.Trainer) -> Path:

@@ -8,7 +8,7 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.boxes import cxcywhn_to_xyxy
+from callbacks.batch_pictures import label_rows, pixels, prediction_rows
 from detector.curves import plot_curves
 from detector.data.sample import Batch
 from detector.drawing import draw_boxes, enlarge, grid, write_image
@@ -33,7 +33,7 @@ class Pictures(L.Callback):
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)
         if trainer.is_global_zero and trainer.current_epoch == 0 and batch_idx == 0:
-            self._write(trainer, "train_batch", _pixels(batch), _labels(batch), pl_module.names)
+            self._write(trainer, "train_batch", pixels(batch, MOST), label_rows(batch), pl_module.names)
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
@@ -63,14 +63,8 @@ class Pictures(L.Callback):
         if self.shown is None:
             return
         batch, found = self.shown
-        kept = []
-        for rows, frame in zip(found, batch.frames, strict=True):
-            assert frame is not None
-            sure = rows[rows[:, 4] > self.conf].copy()
-            sure[:, :4] = sure[:, :4] * ((frame.gain_x, frame.gain_y) * 2) + (frame.pad_x, frame.pad_y) * 2
-            kept.append(sure)
-        self._write(trainer, "val_labels", _pixels(batch), _labels(batch), pl_module.names)
-        self._write(trainer, "val_predictions", _pixels(batch), kept, pl_module.names)
+        self._write(trainer, "val_labels", pixels(batch, MOST), label_rows(batch), pl_module.names)
+        self._write(trainer, "val_predictions", pixels(batch, MOST), prediction_rows(batch, found, self.conf), pl_module.names)
 
     def _write(self, trainer: L.Trainer, name: str, images: np.ndarray, rows: list[np.ndarray], names: list[str]) -> None:
         drawn = [draw_boxes(*enlarge(image, r), names) for image, r in zip(images, rows[:MOST], strict=False)]
@@ -82,19 +76,3 @@ class Pictures(L.Callback):
 
 def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "plots"
-
-
-def _pixels(batch: Batch) -> np.ndarray:
-    """(n, H, W, 3) uint8 RGB of the first images of a batch."""
-    images = batch.images[:MOST].float().cpu().numpy().transpose(0, 2, 3, 1)
-    return np.ascontiguousarray((images * 255).round().astype(np.uint8))
-
-
-def _labels(batch: Batch) -> list[np.ndarray]:
-    """Per image the labels as rows for `draw_boxes`."""
-    targets, (height, width) = batch.targets.cpu().numpy(), batch.images.shape[2:]
-    rows = []
-    for i in range(len(batch.images)):
-        own = targets[targets[:, 0] == i]
-        rows.append(np.column_stack((cxcywhn_to_xyxy(own[:, 2:], width, height), np.full(len(own), np.nan), own[:, 1])))
-    return rows

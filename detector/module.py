@@ -134,7 +134,7 @@ class Detector(L.LightningModule):
         agnostic: bool = False,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=["weights"])
+        self.save_hyperparameters(ignore=["weights"], logger=False)  # callbacks.Dashboard logs the whole configuration
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
         self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)

@@ -150,6 +150,10 @@ def test_wandb_offline_holds_every_row_once(small_data: Path, tmp_path: Path, mo
     assert len({name for name, _, _ in rows}) == 1
     steps = [step for _, step, _ in rows]
     assert steps == sorted(set(steps))
+    for run in ("alone", "run"):
+        everything = [row for file in sorted((tmp_path / run).glob("wandb/offline*/*.wandb")) for _, row in read_history(file)]
+        for media in ("val/per_class", "val/images", "val/precision_recall_table"):
+            assert [row["epoch"] for row in everything if media in row] == [0, 1, 2], media
 
 
 def test_a_restart_by_torchrun_goes_on(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

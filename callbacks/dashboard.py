@@ -1,0 +1,189 @@
+"""Weights & Biases and TensorBoard: what they show of a training beyond the figures that Lightning logs."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import yaml
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.trainer.states import TrainerFn
+
+from callbacks.batch_pictures import label_rows, pixels, prediction_rows
+from callbacks.board import Board, Ending, Evaluation, Picture
+from callbacks.metrics_files import best_epoch
+from callbacks.tensor_board import TensorBoard
+from callbacks.wandb_board import WandbBoard
+from callbacks.warmup import Warmup
+from detector.data.sample import Batch
+from detector.errors import InputError
+from detector.module import Detector
+from detector.say import say
+
+BOXES = 100  # an image, the surest
+FOR_PLOTS = 0.1  # of the megabytes, which epochs leave to the plots at the end
+
+
+class Dashboard(L.Callback):
+    """Does nothing without a W&B or a TensorBoard logger. docs/dashboards.md has the names and steps of all that is shown.
+
+    A dashboard that fails is said and left alone; training goes on.
+
+    Args:
+        images: Images of the first validation batch that are shown with their boxes; 0 is off.
+        conf: Least confidence of a detection to show; W&B has a slider to raise it.
+        every: Tables, curves and images every so many epochs, and after the last.
+        megabytes: The most that tables, curves, images and plots of a run may come to, on each dashboard.
+        artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both, and those of checkpoints.save_period.
+
+    Raises:
+        InputError: an option out of its range.
+    """
+
+    def __init__(
+        self,
+        images: int = 8,
+        conf: float = 0.25,
+        every: int = 1,
+        megabytes: float = 200.0,
+        artifacts: Literal["none", "best", "last", "all"] = "none",
+    ) -> None:
+        for name, value, least in (("images", images, 0), ("every", every, 1), ("megabytes", megabytes, 0)):
+            if value < least:
+                raise InputError(f"dashboard.{name} is {value}; it must be at least {least}")
+        self.images, self.conf, self.every, self.megabytes, self.artifacts = images, conf, every, megabytes, artifacts
+        self.best: dict[str, float] = {}  # figures of the best epoch so far, by the names that are shown
+        self.spent: dict[str, int] = {}  # bytes by dashboard
+        self._boards: list[Board] = []
+        self._pictures: list[Picture] = []  # of the validation at work
+        self._step = -1  # the last optimizer step
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """After RunFolder has written config.yaml, and a checkpoint is restored."""
+        assert isinstance(pl_module, Detector)
+        self._boards = []
+        for logger in trainer.loggers if trainer.is_global_zero else []:
+            if isinstance(logger, WandbLogger):
+                self._boards.append(WandbBoard(logger))
+            elif isinstance(logger, TensorBoardLogger):
+                self._boards.append(TensorBoard(logger))
+        if self._boards:
+            options = yaml.safe_load((Path(trainer.default_root_dir) / "config.yaml").read_text())
+            options["names"] = list(pl_module.names)
+            self._tell(lambda board: board.start(options, self.best))
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._step = trainer.global_step - 1
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        """After an optimizer step: what it was made with."""
+        if not self._boards or trainer.global_step - 1 == self._step:
+            return
+        step = self._step = trainer.global_step - 1
+        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if not every or step % every:
+            return
+        groups = trainer.optimizers[0].param_groups
+        figures = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
+        figures["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
+        for warmup in (c for c in trainer.callbacks if isinstance(c, Warmup)):  # type: ignore[attr-defined]
+            figures["accumulate"] = float(warmup.accumulate)
+        self._tell(lambda board: board.figures(figures, step))
+
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
+    ) -> None:
+        if batch_idx or not self._is_due(trainer):
+            return
+        labels, predictions = label_rows(batch), prediction_rows(batch, outputs["detections"], self.conf)
+        images = zip(pixels(batch, self.images), labels, predictions, strict=False)
+        self._pictures = [Picture(image, old, new[:BOXES]).shrunk() for image, old, new in images]
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        result, pictures, self._pictures = pl_module.result, self._pictures, []
+        if not self._boards or not _trains(trainer) or result is None:
+            return
+        epoch, step = trainer.current_epoch, max(trainer.global_step - 1, 0)
+        if result.summary["fitness"] > self.best.get("best/fitness", -1):
+            figures = {name: float(value) for name, value in result.summary.items() if math.isfinite(value)}
+            self.best = {"best/epoch": epoch, **{f"best/{name}": value for name, value in figures.items()}}
+            self._tell(lambda board: board.best(self.best, step))
+        if self._is_due(trainer):
+            evaluation = Evaluation(result, pl_module.names, epoch, step, pictures)
+            self._tell(lambda board: self._show(board, evaluation))
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """When all callbacks have written their files, and before loggers close theirs. Not after an exception."""
+        if stage != "fit" or not self._boards:
+            return
+        assert isinstance(pl_module, Detector)
+        run, best = Path(trainer.default_root_dir), best_epoch(Path(trainer.default_root_dir))
+        plots = sorted(p for p in (run / "plots").glob("*") if p.suffix in (".png", ".jpg"))
+        epoch = max(trainer.current_epoch - 1, 0)  # Lightning counts on at the end
+        self._tell(lambda board: board.ending(Ending(epoch, trainer.global_step, best, self._that_fit(board, plots))))
+        for path in self._chosen(run / "checkpoints"):
+            metadata = {**(best if path.stem == "best" else {}), "names": list(pl_module.names), "run": run.name}
+            self._tell(lambda board, path=path, metadata=metadata: board.artifact(path, path.stem, metadata))  # type: ignore[misc]
+        self._boards = []
+
+    def _is_due(self, trainer: L.Trainer) -> bool:
+        """Whether this validation is shown with tables, curves and images."""
+        if not self._boards or not _trains(trainer):
+            return False
+        return trainer.current_epoch % self.every == 0 or trainer.current_epoch + 1 == trainer.max_epochs
+
+    def _show(self, board: Board, evaluation: Evaluation) -> None:
+        most, spent = self.megabytes * 1e6 * (1 - FOR_PLOTS), self.spent.get(board.title, 0)
+        if spent >= most:
+            return
+        self.spent[board.title] = spent + board.evaluation(evaluation)
+        if self.spent[board.title] >= most:
+            say(
+                f"{board.title} has got {self.spent[board.title] / 1e6:.3g} MB of tables, curves and images, and gets no more "
+                f"(dashboard.megabytes is {self.megabytes:g}); figures go on"
+            )
+
+    def _that_fit(self, board: Board, plots: list[Path]) -> list[Path]:
+        """The plots that there is room for; those that there is not are said."""
+        fitting, left_out = [], []
+        for path in plots:
+            size = self.spent.get(board.title, 0) + path.stat().st_size
+            if size <= self.megabytes * 1e6:
+                self.spent[board.title] = size
+                fitting.append(path)
+            else:
+                left_out.append(path.name)
+        if left_out:
+            say(f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is {self.megabytes:g}")
+        return fitting
+
+    def _chosen(self, folder: Path) -> list[Path]:
+        """Checkpoints that W&B gets: those of certain epochs, then last and best, so that its alias `latest` is the best."""
+        epochs = sorted(folder.glob("epoch*.ckpt"), key=lambda p: p.stat().st_mtime) if self.artifacts == "all" else []
+        names = [name for name in ("last", "best") if self.artifacts in (name, "all")]
+        return [*epochs, *(p for p in (folder / f"{name}.ckpt" for name in names) if p.is_file())]
+
+    def _tell(self, what: Callable[[Board], None]) -> None:
+        """Tell every dashboard; one that fails gets no more."""
+        for board in [b for b in self._boards if not b.lost]:
+            try:
+                what(board)
+            except Exception as e:  # whatever a service, a network or a full disk comes up with
+                self._boards.remove(board)
+                if not board.lost:
+                    told = f"{type(e).__name__}: {' '.join(str(e).split())}"
+                    say(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "spent": self.spent}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self.spent = dict(state_dict["best"]), dict(state_dict["spent"])
+
+
+def _trains(trainer: L.Trainer) -> bool:
+    return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking

@@ -1,0 +1,293 @@
+"""What W&B and TensorBoard hold after a run and its resume, read back from their files. No account, no network."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import wandb
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+import cli
+from callbacks.board import BEST, BY_EPOCH, BY_STEP
+from callbacks.dashboard import Dashboard
+from callbacks.wandb_logger import WandbLogger, read_history, read_records
+from detector.errors import InputError
+from detector.metrics import Result, class_figures
+from detector.results import confusions, precision_at_recall
+
+LOGGERS = """
+trainer:
+  logger:
+  - class_path: callbacks.WandbLogger
+    init_args: {save_dir: "", project: test, tags: [a, b], notes: a note}
+  - class_path: lightning.pytorch.loggers.TensorBoardLogger
+    init_args: {save_dir: "", name: "", version: tensorboard}
+"""
+
+
+class Run:
+    """A run of two epochs that was resumed for a third one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
+        self.rows = [(step, values) for file in self.files for step, values in read_history(file)]
+        self.events = EventAccumulator(str(folder / "tensorboard"), {"images": 0, "tensors": 0, "scalars": 0})
+        self.events.Reload()
+
+    def records(self, kind: str) -> list[Any]:
+        found = [r for file in self.files for r in read_records(file) if r.WhichOneof("record_type") == kind]
+        return [getattr(r, kind) for r in found]
+
+    def with_name(self, name: str) -> list[dict[str, Any]]:
+        return [values for _, values in self.rows if name in values]
+
+    def media(self, path: str) -> Path:
+        [found] = self.folder.glob(f"wandb/offline-run-*/files/{path}")
+        return found
+
+
+@pytest.fixture(scope="module")
+def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    here = tmp_path_factory.mktemp("dashboard")
+    (here / "loggers.yaml").write_text(LOGGERS)
+    options = {
+        "config": here / "loggers.yaml", "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8,
+        "data.workers": 0, "model.width_multiple": 0.125, "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
+        "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "run": here / "first",
+        "dashboard.images": 3, "dashboard.conf": 0.001, "dashboard.artifacts": "all", "checkpoints.save_period": 2,
+    }  # fmt: skip
+    line = ["fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"MODE": "offline", "SILENT": "true", "DATA_DIR": here, "CACHE_DIR": here / "cache"}.items():
+            patch.setenv(f"WANDB_{name}", str(value))
+        patch.delenv("BOLTBOX_RUN", raising=False)
+        cli.main([*line, "--trainer.max_epochs", "2"])
+        wandb.finish()  # as the end of the process does
+        cli.main([*line, "--trainer.max_epochs", "3", "--ckpt_path", "last"])
+        wandb.finish()
+        yield Run(here / "first")
+
+
+def test_one_wandb_run_with_name_and_configuration(run: Run) -> None:
+    assert len(run.files) == 2
+    headers = run.records("run")
+    assert len({h.run_id for h in headers}) == 1
+    assert {(h.display_name, h.project, tuple(h.tags), h.notes) for h in headers} == {("first", "test", ("a", "b"), "a note")}
+    options = {item.key: json.loads(item.value_json) for config in run.records("config") for item in config.update}
+    assert options["model"]["lr0"] == 0.01
+    assert options["data"]["image_size"] == 64
+    assert options["trainer"]["max_epochs"] == 3  # the resumed run's
+    assert len(options["names"]) == 5
+    assert "lr0" not in options, "said twice"
+
+
+def test_wandb_steps_increase_and_nothing_is_doubled(run: Run) -> None:
+    steps = [step for step, _ in run.rows]
+    assert steps == list(range(len(steps)))
+    for name in ("train/box_loss", "val/mAP50-95", "val/per_class", "val/images", "val/confusion_table"):
+        assert [row["epoch"] for row in run.with_name(name)] == [0, 1, 2], name
+    iterations = [row["trainer/global_step"] for row in run.with_name("lr/bias")]
+    assert iterations == list(range(len(iterations)))
+    assert len(iterations) > 3
+    assert all(set(BY_STEP) <= row.keys() for row in run.with_name("lr/bias"))
+
+
+def test_wandb_figures_have_a_defined_step(run: Run) -> None:
+    metrics = {m.name: m.step_metric for m in run.records("metric") if m.name}
+    assert {metrics[name] for name in (*BY_EPOCH, "val/images", "val/per_class", "val/confusion_table")} == {"epoch"}
+    assert {metrics[name] for name in BY_STEP} == {"trainer/global_step"}
+    shown = {name for _, row in run.rows for name in row if name.startswith(("train/", "val/", "lr/"))}
+    assert shown <= metrics.keys()
+
+
+def test_best_figures_are_the_best_epochs(run: Run) -> None:
+    best = json.loads((run.folder / "metrics.json").read_text())
+    summary = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for s in run.records("summary") for i in s.update}
+    scalars = {name: run.events.Scalars(name)[-1].value for name in BEST if name in run.events.Tags()["scalars"]}
+    assert set(scalars) >= {"best/epoch", "best/mAP50-95", "best/P"}
+    for name in scalars:
+        assert summary[name] == pytest.approx(best[name.removeprefix("best/")]), name
+        assert scalars[name] == pytest.approx(summary[name], rel=1e-6), name
+
+
+def test_wandb_tables(run: Run) -> None:
+    """The second epoch's table has the figures that were printed; the last one is the best epoch's."""
+    best = json.loads((run.folder / "metrics.json").read_text())
+    expected = [[r["name"], *(r[c] for c in ("objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"))] for r in best["per_class"]]
+    *_, last = run.with_name("best/per_class")
+    for row in (last, run.with_name("val/per_class")[best["epoch"]]):
+        table = json.loads(run.media((row.get("best/per_class") or row["val/per_class"])["path"]).read_text())
+        assert table["columns"] == ["class", "objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"]
+        for found, wanted in zip(table["data"], expected, strict=True):
+            assert found[0] == wanted[0]
+            assert found[1:] == pytest.approx(wanted[1:])
+    cells = json.loads(run.media(run.with_name("val/confusion_table")[-1]["val/confusion_table"]["path"]).read_text())
+    assert cells["columns"] == ["Actual", "Predicted", "nPredictions"]
+    assert sum(n for true, _, n in cells["data"] if true != "background") == best["objects"]
+
+
+def test_wandb_pictures_have_boxes_with_names_and_scores(run: Run) -> None:
+    names = {"0": "disc", "1": "ring", "2": "star", "3": "triangle", "4": "cross"}
+    predicted = real = 0
+    for row in run.with_name("val/images"):
+        shown = row["val/images"]
+        assert shown["count"] == 3 == len(shown["filenames"]) == len(shown["all_boxes"])
+        for file, boxes in zip(shown["filenames"], shown["all_boxes"], strict=True):
+            width, height = Image.open(run.media(file)).size
+            for kind, reference in boxes.items():
+                content = json.loads(run.media(reference["path"]).read_text())
+                assert content["class_labels"] == names
+                for box in content["box_data"]:
+                    corners = box["position"]
+                    assert -1 <= corners["minX"] <= corners["maxX"] <= width + 1
+                    assert -1 <= corners["minY"] <= corners["maxY"] <= height + 1
+                    assert box["box_caption"].startswith(names[str(box["class_id"])])
+                    if kind == "predictions":
+                        assert 0.001 < box["scores"]["confidence"] <= 1
+                predicted += len(content["box_data"]) * (kind == "predictions")
+                real += len(content["box_data"]) * (kind == "ground_truth")
+    assert predicted > 0
+    assert real > 0
+
+
+def test_plots_and_artifact_come_at_the_end(run: Run) -> None:
+    plots = {f"plots/{path.name}" for path in (run.folder / "plots").iterdir()}
+    assert {"plots/curves.png", "plots/val_labels.jpg"} <= plots
+    for row in run.with_name("best/per_class"):  # of the first two epochs, then of the resumed run
+        assert plots <= row.keys()
+    assert plots <= set(run.events.Tags()["images"])
+    models = [a for a in run.records("artifact") if a.type == "model"]
+    assert [a.aliases[0] for a in models] == ["epoch1", "last", "best"] * 2
+    told = json.loads(models[-1].metadata)
+    assert told["fitness"] == json.loads((run.folder / "metrics.json").read_text())["fitness"]
+    assert told["names"] == ["disc", "ring", "star", "triangle", "cross"]
+    assert models[-1].manifest.contents[0].size == (run.folder / "checkpoints/best.ckpt").stat().st_size
+
+
+def test_tensorboard_shows_the_same(run: Run) -> None:
+    tags, events = run.events.Tags(), run.events
+    steps = [e.step for e in events.Scalars("val/mAP50")]
+    assert len(steps) == 3
+    assert steps == sorted(set(steps))
+    for i in range(3):
+        assert [e.step for e in events.Images(f"val/images/{i}")] == steps
+    assert "val/images/3" not in tags["images"]
+    picture = events.Images("val/images/0")[0]
+    assert picture.encoded_image_string[:2] == b"\xff\xd8"  # JPEG
+    tables = events.Tensors("val/per_class/text_summary")
+    assert [e.step for e in tables] == steps
+    assert "| disc |" in tables[0].tensor_proto.string_val[0].decode()
+    hits, _, _, missed, _, recall = make_ndarray(events.Tensors("val/precision_recall/disc")[-1].tensor_proto)
+    assert hits.shape == (127,)
+    assert recall == pytest.approx(hits / (hits + missed))
+    assert [e.step for e in events.Scalars("lr/bias")] == list(range(len(events.Scalars("lr/bias"))))
+    assert b"model.lr0" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+
+
+def test_curves_are_the_best_precision_from_a_recall_on() -> None:
+    """By hand: 4 objects, detections by score 0.9 hit, 0.8 miss, 0.7 hit. Recalls 0.25, 0.25, 0.5; precisions 1, 1/2, 2/3."""
+    hits = np.repeat(np.array([[True], [False], [True]]), 10, 1)
+    figures = class_figures(hits, np.array([0.9, 0.8, 0.7]), np.zeros(3), np.zeros(4))
+    recalls, [precisions] = precision_at_recall(figures, points=9)
+    assert recalls.tolist() == [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]
+    assert precisions.tolist() == pytest.approx([1, 1, 1, 2 / 3, 2 / 3, 0, 0, 0, 0], abs=0.02)  # read at 1000 confidences
+
+
+def test_confusions_name_what_is_taken_for_what() -> None:
+    figures = class_figures(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0), np.zeros(0))
+    matrix = np.array([[5, 0, 2], [3, 0, 0], [1, 4, 0]])  # rows predicted, columns true
+    found = confusions(Result({}, figures, np.zeros(2), matrix, 1), ["cat", "dog"])
+    assert found == [
+        ("cat", "cat", 5),
+        ("dog", "background", 4),
+        ("cat", "dog", 3),
+        ("background", "cat", 2),
+        ("cat", "background", 1),
+        ("dog", "dog", 0),
+        ("background", "background", 0),
+    ]
+
+
+def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures go on; plots that do not fit are named. With a full disk training ends as it does without a dashboard."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("callbacks.tensor_board.TensorBoard.ending", full)
+    line = ["fit", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
+    line += ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
+    line += ["--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false", "--run", "run"]
+    cli.main([*line, "--trainer.max_epochs", "2", "--dashboard.megabytes", "0.02"])
+    told = capsys.readouterr().out
+    assert told.count("gets no more (dashboard.megabytes is 0.02)") == 1
+    assert told.count("TensorBoard does not get curves.png") == 1
+    assert told.count("warning: TensorBoard failed (OSError: [Errno 28] No space left on device)") == 1
+    events = EventAccumulator("run/tensorboard", {"images": 0})
+    events.Reload()
+    assert len(events.Images("val/images/0")) == 1
+    assert len(events.Scalars("val/mAP50")) == 2
+
+
+def test_options_out_of_range(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["fit", "--data.dataset", "demo", "--dashboard.every", "0"])
+    assert leaving.value.code == 2
+    assert "error: dashboard.every is 0; it must be at least 1" in capsys.readouterr().err
+    for wrong in ({"images": -1}, {"megabytes": -1}):
+        with pytest.raises(InputError, match=r"must be at least 0"):
+            Dashboard(**wrong)
+
+
+class Crashing:
+    """A W&B whose service dies after the first row."""
+
+    id, offline = "abc", True
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def log(self, row: dict[str, Any], **_: Any) -> None:
+        if self.rows:
+            raise ConnectionResetError("Connection lost")
+        self.rows.append(row)
+
+
+def test_a_wandb_that_crashes_is_said_once_and_the_journal_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashing: Any = Crashing()
+    logger = WandbLogger(save_dir=str(tmp_path), experiment=crashing)
+    for step in range(3):
+        logger.log_metrics({"x": step}, step)
+    assert capsys.readouterr().out.splitlines() == [
+        "warning: W&B failed (ConnectionResetError: Connection lost); training goes on without it"
+    ]
+    assert [row["x"] for row in crashing.rows] == [0]
+    journal = (tmp_path / "wandb/journal-abc.jsonl").read_text().split()
+    assert len(journal) == 3 * 3  # [step, {"x": value}]: a resumed run tells W&B what it lost
+
+
+def test_a_wandb_that_does_not_start_goes_offline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def init(mode: str | None = None, **_: Any) -> Any:
+        modes.append(mode)
+        raise wandb.errors.CommError("no network")
+
+    monkeypatch.setattr(wandb, "init", init)
+    logger = WandbLogger(save_dir=str(tmp_path))
+    logger.log_hyperparams({"a": 1})
+    logger.log_metrics({"x": 1}, 0)
+    assert modes == [None, "offline"]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("warning: W&B does not start (CommError: no network); it writes offline files")
+    assert second.startswith("warning: W&B failed (CommError: no network); training goes on without it")
