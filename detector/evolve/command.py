@@ -60,8 +60,8 @@ class Evolution:
         workers: Trainings at a time on this machine; default: one on each GPU, without GPUs one.
         hours: No new training after so many.
         trials: No new training after so many of the study.
-        prune: End hopeless trainings early, by successive halving of the fitness after each epoch. Which, depends on what the
-            others have reached by then.
+        prune: End hopeless trainings early: only the better quarter goes on after a 16th of the epochs, and after each four
+            times as many. Which, depends on who was there first.
         seeds: Trainings of each individual, whose mean fitness counts.
         deadline: Give a training up after so many seconds.
     """
@@ -191,7 +191,7 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
         population=evolve.population,
         generations=evolve.generations,
         seed=0 if isinstance(seed, bool) or seed is None else seed,
-        prune=evolve.prune == "halving",
+        prune=max((options["trainer.max_epochs"] or 1) // 16, 1) if evolve.prune == "halving" else 0,
     )
     kept = {k: v for k, v in options.items() if not k.startswith((*OF_A_CALL, "evolve.")) or k in OF_A_STUDY}
     kept |= {f"the gene {gene.name}": gene._asdict() for gene in genes}

@@ -20,7 +20,7 @@ class Plan:
         literal: YOLOv5's genetic algorithm with its accidents.
         population, generations: of them.
         seed: of all that is drawn.
-        prune: hopeless trials end early.
+        prune: epochs before the first look at whether a training is hopeless; 0: none ever is.
     """
 
     genes: tuple[Gene, ...]
@@ -30,7 +30,7 @@ class Plan:
     population: int = 50
     generations: int = 300
     seed: int = 0
-    prune: bool = False
+    prune: int = 0
 
     @property
     def in_generations(self) -> bool:

@@ -24,7 +24,6 @@ from detector.evolve.plan import Plan
 from detector.evolve.process import Process
 from detector.evolve.sampler import distributions, fitness_of, is_cut, official, sampler_for
 
-NAME = "evolve"
 BEAT = 20.0  # seconds between two signs of life of a worker
 STALE = 90.0  # seconds without one after which it is taken for dead, if its process cannot be looked for
 ATTEMPTS = 5  # at an individual whose worker died each time
@@ -67,10 +66,13 @@ class Claim:
 
     Attributes:
         individual: with its values.
+        folder: of the study.
     """
 
-    def __init__(self, study: optuna.Study, trial: Trial, individual: Individual, stop: Callable[[], bool]) -> None:
-        self.individual = individual
+    def __init__(
+        self, study: optuna.Study, trial: Trial, individual: Individual, folder: Path, stop: Callable[[], bool]
+    ) -> None:
+        self.individual, self.folder = individual, folder
         self._study, self._trial, self._stop = study, trial, stop
         self._beats, self._last, self._began = 0, time.monotonic(), time.monotonic()
 
@@ -87,10 +89,10 @@ class Claim:
             with _lost_if_ended():
                 self._trial.set_user_attr("beat", self._beats)
 
-    def report(self, epoch: int, fitness: float) -> bool:
-        """Tell the fitness after an epoch, once each; whether it is so low that the training should end."""
+    def report(self, epochs: int, fitness: float) -> bool:
+        """Tell the fitness after so many epochs, once each; whether it is so low that the training should end."""
         with _lost_if_ended():
-            self._trial.report(fitness, epoch)
+            self._trial.report(fitness, epochs)
             return self._trial.should_prune()
 
     def end(self, outcome: Outcome) -> None:
@@ -137,13 +139,14 @@ class Study:
     ) -> None:
         self.folder, self.me, self.stale = folder, Process.this(), stale
         self._storage = open_storage(folder, url)
+        self._name = folder.resolve().name if url else "evolve"  # a database may hold several
         self._signs: dict[int, tuple[Any, float]] = {}  # trial -> its last sign of life, and when this process first saw it
         try:
-            study = optuna.load_study(study_name=NAME, storage=self._storage)
+            study = optuna.load_study(study_name=self._name, storage=self._storage)
         except KeyError:
             if begin is None:
                 raise InputError(f"{folder} holds no study of evolve") from None
-            study = optuna.create_study(study_name=NAME, storage=self._storage, direction="maximize", load_if_exists=True)
+            study = optuna.create_study(study_name=self._name, storage=self._storage, direction="maximize", load_if_exists=True)
         if "plan" not in study.user_attrs:
             if begin is None:
                 raise InputError(f"the study in {folder} was never begun; run its command again")
@@ -219,9 +222,10 @@ class Study:
             return False
 
     def _begin(self, slot: int, frozen: FrozenTrial, stop: Callable[[], bool]) -> Claim | None:
-        pruner = optuna.pruners.SuccessiveHalvingPruner() if self.plan.prune else optuna.pruners.NopPruner()
+        halving = optuna.pruners.SuccessiveHalvingPruner(self.plan.prune) if self.plan.prune else None
+        pruner = halving or optuna.pruners.NopPruner()
         sampler = sampler_for(self.plan, slot)
-        study = optuna.load_study(study_name=NAME, storage=self._storage, sampler=sampler, pruner=pruner)
+        study = optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=pruner)
         trial = Trial(study, frozen._trial_id)
         try:
             with _lost_if_ended():
@@ -237,7 +241,7 @@ class Study:
         generation, index = self.plan.place(slot)
         values = {gene.name: float(trial.params[gene.name]) for gene in self.plan.genes}
         individual = Individual(slot, generation if self.plan.in_generations else 0, index, values)
-        return Claim(study, trial, individual, stop)
+        return Claim(study, trial, individual, self.folder, stop)
 
     def _end_those_of_the_dead(self, slots: dict[int, FrozenTrial]) -> None:
         for slot, trial in slots.items():

@@ -127,7 +127,7 @@ class Training:
             if reports:
                 rows = epochs(run)
                 for epoch, fitness in rows[told:]:
-                    if claim.report(epoch, fitness):
+                    if claim.report(epoch + 1, fitness):
                         best = max(f for _, f in rows)
                         return Outcome(best, reason=f"ended after epoch {epoch + 1}: fitness {fitness:.4g}", pruned=True)
                 told = len(rows)

@@ -90,7 +90,7 @@ def _outcome(objective: Callable[[Claim], Outcome], claim: Claim) -> Outcome:
         return Outcome(None, reason=f"{type(e).__name__}: {' '.join(str(e).split())}")
 
 
-class _StopSignal:
+class StopSignal:
     """SIGTERM and SIGINT only set a flag."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _StopSignal:
 def main(options: WorkerOptions) -> None:
     """Work on a study. It ends with its starter; what is wrong is said in a sentence, with exit code 2."""
     parent.die_with_parent()
-    stop, folder = _StopSignal(), Path(options.folder)
+    stop, folder = StopSignal(), Path(options.folder)
     try:
         study = Study(folder, options.storage)
         plan = study.plan
