@@ -52,17 +52,17 @@ def found(individuals: list[Individual]) -> list[tuple[int, int, int, dict[str, 
 # ---- The algorithm
 
 
-def test_repaired_mutation_is_a_tenth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a tenth of the range, in logarithms for a
+def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of the range, in logarithms for a
     log gene, and the whole gene is whole."""
     monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
     values, fitness = np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0)
     children = next_generation(np.random.default_rng(0), values, fitness, GENES, 0, 10, literal=False)
     assert children.shape == (6, 3)
-    assert 0.05 < np.abs(children[:, 0] - 0.5).max() <= 0.1
+    assert 0.1 < np.abs(children[:, 0] - 0.5).max() <= 0.2
     decades = np.log10(children[:, 1] / 0.01)
-    assert 0.2 < np.abs(decades).max() <= 0.4
-    assert set(children[:, 2]) <= {3.0, 4.0, 5.0}
+    assert 0.4 < np.abs(decades).max() <= 0.8
+    assert {3.0, 5.0} & set(children[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
 
 
 def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,22 +76,31 @@ def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.Monke
     assert 0.05 < np.abs(children[:, 2] - 3).max() <= 0.1
 
 
-@pytest.mark.parametrize("literal", [False, True])
-def test_children_come_from_the_fit(literal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without mutation each child is a front of one parent's genes and the rest of another's; tournaments of all leave only
     the best in the pool, and what failed is never in it."""
     genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
     values = np.arange(10.0)[:, None].repeat(5, axis=1)
     fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
     monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0))
-    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal)
-    assert len(children) == (10 if literal else 8)
+    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
+    assert len(children) == 10
+    assert len({tuple(child) for child in children}) > 5
     for child in children:
         assert (np.diff(child) != 0).sum() <= 1, "one cut"
         assert not {1.0, 5.0} & set(child)
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(0 if literal else 2, 10, 1.0, 0.0))
-    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal)
-    assert set(children.ravel()) <= {4.0, 8.0}
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0))
+    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
+    assert set(children.ravel()) == {4.0}
+
+
+def test_no_training_is_spent_on_a_copy() -> None:
+    """At the end of the schedule few genes mutate and tournaments are small; still no child is one of those before it."""
+    values, fitness = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2, np.arange(20.0)
+    children = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=False)
+    assert not (children[:, None] == values).all(axis=2).any()
+    copies = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=True)
+    assert (copies[:, None] == values).all(axis=2).any()
 
 
 def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
@@ -310,7 +319,7 @@ def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
 
 
 def test_halving_ends_the_hopeless(tmp_path: Path) -> None:
-    """Four of them, each worse than the one before: all but the first end after two of eight epochs, with their fitness then."""
+    """Four of them, each worse than the one before: all but the first end after two of eight epochs, as they are then."""
 
     def objective(claim: Claim) -> Outcome:
         for epoch in range(1, 9):

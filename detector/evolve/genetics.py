@@ -8,7 +8,8 @@ import numpy as np
 
 from detector.evolve.space import Gene
 
-REACH = 0.1  # of a mutation: up or down by so much at most
+REACH = 0.2  # of a mutation: up or down by so much of the gene's range at most
+LITERAL_REACH = 0.1  # in whatever unit the gene has
 
 
 class Schedule(NamedTuple):
@@ -75,7 +76,8 @@ def next_generation(
         fitness: (population,) of these; -inf after a failure.
         genes: n of them.
         literal: YOLOv5's way: a mutation is at most 0.1 whatever the gene's unit, whole numbers are not rounded, and the
-            best individuals do not live on, so m is the population. Else it is at most a tenth of the gene's range.
+            best individuals do not live on, so m is the population. Else it is at most a fifth of the gene's range, on average
+            one gene of a child mutates even late, and a copy of an individual mutates in any case.
     """
     population, n = values.shape
     plan, order = schedule(g, generations), ranked(fitness)
@@ -93,12 +95,14 @@ def next_generation(
         if rng.random() < plan.crossover and n > 1:
             cut = rng.integers(1, n)
             child[cut:] = values[pool[second]][cut:]
-    mutated = rng.random(children.shape) < plan.mutation
-    change = rng.uniform(-REACH, REACH, children.shape)
+    change, chance = rng.uniform(-1, 1, children.shape), rng.random(children.shape)
     if literal:
-        moved = (children + change).clip([gene.low for gene in genes], [gene.high for gene in genes])
-        return np.where(mutated, moved, children)
-    moved = _from_unit((_to_unit(children, genes) + change).clip(0, 1), genes)
+        moved = (children + LITERAL_REACH * change).clip([gene.low for gene in genes], [gene.high for gene in genes])
+        return np.where(chance < plan.mutation, moved, children)
+    moved = _from_unit((_to_unit(children, genes) + REACH * change).clip(0, 1), genes)
+    mutated = chance < max(plan.mutation, 1 / n)
+    same = (children[:, None] == values).all(axis=2).any(axis=1)
+    mutated[same, rng.integers(n, size=same.sum())] = True
     return _whole(np.where(mutated, moved, children), genes)
 
 

@@ -50,6 +50,7 @@ class GeneticSampler(optuna.samplers.BaseSampler):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._new: dict[int, np.ndarray] = {}  # generation -> its new individuals
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return distributions(self.plan)
@@ -58,7 +59,9 @@ class GeneticSampler(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         generation, index = self.plan.place(slot_of(trial))
-        row = self.generation(official(study.get_trials(deepcopy=False)), generation)[index]
+        if generation not in self._new:
+            self._new[generation] = self.generation(official(study.get_trials(deepcopy=False)), generation)
+        row = self._new[generation][index]
         return {gene.name: float(value) for gene, value in zip(self.plan.genes, row, strict=True)}
 
     def sample_independent(self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:

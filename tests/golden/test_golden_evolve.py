@@ -3,7 +3,7 @@
 from golden.cases import Case, each
 
 from detector.evolve.command import Evolution
-from detector.evolve.genetics import REACH, schedule
+from detector.evolve.genetics import LITERAL_REACH, schedule
 from detector.evolve.space import EVOLVED, YOLOV5_GENES
 from detector.evolve.start import FILES
 
@@ -20,7 +20,7 @@ def test_evolved_by_default(case: Case) -> None:
     assert [[YOLOV5_GENES[k].low, YOLOV5_GENES[k].high] for k in EVOLVED] == case.meta["evolved_ranges"]
     assert case.meta["starting_individuals_read_from_hyp_files"] == len(FILES)
     assert case.meta["ga"]["pop_size"] == Evolution().population
-    assert REACH == 0.1
+    assert LITERAL_REACH == 0.1
 
 
 @each("evolve")
