@@ -298,6 +298,16 @@ def test_failures_are_recorded_and_rank_last(tmp_path: Path) -> None:
     assert all(i.state == "done" for i in individuals if i not in failed)
 
 
+def test_budgets(tmp_path: Path) -> None:
+    study = Study(tmp_path, begin=(PLAN, {}))
+    work(study, at_once, lambda: None, bool, hours=0.0)
+    assert study.individuals() == []
+    work(study, at_once, lambda: None, bool, most=3)
+    assert [i.number for i in study.individuals()] == [0, 1, 2]
+    assert study.finished(3)
+    assert not study.finished()
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii"])
 def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
     """One individual differs from the next, within the bounds, whole where it should be; what is taken up again is the same."""

@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import cli
-from detector.evolve.command import environments
+from detector.evolve.command import environments, planned
 from detector.evolve.space import EVOLVED
 from detector.evolve.study import Study
 
@@ -88,6 +89,48 @@ def test_refused(options: list[str], told: str, small_data: Path, here: Path, ca
     assert told in capsys.readouterr().err
     assert Path("broken/journal.log").read_text() == "Monday: rain\nTuesday: sun\n"
     assert not Path("runs").exists()
+
+
+def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Literally YOLOv5's way, with a space of one's own: what the trainings have in common is a configuration of `fit`."""
+    Path("space.yaml").write_text("lr0: {low: 1e-3, high: 0.1}\nmosaic: 0.5\nearly_stop.patience: {low: 5, high: 50}\n")
+
+    def printed(*line: str) -> dict[str, Any]:
+        with pytest.raises(SystemExit):
+            cli.main([*line, "--print_config"])
+        return yaml.safe_load(capsys.readouterr().out)
+
+    options = [
+        "--data.dataset",
+        "demo",
+        "--trainer.max_epochs",
+        "40",
+        "--evolve.space",
+        "space.yaml",
+        "--evolve.generations",
+        "2",
+    ]
+    plan, settings, config = planned(printed("evolve", *options, "--evolve.literal", "true", "--seed_everything", "7"))
+    assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
+        ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
+    ]  # fmt: skip
+    assert (plan.literal, plan.seed, plan.sizes, plan.prune) == (True, 7, [50, 50], 0)
+    assert [s["lr0"] for s in plan.start] == [0.01, 0.01, 0.01, 0.01, 0.00334, 0.00258]
+    assert settings["data.augment.mosaic"] == 0.5
+    Path("common.yaml").write_text(yaml.safe_dump(config))
+    fit = printed("fit", "--config", "common.yaml")
+    assert (fit["data"]["augment"]["mosaic"], fit["model"]["anchors"], fit["trainer"]["check_val_every_n_epoch"]) == (
+        0.5,
+        3,
+        40,
+    )
+
+    plan, others, config = planned(printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3"))
+    assert (plan.literal, plan.sizes, plan.prune) == (False, [50, 48], 2)
+    assert [s["lr0"] for s in plan.start] == [0.01, 0.00334, 0.00258], "no set twice"
+    assert config["model"]["anchors"] is None
+    differing = {k for k in settings | others if settings.get(k) != others.get(k)}
+    assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, "workers may differ"
 
 
 def test_gpus_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from detector.module import Detector
 from detector.runs import next_run, numbered
 from detector.trainer import Trainer
 
-GLANCE = 0.5  # seconds between two looks at the study
+GLANCE = 1.0  # seconds between two looks at the study
 RESTARTS = 3  # of a worker that was killed
 # What may differ from one call for a study to the next.
 OF_A_CALL = ("run", "config", "trainer.logger", "trainer.default_root_dir", "trainer.enable_progress_bar")
@@ -120,7 +120,9 @@ def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, 
     _same(settings, study.settings, folder)
     seeds = [plan.seed + k for k in range(evolve.seeds)]
     shared = folder / "config.yaml"
-    write_atomically(shared, lambda file: file.write(yaml.safe_dump(config, sort_keys=False).encode()))
+    text = yaml.safe_dump(config, sort_keys=False)
+    if not shared.is_file() or shared.read_text() != text:
+        write_atomically(shared, lambda file: file.write(text.encode()))
     fit = [*trainer.train, "--config", str(shared)]
     options = WorkerOptions(str(folder), evolve.storage, fit, evolve.deadline, seeds, evolve.trials, evolve.hours)
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
@@ -149,7 +151,7 @@ def study_folder(configuration: Mapping[str, Any]) -> Path:
     evolve.check()
     if evolve.study:
         return Path(evolve.study)
-    for folder in reversed(numbered("evolve")[-1:]):
+    for folder in numbered("evolve")[-1:]:
         with contextlib.suppress(InputError):  # not readable: leave it alone
             if (folder / "journal.log").is_file():
                 study = Study(folder)

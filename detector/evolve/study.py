@@ -201,8 +201,9 @@ class Study:
         unfinished = self._unfinished(slots, most)
         if not unfinished or not self.plan.in_generations:
             return unfinished
-        generation = self.plan.place(unfinished[0])[0]
-        return [s for s in unfinished if self.plan.place(s)[0] == generation]
+        generation, index = self.plan.place(unfinished[0])
+        end = unfinished[0] - index + self.plan.sizes[generation]
+        return [s for s in unfinished if s < end]
 
     def _add(self, slot: int, before: FrozenTrial | None) -> None:
         """A waiting trial. Two processes may do so at once; the second one's never counts (see `official`)."""
