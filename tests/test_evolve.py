@@ -271,6 +271,24 @@ def test_a_journal_cut_off_in_a_line(tail: bytes, tmp_path: Path) -> None:
     assert found(alone(tmp_path / "cut")) == found(alone(tmp_path / "whole"))
 
 
+def test_cut_off_before_its_values_were_there(tmp_path: Path) -> None:
+    """A worker killed just after it took the first individual: that still starts where it should."""
+    study = Study(tmp_path, begin=(replace(PLAN, sampler="tpe"), {}))
+    study._add(0, None)
+    assert study._take(study.slots()[0])
+    study._storage.set_trial_state_values(study.slots()[0]._trial_id, optuna.trial.TrialState.FAIL)
+    claim = study.claim()
+    assert claim
+    assert claim.individual.values == PLAN.start[0]
+
+
+def test_tpe_in_a_database(tmp_path: Path) -> None:
+    """Its first values are given ones, which Optuna does not look for in the storage."""
+    study = Study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", begin=(replace(PLAN, sampler="tpe"), {}))
+    work(study, at_once, lambda: None, bool, most=2)
+    assert study.individuals()[0].values == PLAN.start[0]
+
+
 def test_in_a_database(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     first, second = (Study(tmp_path / "study", url, begin=(PLAN, {})) for _ in range(2))

@@ -156,7 +156,7 @@ class Study:
             self.plan, self.settings = Plan.of(study.user_attrs["plan"]), dict(study.user_attrs["settings"])
         except (TypeError, KeyError, ValueError) as e:
             raise InputError(f"the study in {folder} is another version's ({e}); give another --evolve.study") from None
-        self._study = study
+        self._study, self._storage = study, study._storage  # of a database one that remembers trials which have ended
 
     def slots(self) -> dict[int, FrozenTrial]:
         """Number of an individual -> its trial."""
@@ -209,7 +209,8 @@ class Study:
         """A waiting trial. Two processes may do so at once; the second one's never counts (see `official`)."""
         fixed: dict[str, Any] = {}
         if not self.plan.in_generations:
-            fixed = before.params if before else dict(self.plan.start[slot]) if slot < len(self.plan.start) else {}
+            fixed = dict(self.plan.start[slot]) if slot < len(self.plan.start) else {}
+            fixed |= before.params if before else {}  # as far as it had come
         attributes = {"slot": slot, "attempt": 1}
         if before:
             attributes["attempt"] = before.user_attrs["attempt"] + ("released" not in before.user_attrs)
