@@ -10,6 +10,7 @@ python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py pipeline --splits 1,2,4,8
 python cli.py import-hyp my_hyp.yaml
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
+python cli.py evolve --config configs/yolo.yaml --data.dataset my/data.yaml
 """
 
 import errno
@@ -25,6 +26,7 @@ from typing import Any
 
 import lightning as L
 import torch
+import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -35,6 +37,7 @@ from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
 from detector.errors import InputError
+from detector.evolve.command import run_evolution, study_folder
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
 from detector.runs import next_run, resolve_checkpoint, run_of
@@ -65,6 +68,7 @@ class Commands(Trainer):
     anchors = callbacks.anchors
     doctor = run_doctor
     benchmark = benchmark
+    evolve = run_evolution
 
 
 class CLI(LightningCLI):
@@ -81,6 +85,7 @@ class CLI(LightningCLI):
             "anchors": {"model", "datamodule", "json"},
             "doctor": {"model", "datamodule", "json", "strict"},
             "benchmark": {"model", "datamodule", "json"},
+            "evolve": {"model", "datamodule"},
         }
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
@@ -101,6 +106,7 @@ class CLI(LightningCLI):
         parser.add_lightning_class_args(callbacks.FlightRecorder, "flight_recorder")
         parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
         parser.add_lightning_class_args(callbacks.Dashboard, "dashboard")
+        parser.add_lightning_class_args(callbacks.Pictures, "pictures")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("data.image_size", "model.image_size")
@@ -147,7 +153,9 @@ class CLI(LightningCLI):
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
         self.text = self._config_text()
-        if options.run:
+        if command == "evolve":
+            self.run = Path(options.run) if options.run else study_folder(yaml.safe_load(self.text))
+        elif options.run:
             self.run = Path(options.run)
         elif self.continues and self.checkpoint:
             self.run = self.checkpoint.parent.parent
@@ -175,8 +183,9 @@ class CLI(LightningCLI):
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
         own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), callbacks.Agreement(self.text, self.checkpoint)]
-        own += [callbacks.RunState(self.text), *callbacks_]
-        own += [callbacks.MetricsFiles(), callbacks.Pictures()]
+        pictures = [c for c in callbacks_ if isinstance(c, callbacks.Pictures)]
+        own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in pictures)]
+        own += [callbacks.MetricsFiles(), *pictures]
         if self.subcommand == "predict":
             own.append(callbacks.PredictionWriter())
         if config["enable_progress_bar"] is not False:
@@ -188,6 +197,7 @@ class CLI(LightningCLI):
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
         trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
+        trainer.configuration = yaml.safe_load(self.text)
         trainer.train = [sys.executable, str(Path(__file__).resolve()), "fit"]
         return trainer
 
@@ -246,7 +256,7 @@ def _precision(precision: str, accelerator: str, command: str) -> str:
     """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
     if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
         return precision
-    if command in ("anchors", "doctor", "benchmark"):
+    if command in ("anchors", "doctor", "benchmark", "evolve"):
         return "32-true"
     supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     chosen = "bf16-mixed" if supported else "32-true"

@@ -23,22 +23,23 @@ class Pictures(L.Callback):
     validation's first batch), curves.png. Predictions below `conf` are not drawn.
 
     Args:
+        enabled: Off: none is drawn.
         conf: Least confidence of a detection to draw.
     """
 
-    def __init__(self, conf: float = 0.25) -> None:
-        self.conf = conf
+    def __init__(self, enabled: bool = True, conf: float = 0.25) -> None:
+        self.enabled, self.conf = enabled, conf
         self.shown: tuple[Batch, list[np.ndarray]] | None = None
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)
-        if trainer.is_global_zero and trainer.current_epoch == 0 and batch_idx == 0:
+        if self.enabled and trainer.is_global_zero and trainer.current_epoch == 0 and batch_idx == 0:
             self._write(trainer, "train_batch", pixels(batch, MOST), label_rows(batch), pl_module.names)
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
     ) -> None:
-        if trainer.is_global_zero and batch_idx == 0:
+        if self.enabled and trainer.is_global_zero and batch_idx == 0:
             self.shown = batch, outputs["detections"]
 
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
@@ -46,11 +47,13 @@ class Pictures(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         table = Path(trainer.default_root_dir) / "metrics.csv"
         if trainer.is_global_zero and table.is_file():
-            self._evaluated(trainer, pl_module)
             checkpoint, plots = Path(trainer.default_root_dir) / "checkpoints" / "best.ckpt", _folder(trainer)
-            with open(table, newline="") as file, not_fatal(plots / "curves.png"):
-                plot_curves(list(csv.DictReader(file)), plots / "curves.png")
-            print(f"checkpoint: {checkpoint}\nmetrics: {table}\npictures: {plots}")
+            print(f"checkpoint: {checkpoint}\nmetrics: {table}")
+            if self.enabled:
+                self._evaluated(trainer, pl_module)
+                with open(table, newline="") as file, not_fatal(plots / "curves.png"):
+                    plot_curves(list(csv.DictReader(file)), plots / "curves.png")
+                print(f"pictures: {plots}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING and trainer.is_global_zero:

@@ -16,6 +16,7 @@ import lightning as L
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
+from detector import parent
 from detector.errors import InputError
 
 _set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)  # public in newer torches only
@@ -147,7 +148,8 @@ def lost_contact(error: BaseException) -> bool:
 
 def die_with_parent() -> None:
     """A process that Lightning or torchrun has started is killed when the one that started it is gone: in a collective it would
-    wait for ever. A process that somebody else started is left alone."""
+    wait for ever. So is one whose starter asks for it (`detector.parent`). Others are left alone."""
+    parent.die_with_parent()
     if "TORCHELASTIC_RUN_ID" in os.environ or ("LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ):
         _prctl_pr_set_pdeathsig(signal.SIGKILL)
 

@@ -11,9 +11,11 @@ class Trainer(L.Trainer):
     Attributes:
         typed: the user's options, as typed after the command.
         train: command line that trains, to which options are added.
+        configuration: all options, in groups, as plain values.
         named_strategy: trainer.strategy as the user gave it.
     """
 
     typed: list[str]
     train: list[str]
+    configuration: dict[str, Any]
     named_strategy: Any

@@ -24,7 +24,7 @@ def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None
     used |= set(re.findall(r"--([a-z_]+\.[\w.]+|config|run|ckpt_path)", README))
     assert len(used) > 8
     known = set()
-    for command in ("fit", "predict", "doctor"):
+    for command in ("fit", "predict", "doctor", "evolve"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         known |= set(re.findall(r"--([\w.]+)", capsys.readouterr().out))

@@ -77,7 +77,7 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
     )
     if len(planned) > most:
         say(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
-    with _leaving_on_sigterm():
+    with leaving_on_sigterm():
         report = measure(trainer.train, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
     if report.chosen is None:
         raise InputError(f"no row could be measured; {report.failures()[0]}")
@@ -85,7 +85,7 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
 
 
 @contextlib.contextmanager
-def _leaving_on_sigterm() -> Iterator[None]:
+def leaving_on_sigterm() -> Iterator[None]:
     """As on Ctrl-C: by an exception, so that no training is left running."""
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -54,10 +54,16 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
     figures = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
     if figures.get("steps"):
         return Trial(figures, memory, "")
-    return Trial({}, memory, _reason(code, said, deadline))
+    return Trial({}, memory, reason(code, said, deadline))
 
 
-def _reason(code: int | None, said: str, deadline: float) -> str:
+def reason(code: int | None, said: str, deadline: float) -> str:
+    """Why a training failed, in a sentence.
+
+    Args:
+        code: its exit code; None: it was given up after `deadline` seconds.
+        said: all that it printed.
+    """
     if code is None:
         return f"not done within {deadline:g} s"
     if code == -signal.SIGKILL:

@@ -25,7 +25,6 @@ SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shar
 NOT_COVERED = {
     "quad": "quad batches are left out: they trade batch size for image size, which accumulation does without a special loader",
     "tta": "test-time augmentation comes with prediction (issue 8)",
-    "evolve": "hyper-parameter evolution is issue 7",
     "state_dict": "the order of YOLOv5's state entries; names and shapes are checked in `forward` and `checkpoint`",
 }
 BASES_NOT_COVERED = {

@@ -1,0 +1,72 @@
+"""The samplers of `evolve` on a formula in place of the training.
+
+python -m benchmarks.evolve
+
+Fitness is exp(-q), 1 at the optimum, with q a quadratic form of the 13 default genes: each has an optimum of its own, off the
+centre of its bounds, and a width of its own, and neighbours interact. Every search starts from random individuals.
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import optuna
+
+from detector.evolve.plan import Plan
+from detector.evolve.sampler import GeneticSampler, distributions, sampler_for
+from detector.evolve.space import EVOLVED, YOLOV5_GENES
+
+GENES = tuple(YOLOV5_GENES[name] for name in EVOLVED)
+OPTIMUM = np.array([0.15, 0.78, 0.44, 0.3, 0.2, 0.55, 0.35, 0.25, 0.82, 0.6, 0.85, 0.12, 0.7])  # within 0..1 of the bounds
+WIDTH = np.array([0.5, 0.3, 0.4, 0.25, 0.6, 0.35, 0.5, 0.3, 0.45, 0.6, 0.25, 0.4, 0.55])
+SHARPNESS, INTERACTION = 2.0, 0.6
+
+
+def fitness(values: dict[str, float]) -> float:
+    """1 at the optimum, 0 far away."""
+    unit = np.array([(values[gene.name] - gene.low) / (gene.high - gene.low) for gene in GENES])
+    off = (unit - OPTIMUM) / WIDTH
+    return float(np.exp(-SHARPNESS * ((off**2).mean() + INTERACTION * (off[:-1] * off[1:]).mean())))
+
+
+def search(sampler: str, population: int, generations: int, seed: int) -> list[float]:
+    """Best fitness after each evaluation."""
+    plan = Plan(GENES, (), sampler.split()[0], sampler.endswith("literal"), population, generations, seed)
+    random = optuna.samplers.RandomSampler(seed)
+    study = optuna.create_study(direction="maximize", sampler=random if sampler == "random" else sampler_for(plan, 0))
+
+    def objective(trial: optuna.Trial) -> float:
+        return fitness({name: trial.suggest_float(name, d.low, d.high) for name, d in distributions(plan).items()})
+
+    count = plan.trials if isinstance(study.sampler, GeneticSampler) else population * generations
+    study.optimize(objective, n_trials=count)
+    return list(np.maximum.accumulate([trial.value for trial in study.trials]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--sizes", default="50x20,12x10", help="population x generations")
+    parser.add_argument("--samplers", default="random,yolov5 literal,yolov5,tpe,cmaes,nsgaii")
+    options = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    print(
+        "| population x generations | sampler | evaluations | reached: mean | worst seed | seeds at 95 % | after (median) | s |"
+    )
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    for shape in options.sizes.split(","):
+        population, generations = map(int, shape.split("x"))
+        for sampler in options.samplers.split(","):
+            began = time.perf_counter()
+            curves = [search(sampler, population, generations, seed) for seed in range(options.seeds)]
+            ends = [curve[-1] for curve in curves]
+            there = [int(np.argmax(np.array(curve) >= 0.95)) + 1 for curve in curves if curve[-1] >= 0.95]
+            median = f"{statistics.median(there):.0f}" if len(there) == len(curves) else "-"
+            reached = f"{statistics.fmean(ends):.3f} | {min(ends):.3f} | {len(there)} of {len(curves)} | {median}"
+            seconds = (time.perf_counter() - began) / len(curves)
+            print(f"| {population} x {generations} | {sampler} | {len(curves[0])} | {reached} | {seconds:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

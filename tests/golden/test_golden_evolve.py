@@ -1,0 +1,34 @@
+"""YOLOv5's evolution: bounds, the genes that change by default, the schedule of each generation."""
+
+from golden.cases import Case, each
+
+from detector.evolve.command import Evolution
+from detector.evolve.genetics import LITERAL_REACH, schedule
+from detector.evolve.space import EVOLVED, YOLOV5_GENES
+from detector.evolve.start import FILES
+
+
+@each("evolve")
+def test_bounds(case: Case) -> None:
+    theirs = {k: (v["low"], v["high"]) for k, v in case.meta["bounds"].items() if k != "iou_t"}  # nothing reads that one
+    assert {name: (gene.low, gene.high) for name, gene in YOLOV5_GENES.items()} == theirs
+
+
+@each("evolve")
+def test_evolved_by_default(case: Case) -> None:
+    assert case.meta["evolved_keys"] == EVOLVED
+    assert [[YOLOV5_GENES[k].low, YOLOV5_GENES[k].high] for k in EVOLVED] == case.meta["evolved_ranges"]
+    assert case.meta["starting_individuals_read_from_hyp_files"] == len(FILES)
+    assert case.meta["ga"]["pop_size"] == Evolution().population
+    assert LITERAL_REACH == 0.1
+
+
+@each("evolve")
+def test_schedule(case: Case) -> None:
+    for expected in case.meta["schedules"]:
+        count = expected["generations"]
+        ours = [schedule(g, count) for g in range(count)]
+        assert [s.elites for s in ours] == expected["elite_size"]
+        assert [s.tournament for s in ours] == expected["tournament_size"]
+        assert [s.crossover for s in ours] == expected["crossover_rate"]
+        assert [s.mutation for s in ours] == expected["mutation_rate"]

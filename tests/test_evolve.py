@@ -1,0 +1,489 @@
+"""Evolution: who is trained does not depend on who trains; nothing is lost when a worker is."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+import toy_evolution
+from toy_evolution import GENES, PLAN
+
+from detector.errors import InputError
+from detector.evolve import genetics
+from detector.evolve import study as study_module
+from detector.evolve.genetics import first_generation, next_generation
+from detector.evolve.individual import Individual
+from detector.evolve.process import Process
+from detector.evolve.sampler import GeneticSampler
+from detector.evolve.space import YOLOV5_GENES, Gene, read_space
+from detector.evolve.start import start_values
+from detector.evolve.study import Claim, Lost, Outcome, Study
+from detector.evolve.trial import Training
+from detector.evolve.worker import work
+
+CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
+
+
+def at_once(claim: Claim) -> Outcome:
+    return Outcome(toy_evolution.fitness(claim.individual.values), {"mAP50": 0.5})
+
+
+def alone(folder: Path, plan: Any = PLAN, objective: Callable[[Claim], Outcome] = at_once) -> list[Individual]:
+    """What one worker that nobody disturbs finds."""
+    study = Study(folder, begin=(plan, {}))
+    work(study, objective, lambda: None, bool)
+    return study.individuals()
+
+
+def found(individuals: list[Individual]) -> list[tuple[int, int, int, dict[str, float], float | None]]:
+    return [(i.number, i.generation, i.index, i.values, i.fitness) for i in individuals]
+
+
+# ---- The algorithm
+
+
+def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of the range, in logarithms for a
+    log gene, and the whole gene is whole."""
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
+    values, fitness = np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0)
+    children = next_generation(np.random.default_rng(0), values, fitness, GENES, 0, 10, literal=False)
+    assert children.shape == (6, 3)
+    assert 0.1 < np.abs(children[:, 0] - 0.5).max() <= 0.2
+    decades = np.log10(children[:, 1] / 0.01)
+    assert 0.4 < np.abs(decades).max() <= 0.8
+    assert {3.0, 5.0} & set(children[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
+
+
+def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
+    genes = [YOLOV5_GENES[name] for name in ("degrees", "perspective", "anchors")]
+    values = np.tile([20.0, 0.0005, 3.0], (8, 1))
+    children = next_generation(np.random.default_rng(0), values, np.arange(8.0), genes, 0, 10, literal=True)
+    assert children.shape == (8, 3)
+    assert 0.05 < np.abs(children[:, 0] - 20).max() <= 0.1
+    assert set(children[:, 1]) == {0.0, 0.001}, "thrown from one bound to the other"
+    assert 0.05 < np.abs(children[:, 2] - 3).max() <= 0.1
+
+
+def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without mutation each child is a front of one parent's genes and the rest of another's; tournaments of all leave only
+    the best in the pool, and what failed is never in it."""
+    genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
+    values = np.arange(10.0)[:, None].repeat(5, axis=1)
+    fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0))
+    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
+    assert len(children) == 10
+    assert len({tuple(child) for child in children}) > 5
+    for child in children:
+        assert (np.diff(child) != 0).sum() <= 1, "one cut"
+        assert not {1.0, 5.0} & set(child)
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0))
+    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
+    assert set(children.ravel()) == {4.0}
+
+
+def test_no_training_is_spent_on_a_copy() -> None:
+    """At the end of the schedule few genes mutate and tournaments are small; still no child is one of those before it."""
+    values, fitness = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2, np.arange(20.0)
+    children = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=False)
+    assert not (children[:, None] == values).all(axis=2).any()
+    copies = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=True)
+    assert (copies[:, None] == values).all(axis=2).any()
+
+
+def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
+    genes = [YOLOV5_GENES["scale"], YOLOV5_GENES["mosaic"]._replace(high=0.9), YOLOV5_GENES["anchors"]]
+    options = {"data.augment.scale": 0.25, "data.augment.mosaic": 0.5, "model.anchors": None}
+    start = start_values(genes, options, literal=False)
+    assert [tuple(s.values()) for s in start] == [
+        (0.25, 0.5, 3.0), (0.5, 0.9, 3.0), (0.9, 0.9, 3.0), (0.0, 0.0, 3.0), (0.75544, 0.85834, 3.0), (0.491, 0.9, 3.0)
+    ]  # fmt: skip
+    assert len(start_values(genes, options, literal=True)) == 6
+    rows = first_generation(np.random.default_rng(0), [[0.25, 0.5, 3.0]], genes, 200)
+    assert rows[0].tolist() == [0.25, 0.5, 3.0]
+    assert rows[1:].min(axis=0) == pytest.approx([0.0, 0.0, 2.0], abs=0.02)
+    assert rows[1:].max(axis=0) == pytest.approx([0.9, 0.9, 10.0], abs=0.02)
+    assert set(rows[:, 2]) == set(range(2, 11))
+
+
+def test_survivors_are_not_trained_again_and_the_best_never_falls(tmp_path: Path) -> None:
+    individuals = alone(tmp_path)
+    assert Counter(i.generation for i in individuals) == {0: 6, 1: 5, 2: 5, 3: 5}
+    assert individuals[0].values == PLAN.start[0]
+    assert max(i.fitness or 0 for i in individuals[6:]) > max(i.fitness or 0 for i in individuals[:6])
+    literal = alone(tmp_path / "literal", replace(PLAN, literal=True))
+    assert Counter(i.generation for i in literal) == {0: 6, 1: 6, 2: 6, 3: 6}
+
+
+def test_as_a_sampler_of_optuna(tmp_path: Path) -> None:
+    """In Optuna's own loop the sampler draws what it draws in a study here."""
+    plain = optuna.create_study(direction="maximize", sampler=GeneticSampler(PLAN))
+
+    def objective(trial: optuna.Trial) -> float:
+        return toy_evolution.fitness({g.name: trial.suggest_float(g.name, g.low, g.high, log=g.log) for g in GENES})
+
+    plain.optimize(objective, n_trials=PLAN.trials)
+    assert [t.params for t in plain.trials] == [i.values for i in alone(tmp_path)]
+
+
+# ---- Several workers
+
+
+def test_killed_and_restarted_workers_train_the_same_individuals(tmp_path: Path) -> None:
+    """Three workers, one is killed with SIGKILL in mid-trial, the others are stopped, then all start again: the individuals are
+    those of one worker alone. Only what was cut off is begun again."""
+    Study(tmp_path, begin=(PLAN, {}))
+    line = [sys.executable, toy_evolution.__file__, str(tmp_path), "60"]
+    places = {"cwd": Path(__file__).parents[1], "env": {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""}}
+    begun, workers = tmp_path / "begun.txt", [subprocess.Popen(line, **places) for _ in range(3)]
+    try:
+        until(lambda: begun.is_file() and begun.read_text().split().count(str(workers[0].pid)) >= 3)
+        workers[0].kill()
+        mine = trained_by(tmp_path)[workers[0].pid]
+        time.sleep(0.3)
+        for worker in workers[1:]:
+            worker.terminate()
+        assert [worker.wait(20) for worker in workers] == [-signal.SIGKILL, 0, 0]
+        cut = Study(tmp_path)._study.get_trials(states=[optuna.trial.TrialState.FAIL])
+        assert 1 <= len(cut) <= 3
+        workers = [subprocess.Popen(line, **places) for _ in range(3)]
+        assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert found(Study(tmp_path).individuals()) == found(alone(tmp_path / "alone"))
+    times = Counter(int(line.split()[0]) for line in begun.read_text().splitlines())
+    assert sorted(times) == list(range(PLAN.trials))
+    interrupted = {t.user_attrs["slot"] for t in all_trials(tmp_path) if t.state == optuna.trial.TrialState.FAIL}
+    assert mine in interrupted
+    assert {number for number, count in times.items() if count > 1} <= interrupted
+    assert all(count <= sum(t.user_attrs["slot"] == number for t in all_trials(tmp_path)) for number, count in times.items())
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def all_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    return Study(folder)._study.get_trials()
+
+
+def trained_by(folder: Path) -> dict[int, int]:
+    """Process id of a worker -> number of the individual that it trains."""
+    at_work = [t.user_attrs for t in all_trials(folder) if t.state == optuna.trial.TrialState.RUNNING]
+    return {attributes["owner"][2]: attributes["slot"] for attributes in at_work if "owner" in attributes}
+
+
+def test_two_claim_at_once_and_a_generation_waits(tmp_path: Path) -> None:
+    """Whatever a second process has seen, it never gets what the first one has."""
+    first, second = Study(tmp_path, begin=(PLAN, {})), Study(tmp_path)
+    second._add(0, None)
+    first._add(0, None)  # as if both had looked at the same time
+    claims = [s.claim() for s in (first, second) * 3]
+    assert [c.individual.number for c in claims if c] == list(range(6))
+    assert first.claim() is None, "generation 1 waits for generation 0"
+    for claim in claims[1:]:
+        assert claim
+        claim.end(Outcome(0.5))
+    assert second.claim() is None
+    assert claims[0]
+    claims[0].end(Outcome(0.9))
+    later = second.claim()
+    assert later
+    assert (later.individual.generation, later.individual.index) == (1, 0)
+    with pytest.raises(Lost):
+        claims[0].end(Outcome(0.1))
+    assert Study(tmp_path).individuals()[0].fitness == 0.9
+
+
+def test_a_worker_elsewhere_is_dead_when_its_heart_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another machine's process nothing is known but its signs of life. What it says later comes too late."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(study_module.time, "monotonic", lambda: clock.now)
+    there = Study(tmp_path, begin=(replace(PLAN, population=2, generations=1), {}))
+    there.me = Process("elsewhere", "another table", 1, 1)
+    claim = there.claim()
+    assert claim
+    here = Study(tmp_path)
+    other = here.claim()
+    assert other
+    for clock.now in (0.0, 60.0, 120.0, 180.0, 240.0):
+        claim.tick()
+        assert here.claim() is None, "it beats"
+    for clock.now in (300.0, 330.0):
+        assert here.claim() is None
+    clock.now = 335.0
+    again = here.claim()
+    assert again
+    assert again.individual == claim.individual
+    for late in (claim.tick, lambda: claim.end(Outcome(0.3)), lambda: claim.report(0, 0.1)):
+        clock.now += 30
+        with pytest.raises(Lost):
+            late()
+    again.end(Outcome(0.4))
+    assert Study(tmp_path).individuals()[0].fitness == 0.4
+
+
+def test_an_individual_that_kills_its_workers_fails(tmp_path: Path) -> None:
+    study = Study(tmp_path, begin=(replace(PLAN, population=2, generations=1), {}))
+    for _ in range(study_module.ATTEMPTS):
+        study.me = Process.this()._replace(number=2**22 + 1)  # no process has this number
+        assert study.claim()
+    study.me = Process.this()
+    claim = study.claim()
+    assert claim
+    assert claim.individual.number == 1
+    assert study.individuals()[0].reason == "its worker died 5 times"
+
+
+def test_stopped_workers_are_no_attempts(tmp_path: Path) -> None:
+    study = Study(tmp_path, begin=(PLAN, {}))
+    for _ in range(2 * study_module.ATTEMPTS):
+        claim = study.claim()
+        assert claim
+        assert claim.individual.number == 0
+        claim.release()
+
+
+@pytest.mark.parametrize("tail", [b'{"op_code":5,"work', b"\0" * 5000, b"x"])
+def test_a_journal_cut_off_in_a_line(tail: bytes, tmp_path: Path) -> None:
+    """As a power cut leaves it: what was written whole counts, and the study goes on."""
+    study = Study(tmp_path / "cut", begin=(PLAN, {}))
+    work(study, at_once, lambda: None, bool, most=8)
+    with open(tmp_path / "cut" / "journal.log", "ab") as file:
+        file.write(tail)
+    assert found(alone(tmp_path / "cut")) == found(alone(tmp_path / "whole"))
+
+
+def test_cut_off_before_its_values_were_there(tmp_path: Path) -> None:
+    """A worker killed just after it took the first individual: that still starts where it should."""
+    study = Study(tmp_path, begin=(replace(PLAN, sampler="tpe"), {}))
+    study._add(0, None)
+    assert study._take(study.slots()[0])
+    study._storage.set_trial_state_values(study.slots()[0]._trial_id, optuna.trial.TrialState.FAIL)
+    claim = study.claim()
+    assert claim
+    assert claim.individual.values == PLAN.start[0]
+
+
+def test_tpe_in_a_database(tmp_path: Path) -> None:
+    """Its first values are given ones, which Optuna does not look for in the storage."""
+    study = Study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", begin=(replace(PLAN, sampler="tpe"), {}))
+    work(study, at_once, lambda: None, bool, most=2)
+    assert study.individuals()[0].values == PLAN.start[0]
+
+
+def test_in_a_database(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    first, second = (Study(tmp_path / "study", url, begin=(PLAN, {})) for _ in range(2))
+    claims = [s.claim() for s in (first, second)]
+    assert [c.individual.number for c in claims if c] == [0, 1]
+    for claim in claims:
+        assert claim
+        claim.release()
+    work(second, at_once, lambda: None, bool, most=8)
+    assert found(first.individuals()) == found(alone(tmp_path / "journal"))[:8]
+    with pytest.raises(InputError, match="no study"):
+        Study(tmp_path / "another", url)
+
+
+def test_failures_are_recorded_and_rank_last(tmp_path: Path) -> None:
+    def objective(claim: Claim) -> Outcome:
+        if claim.individual.number % 2:
+            raise RuntimeError("the abacus\nis broken")
+        return at_once(claim)
+
+    individuals = alone(tmp_path, objective=objective)
+    assert len(individuals) == PLAN.trials
+    failed = [i for i in individuals if i.number % 2]
+    assert {(i.state, i.fitness, i.reason) for i in failed} == {("failed", None, "RuntimeError: the abacus is broken")}
+    assert all(i.state == "done" for i in individuals if i not in failed)
+
+
+def test_budgets(tmp_path: Path) -> None:
+    study = Study(tmp_path, begin=(PLAN, {}))
+    work(study, at_once, lambda: None, bool, hours=0.0)
+    assert study.individuals() == []
+    work(study, at_once, lambda: None, bool, most=3)
+    assert [i.number for i in study.individuals()] == [0, 1, 2]
+    assert study.finished(3)
+    assert not study.finished()
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii"])
+def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
+    """One individual differs from the next, within the bounds, whole where it should be; what is taken up again is the same."""
+    study = Study(tmp_path, begin=(replace(PLAN, sampler=sampler), {}))
+    work(study, at_once, lambda: None, bool, most=14)
+    claim = study.claim()
+    assert claim
+    claim.release()
+    again = Study(tmp_path).claim()
+    assert again
+    assert again.individual == claim.individual
+    individuals = study.individuals()[:14]
+    assert len({tuple(i.values.values()) for i in individuals}) >= 12
+    assert individuals[0].values == PLAN.start[0]
+    assert {i.generation for i in individuals} == {0}
+    for gene in GENES:
+        assert all(gene.low <= i.values[gene.name] <= gene.high for i in individuals)
+    assert all(i.values["n"] % 1 == 0 for i in individuals)
+
+
+def test_halving_ends_the_hopeless(tmp_path: Path) -> None:
+    """Four of them, each worse than the one before: all but the first end after two of eight epochs, as they are then."""
+
+    def objective(claim: Claim) -> Outcome:
+        for epoch in range(1, 9):
+            level = (1 - 0.2 * claim.individual.number) * epoch / 8
+            if claim.report(epoch, level):
+                return Outcome(level, reason="hopeless", pruned=True)
+        return Outcome(level)
+
+    plan = replace(PLAN, prune=2, population=4, generations=1)
+    individuals = alone(tmp_path, plan, objective)
+    assert [i.state for i in individuals] == ["done", "pruned", "pruned", "pruned"]
+    assert individuals[1].fitness is not None
+    assert individuals[1].fitness == pytest.approx(0.8 * 2 / 8)
+    assert individuals[1].reason == "hopeless"
+
+
+# ---- A training, with a script in its place
+
+SCRIPT = """
+import json, os, signal, sys, time
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+run, a = options["--run"], float(options["--model.a"])
+os.makedirs(run + "/checkpoints", exist_ok=True)
+open(run + "/options.json", "w").write(json.dumps([options, os.environ.get("BOLTBOX_RUN"), os.getsid(0) == os.getpid()]))
+signal.signal(signal.SIGTERM, lambda *_: (open(run + "/checkpoints/saved", "w"), sys.exit(143)))
+if a < 0.1:
+    print("error: a is too low", file=sys.stderr)
+    sys.exit(2)
+open(run + "/checkpoints/best.ckpt", "w")
+open(run + "/metrics.csv", "w").write(f"epoch,val/fitness,val/box_loss\\n0,0.1,3\\n1,{a},2\\n")
+if a > 0.9 and not os.path.exists(run + "/checkpoints/saved"):
+    time.sleep(60)
+figures = {"P": 0.5, "R": 0.25, "mAP50": a / 2, "mAP50-95": a / 4, "fitness": a + int(options["--seed_everything"])}
+open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **figures}))
+"""
+
+
+def training(folder: Path, **options: Any) -> Training:
+    script = folder / "script.py"
+    folder.mkdir(parents=True, exist_ok=True)
+    script.write_text(SCRIPT)
+    return Training([sys.executable, str(script)], folder / "trials", GENES, **options)
+
+
+def study_of(folder: Path, *rows: float) -> Study:
+    start = tuple({"a": a, "rate": 0.5, "n": 3.4} for a in rows)
+    return Study(folder, begin=(replace(PLAN, start=start, population=len(rows), literal=True, generations=1), {}))
+
+
+def test_a_training_gets_its_values_and_gives_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOLTBOX_RUN", "somebody's")
+    study, train = study_of(tmp_path, 0.3, 0.5, 0.05, 0.4), training(tmp_path)
+    work(study, train, lambda: train.clean(study.individuals()), bool)
+    individuals = study.individuals()
+    assert [i.fitness for i in individuals] == [0.3, 0.5, None, 0.4]
+    assert individuals[0].figures == {
+        "P": 0.5, "R": 0.25, "mAP50": 0.15, "mAP50-95": 0.075, "fitness": 0.3, "val/box_loss": 2.0
+    }  # fmt: skip
+    assert (individuals[2].state, individuals[2].reason) == ("failed", "a is too low")
+    options, run, leads = json.loads((tmp_path / "trials/0000/options.json").read_text())
+    assert (options["--model.a"], options["--model.rate"], options["--model.n"]) == ("0.3", "0.5", "3")
+    assert (options["--ckpt_path"], options["--doctor.enabled"], options["--pictures.enabled"]) == ("auto", "false", "false")
+    assert (run, leads) == (None, True)
+    kept = [p.parent.parent.name for p in tmp_path.glob("trials/*/checkpoints/best.ckpt")]
+    assert kept == ["0001"], "the best one's checkpoint alone"
+
+
+def test_mean_over_seeds_and_literal_fitness(tmp_path: Path) -> None:
+    study, train = study_of(tmp_path, 0.3, 0.2), training(tmp_path, seeds=(5, 6))
+    work(study, train, lambda: None, bool)
+    assert study.individuals()[0].fitness == pytest.approx(5.8)
+    assert (tmp_path / "trials/0000/seed-6/metrics.json").is_file()
+    literal = training(tmp_path / "literal", literal=True)
+    study = study_of(tmp_path / "literal", 0.3, 0.2)
+    work(study, literal, lambda: None, bool)
+    assert [i.fitness for i in study.individuals()] == [0.15, 0.1]
+
+
+def test_deadline_and_stop(tmp_path: Path) -> None:
+    """A training beyond its deadline fails; one whose worker is stopped saves, and goes on from there."""
+    study, train = study_of(tmp_path, 0.95, 0.3), training(tmp_path)
+    run = tmp_path / "trials/0000"
+    work(study, train, lambda: None, (run / "metrics.csv").is_file)
+    assert (run / "checkpoints/saved").is_file()
+    assert study.individuals() == []
+    work(study, train, lambda: None, bool)
+    assert study.individuals()[0].fitness == 0.95
+    study = study_of(tmp_path / "late", 0.95, 0.3)
+    work(study, training(tmp_path / "late", deadline=0.7), lambda: None, bool)
+    assert [(i.fitness, i.reason) for i in study.individuals()] == [(None, "not done within 0.7 s"), (0.3, "")]
+
+
+# ---- The space
+
+
+def test_space(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(
+        "mosaic:\nmodel.lr0: {low: 1e-4, high: 0.1, log: true}\ndata.batch_size: {low: 8, high: 128}\n"
+        "model.nested.x: {low: 0, high: 3}\nanchor_t: 3\n"
+    )
+    options = {**CONFIGURATION, "data.augment.mosaic": 1.0, "model.anchor_t": 4.0}
+    genes, fixed = read_space(file, options)
+    assert genes == [
+        YOLOV5_GENES["mosaic"],
+        Gene("lr0", "model.lr0", 1e-4, 0.1, log=True),
+        Gene("data.batch_size", "data.batch_size", 8, 128, whole=True),
+        Gene("model.nested.x", "model.nested.x", 0, 3),
+    ]
+    assert fixed == {"model.anchor_t": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("mosiac: {low: 0, high: 1}", "mosiac: no such option; did you mean 'mosaic'?"),
+        ("model.lr: {low: 0, high: 1}", "model.lr: no such option; did you mean 'model.lr0'?"),
+        ("model.size: {low: 0, high: 1}", "model.size: no number: the configuration says 'n'"),
+        ("lr0: {low: 0.1, high: 0.1}", "lr0: low 0.1 is not below high 0.1"),
+        ("lr0: {low: 0, log: true}", "lr0: low 0 has no logarithm"),
+        ("lr0: {low: much}", "lr0: low is 'much'; it must be a number"),
+        ("lr0: {hihg: 3}", "lr0: 'hihg' means nothing; did you mean 'high'?"),
+        ("lr0: {log: 1}", "lr0: log is 1; it is true or false"),
+        ("data.batch_size: {low: 8}", "data.batch_size: give low and high"),
+        ("data.batch_size: {low: 8, high: 9.5}", "whole numbers"),
+        ("lr0: .inf", "lr0: it is inf; it must be a number"),
+        ("lr0: 0.1", "all values are fixed"),
+        ("lr0:\nmodel.lr0:", "model.lr0: it stands there twice"),
+        ("[1, 2]", "give a line for each gene"),
+        ("lr0: {", "cannot be read"),
+    ],
+)
+def test_a_space_that_makes_no_sense(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError) as e:
+        read_space(file, CONFIGURATION)
+    assert told in str(e.value)
+    assert str(file) in str(e.value)
