@@ -177,7 +177,7 @@ class Detector(L.LightningModule):
         self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
         self._members = [load_member(path, names) for path in ensemble or []]  # likewise
-        self._prepared: tuple[bool, torch.device, torch.dtype] | None = None  # what `prepare` was asked for
+        self._prepared: tuple[bool, torch.device, torch.dtype, int] | None = None  # what `prepare` was asked for
         self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
         self.wanted = class_numbers(classes, names)
 
@@ -243,7 +243,6 @@ class Detector(L.LightningModule):
         self.epoch_losses = torch.zeros_like(self.epoch_losses)
 
     def _prepare_epoch(self) -> None:
-        self._fused = []
         lag = int(self.hparams["schedule_lag"])
         for group in self.trainer.optimizers[0].param_groups:
             group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0))
@@ -302,11 +301,12 @@ class Detector(L.LightningModule):
 
     def prepare(self, tta: bool) -> None:
         """Make ready for inference: fused, with the ensemble and test-time augmentation if wanted. What is ready stays."""
-        wanted = tta, self.device, dtype_of(self.network)
+        network = self.network if self.ema is None else self.ema
+        changes = sum(t._version for t in [*network.parameters(), *network.buffers()])  # torch counts what is written in place
+        wanted = tta, self.device, dtype_of(network), changes
         if self._fused and self._prepared == wanted:
             return
-        self._fused, self._prepared = [], wanted
-        self._fused = [self.evaluated.fused()]
+        self._fused, self._prepared = [network.fused()], wanted
         members = [m.to(self.device, dtype_of(self.network)).fused() for m in self._members]
         first = self.predictor or look_of(self._fused[0])
         looks = [(first, self._fused[0]), *((look_of(m), m) for m in members)]

@@ -312,7 +312,7 @@ class DetectionData(L.LightningDataModule):
                 else (lambda samples: letterboxed(samples, self.image_size, self.stride)),
                 alone=len(self._moving()) == 1 and not self.sources.images,
             )
-            loaders.append(DataLoader(frames, batch_size=None))
+            loaders.append(DataLoader(frames, batch_size=None, collate_fn=_as_it_is))
         return loaders
 
     def _tiling(self) -> Tiling | None:
@@ -377,6 +377,11 @@ def _sizes(sample: Sample) -> np.ndarray:
     height, width = sample.size
     boxes = clip_xyxy(sample.boxes, width, height)
     return boxes[:, 2:] - boxes[:, :2]
+
+
+def _as_it_is(batch: Any) -> Any:
+    """torch would make tensors of its arrays."""
+    return batch
 
 
 def _one_thread(worker: int) -> None:

@@ -25,7 +25,7 @@ class Tiling(NamedTuple):
 def tiled_batch(sample: Sample, tiling: Tiling) -> Batch:
     """The whole image, then its tiles, all of one shape; just the whole image if it is not larger than a tile."""
     height, width = sample.size
-    bare = replace(sample, boxes=np.zeros((0, 4), np.float32), classes=np.zeros(0, np.int64), polygons=[], truth=None)
+    bare = replace(sample, boxes=np.zeros((0, 4), np.float32), classes=np.zeros(0, np.int64), polygons=[])
     windows = np.array([(0, 0, width, height)])
     if max(height, width) > tiling.size:
         tiles = tile_windows(height, width, tiling.size, tiling.overlap)
@@ -38,9 +38,16 @@ def tiled_batch(sample: Sample, tiling: Tiling) -> Batch:
         rectangle = np.array([(height, width)])
         shape = tuple(batch_shapes(rectangle, np.zeros(1, int), tiling.input_size, tiling.stride, 0.0)[0].tolist())
         looks = []
-    whole = letterbox_sample(resize_longest(bare, min(tiling.input_size, max(shape)), smooth=True), shape, scaleup=False)
+    whole = letterbox_sample(resize_longest(sample, min(tiling.input_size, max(shape)), smooth=True), shape, scaleup=False)
     batch = collate([whole, *looks])
     return batch._replace(indices=[sample.index], truths=[sample.truth], windows=windows)
+
+
+def whole(batch: Batch) -> Batch:
+    """Of a batch of tiles the look at the whole image, as other batches are: floats in 0..1, with the labels. Others stay."""
+    if batch.windows is None:
+        return batch
+    return batch._replace(images=batch.images[:1].float() / 255, frames=batch.frames[:1], windows=None)
 
 
 def _cut(sample: Sample, tile: list[int]) -> Sample:

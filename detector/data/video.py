@@ -1,5 +1,6 @@
 """Frames of a video file, a stream or a camera, through OpenCV and the FFmpeg within it."""
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from detector.errors import InputError
 from detector.say import say
 
 USUAL_FPS = 30.0  # where a stream does not say
+
+# FFmpeg within OpenCV tells every oddity of a file; what matters is said here. -8 is its level for silence.
+os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 
 class Video:
@@ -30,6 +34,7 @@ class Video:
 
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
         self.source, self.step = source, step
+        self._read = 0  # frames so far
         before = cv2.utils.logging.getLogLevel()
         cv2.utils.logging.setLogLevel(0)  # the sentence below says it
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
@@ -49,28 +54,26 @@ class Video:
         """
         number = -1
         try:
-            for number, frame in _newest(self._capture) if self.newest else _all(self._capture, self.step):
+            for number, frame in _newest(self._capture) if self.newest else self._all():
                 yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
         finally:
             self._capture.release()
         if number < 0:
             raise InputError(f"data.source {self.source}: no frame could be decoded (empty, damaged, or a codec is missing)")
         # Headers of some formats only estimate the number of frames.
-        if self.frames > number + self.step + 2:
+        if self.frames > self._read + 2:
             say(
-                f"warning: {self.source} ends after frame {number}, but its header promises {self.frames} frames: it is cut "
+                f"warning: {self.source} ends after {self._read} frames, but its header promises {self.frames}: it is cut "
                 "short or damaged; what came before is kept"
             )
 
-
-def _all(capture: cv2.VideoCapture, step: int) -> Iterator[tuple[int, np.ndarray]]:
-    number = 0
-    while capture.grab():
-        if number % step == 0:
-            decoded, frame = capture.retrieve()
-            if decoded:
-                yield number, frame
-        number += 1
+    def _all(self) -> Iterator[tuple[int, np.ndarray]]:
+        while self._capture.grab():
+            self._read += 1
+            if (self._read - 1) % self.step == 0:
+                decoded, frame = self._capture.retrieve()
+                if decoded:
+                    yield self._read - 1, frame
 
 
 def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:

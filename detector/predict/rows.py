@@ -47,6 +47,8 @@ def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: Limits
     frame, windows = batch.frames[0], batch.windows
     assert frame is not None
     assert windows is not None
+    if len(windows) == 1:
+        return to_rows(look(batch.images.float() / 255), batch.frames, limits)[0]
     rows, sources = [], []
     for start in range(0, len(batch.images), at_once):
         decoded = look(batch.images[start : start + at_once].float() / 255)

@@ -83,11 +83,12 @@ def is_cut(boxes: np.ndarray, windows: np.ndarray, height: int, width: int) -> n
 
 def agreement(box: np.ndarray, window: np.ndarray, boxes: np.ndarray, windows: np.ndarray) -> np.ndarray:
     """(n,) IoU of a box (4,) with others (n, 4), all clipped to what its window (4,) and theirs (n, 4) have in common; 0 where
-    one of them has next to nothing in there."""
+    one of them has next to nothing in there, or if it is the same window: these have been compared before."""
     low, high = np.maximum(window[:2], windows[:, :2]), np.minimum(window[2:], windows[:, 2:])
     ours = np.concatenate((np.maximum(box[:2], low), np.minimum(box[2:], high)), 1)
     theirs = np.concatenate((np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)), 1)
-    there = ((ours[:, 2:] - ours[:, :2]).min(1) >= LEAST) & ((theirs[:, 2:] - theirs[:, :2]).min(1) >= LEAST)
+    other = (windows != window).any(1)
+    there = other & ((ours[:, 2:] - ours[:, :2]).min(1) >= LEAST) & ((theirs[:, 2:] - theirs[:, :2]).min(1) >= LEAST)
     common = (np.minimum(ours[:, 2:], theirs[:, 2:]) - np.maximum(ours[:, :2], theirs[:, :2])).clip(0).prod(1)
     return np.where(there, common / (area_xyxy(ours) + area_xyxy(theirs) - common + EPS), 0.0)
 

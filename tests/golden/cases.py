@@ -21,6 +21,7 @@ from detector.network import SIZES, YOLOv5
 SLICE = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))
 
+
 def beside(case: "Case", name: str) -> dict[str, np.ndarray]:
     """The arrays of a case that another one names, such as the weights of `tta`."""
     path = next(f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file())
