@@ -23,6 +23,7 @@ from detector.files import write_atomically
 from detector.module import Detector
 from detector.predict.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
 from detector.predict.video_file import VideoFile
+from detector.say import say
 
 
 class PredictionWriter(BasePredictionWriter):
@@ -135,8 +136,10 @@ class PredictionWriter(BasePredictionWriter):
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Ctrl-C ends a stream, for one: what there is so far is kept."""
         self._close_video()
-        if self.json and self._results:
+        if self.json and self._begun:
             self._write_json(trainer, self._results)
+        if isinstance(exception, KeyboardInterrupt):
+            say(f"stopped; {self.detections} detections so far are kept in {trainer.default_root_dir}")
 
     def on_predict_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Said when all processes have written their share."""
