@@ -2,7 +2,7 @@
 
     python -m benchmarks.tiled [EPOCHS]
 
-Draws pages like receipts (1280 px, 120 boxes about 10 to 70 px long), trains one small detector on whole pages and one on crops
+Draws pages like receipts (1280 px, 120 boxes about 10 to 65 px long), trains one small detector on whole pages and one on crops
 at full resolution, for the same number of images and of steps, and evaluates both on the same unseen pages, whole and tiled, by
 the command `validate`. Everything lies in a temporary folder.
 """
