@@ -177,7 +177,7 @@ class Detector(L.LightningModule):
         self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
         self._members = [load_member(path, names) for path in ensemble or []]  # likewise
-        self._prepared: tuple[bool, torch.device, torch.dtype, int] | None = None  # what `prepare` was asked for
+        self._prepared: tuple[Any, ...] | None = None  # what `prepare` was asked for
         self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
         self.wanted = class_numbers(classes, names)
 
@@ -303,7 +303,7 @@ class Detector(L.LightningModule):
         """Make ready for inference: fused, with the ensemble and test-time augmentation if wanted. What is ready stays."""
         network = self.network if self.ema is None else self.ema
         changes = sum(t._version for t in [*network.parameters(), *network.buffers()])  # torch counts what is written in place
-        wanted = tta, self.device, dtype_of(network), changes
+        wanted = tta, self.device, dtype_of(network), changes, self.predictor
         if self._fused and self._prepared == wanted:
             return
         self._fused, self._prepared = [network.fused()], wanted

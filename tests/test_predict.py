@@ -119,6 +119,7 @@ def test_lists_standard_input_and_what_is_not_saved(checkpoint: Path, pictures: 
     (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")  # from the list's folder, from here
     assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
     assert Sources.find("pictures/000[45].*").images == ["pictures/0004.jpg", "pictures/0005.jpg"]
+    assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ([], ["10_0_0_1_live_x_1"])
     monkeypatch.setattr("sys.stdin", io.StringIO("pictures/0003.jpg\n\n"))
     run = predict(checkpoint, "-", "--save.images", "false", "--save.confidences", "false")
     assert labels(run) == ["0003"]

@@ -50,7 +50,7 @@ class Frames(IterableDataset):
         video = Video(path, self.step, self.live)
         waiting: list[Picture] = []
         for number, pixels in video:
-            picture = Picture(name, path, number, pixels, video.fps)
+            picture = Picture(name, video.source, number, pixels, video.fps)
             if waiting and waiting[0].pixels.shape != pixels.shape:  # type: ignore[union-attr]
                 yield self._batch(waiting)
                 waiting = []

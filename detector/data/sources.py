@@ -8,6 +8,7 @@ from pathlib import Path
 
 from detector.data.datasets import read_lines
 from detector.data.images import SUFFIXES, find_images
+from detector.data.video import without_password
 from detector.errors import InputError
 
 VIDEOS = {".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"}
@@ -67,7 +68,8 @@ class Sources:
         """For each image and for each video what its output is called: its path below the common folder of all, without suffix;
         those that differ in their suffix alone keep it, as `name_png`. Files of one name in a list get numbers."""
         if self.stream is not None:
-            return [], [re.sub(r"\W+", "_", self.stream.partition("://")[2] or f"camera{self.stream}").strip("_") or "stream"]
+            address = without_password(self.stream).partition("://")[2] or f"camera{self.stream}"
+            return [], [re.sub(r"\W+", "_", address).strip("_") or "stream"]
         names = output_names([*self.images, *self.videos])
         return names[: len(self.images)], names[len(self.images) :]
 

@@ -1,6 +1,7 @@
 """Frames of a video file, a stream or a camera, through OpenCV and the FFmpeg within it."""
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,15 @@ USUAL_FPS = 30.0  # where a stream does not say
 
 # FFmpeg within OpenCV tells every oddity of a file; what matters is said here. -8 is its level for silence.
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown and written.
+
+    >>> without_password("rtsp://me:secret@camera.local:554/live")
+    'rtsp://camera.local:554/live'
+    """
+    return re.sub(r"(?<=://)[^/@]*@", "", address)
 
 
 class Video:
@@ -33,7 +43,7 @@ class Video:
     """
 
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
-        self.source, self.step = source, step
+        self.source, self.step = without_password(source), step
         self._read = 0  # frames so far
         before = cv2.utils.logging.getLogLevel()
         cv2.utils.logging.setLogLevel(0)  # the sentence below says it
@@ -111,7 +121,8 @@ def _not_opened(source: str) -> str:
     if source.isdecimal():
         return f"data.source {source}: there is no camera of this number, or it is in use"
     if "://" in source:
-        return f"data.source {source}: this stream cannot be opened; check its address and that this machine reaches it"
+        shown = without_password(source)
+        return f"data.source {shown}: this stream cannot be opened; check its address and that this machine reaches it"
     if Path(source).is_file() and Path(source).stat().st_size == 0:
         return f"data.source {source}: this file is empty"
     return f"data.source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is missing)"
