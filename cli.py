@@ -5,6 +5,7 @@ python cli.py fit --config configs/yolo.yaml --data.dataset my/data.yaml --data.
 python cli.py fit --ckpt_path last
 python cli.py validate --ckpt_path last
 python cli.py predict --ckpt_path last --data.source my/images
+python cli.py predict --ckpt_path last --data.source my/video.mp4 --save.csv true
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py pipeline --splits 1,2,4,8
@@ -90,6 +91,8 @@ class CLI(LightningCLI):
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        if subcommand == "predict":
+            parser.add_lightning_class_args(callbacks.PredictionWriter, "save")
         for flag, told in FLAGS.get(subcommand, {}).items():
             parser.add_argument(f"--{flag}", action="store_true", help=told)
             self._subcommand_method_arguments[subcommand].append(flag)
@@ -186,8 +189,6 @@ class CLI(LightningCLI):
         pictures = [c for c in callbacks_ if isinstance(c, callbacks.Pictures)]
         own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in pictures)]
         own += [callbacks.MetricsFiles(), *pictures]
-        if self.subcommand == "predict":
-            own.append(callbacks.PredictionWriter())
         if config["enable_progress_bar"] is not False:
             own.append(callbacks.Progress())
         given = config["callbacks"] or []
@@ -254,6 +255,9 @@ def _checkpoint_defaults(path: Path) -> dict[str, Any]:
 
 def _precision(precision: str, accelerator: str, command: str) -> str:
     """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
+    if precision == "bf16-true" and command != "fit":
+        say("precision bf16-true has too few digits for confidences; it becomes 32-true")
+        return "32-true"
     if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
         return precision
     if command in ("anchors", "doctor", "benchmark", "evolve"):

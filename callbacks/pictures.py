@@ -11,6 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from callbacks.batch_pictures import label_rows, pixels, prediction_rows
 from detector.curves import plot_curves
 from detector.data.sample import Batch
+from detector.data.tiled import whole
 from detector.drawing import draw_boxes, enlarge, grid, write_image
 from detector.files import not_fatal
 from detector.module import Detector
@@ -40,7 +41,7 @@ class Pictures(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
     ) -> None:
         if self.enabled and trainer.is_global_zero and batch_idx == 0:
-            self.shown = batch, outputs["detections"]
+            self.shown = whole(batch), outputs["detections"]
 
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 

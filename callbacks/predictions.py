@@ -1,29 +1,78 @@
-"""What `predict` writes: drawn pictures and label files."""
+"""What `predict` writes: drawn pictures and videos, labels, results as JSON and CSV, crops."""
 
-from collections.abc import Sequence
+import csv
+import json as json_
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import BasePredictionWriter
 
-from detector.boxes import xyxy_to_cxcywhn
 from detector.data.datamodule import DetectionData
 from detector.data.images import read_image
-from detector.data.sample import Batch
+from detector.data.sample import Batch, Picture
 from detector.drawing import draw_boxes, write_image
+from detector.errors import InputError
+from detector.files import write_atomically
 from detector.module import Detector
+from detector.predict.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
+from detector.predict.video_file import VideoFile
+from detector.say import say
 
 
 class PredictionWriter(BasePredictionWriter):
-    """`images/NAME.jpg` with the boxes drawn in, and `labels/NAME.txt` with a line a detection, best first: class cx cy w h
-    confidence, as fractions of the image. NAME is the path below the common folder of all images."""
+    """Files of a run of `predict`, written as the detections come. NAME is an image's path below the common folder of all
+    images; of a video, that of the video with the frame's number, as in `NAME_000012`.
 
-    def __init__(self) -> None:
+    Args:
+        images: `images/NAME.jpg` with the boxes drawn in, or `videos/NAME.mp4`.
+        labels: `labels/NAME.txt`, a line a detection, best first: class cx cy w h confidence, as fractions of the image.
+        json: `predictions.json`, COCO's results format.
+        csv: `predictions.csv`, a row a detection; of several processes each writes its own.
+        crops: `crops/CLASS/NAME_NUMBER.jpg`, what lies within each box.
+        confidences: Confidences in the label files.
+        hide_labels: Draw boxes alone.
+        hide_confidences: Draw boxes and class names alone.
+        line_width: Of the drawn boxes, in pixels; default: by the size of the image.
+    """
+
+    def __init__(
+        self,
+        images: bool = True,
+        labels: bool = True,
+        json: bool = False,
+        csv: bool = False,
+        crops: bool = False,
+        confidences: bool = True,
+        hide_labels: bool = False,
+        hide_confidences: bool = False,
+        line_width: int | None = None,
+    ) -> None:
         super().__init__("batch")
-        self.detections = 0
+        if line_width is not None and line_width < 1:
+            raise InputError(f"save.line_width is {line_width}; it must be at least 1 pixel")
+        self.images, self.labels, self.json, self.csv, self.crops = images, labels, json, csv, crops
+        self.confidences, self.hide_labels, self.hide_confidences = confidences, hide_labels, hide_confidences
+        self.line_width = line_width
+        self.pictures = self.detections = 0
+        self._results: list[dict[str, Any]] = []  # for predictions.json
+        self._video: VideoFile | None = None
+        self._begun, self._looking, self._started = 0.0, 0.0, 0.0
+
+    def on_predict_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._begun = time.perf_counter()
+        if self.csv:
+            with open(self._csv_path(trainer), "w", newline="") as file:
+                csv.writer(file).writerow(CSV_COLUMNS)
+
+    def on_predict_batch_start(self, *args: Any) -> None:
+        self._started = time.perf_counter()
 
     def write_on_batch_end(
         self,
@@ -36,44 +85,103 @@ class PredictionWriter(BasePredictionWriter):
         dataloader_idx: int,
     ) -> None:
         assert isinstance(pl_module, Detector)
-        if trainer.predict_dataloaders.batch_sampler.spare:  # type: ignore[union-attr]
+        self._looking += time.perf_counter() - self._started
+        loaders: Any = trainer.predict_dataloaders
+        if getattr(loaders[dataloader_idx].batch_sampler, "spare", False):
             return
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, DetectionData)
-        outputs = output_names(data.datasets["predict"].files)
         folder = Path(trainer.default_root_dir)
-        for index, frame, rows in zip(batch.indices, batch.frames, prediction, strict=True):
+        # The tiles of one image have a frame each; there is one picture.
+        for picture, frame, rows in zip(data.pictures(batch), batch.frames, prediction, strict=batch.windows is None):
             assert frame is not None
-            picture = folder / "images" / f"{outputs[index]}.jpg"
-            labels = folder / "labels" / f"{outputs[index]}.txt"
-            picture.parent.mkdir(parents=True, exist_ok=True)
-            labels.parent.mkdir(parents=True, exist_ok=True)
-            write_image(picture, draw_boxes(read_image(data.datasets["predict"].files[index]), rows, pl_module.names))
-            labels.write_text(label_lines(rows, frame.width, frame.height))
-            self.detections += len(rows)
+            self._write_picture(folder, picture, rows, pl_module.names)
+            if self.labels:
+                text = label_lines(rows, frame.width, frame.height, self.confidences)
+                _write(folder / "labels" / f"{frame_name(picture)}.txt", partial(Path.write_text, data=text))
+            if self.json:
+                self._results += coco_results(picture, rows, category_ids(pl_module.names))
+            if self.csv:
+                with open(self._csv_path(trainer), "a", newline="") as file:
+                    csv.writer(file).writerows(csv_rows(picture, rows, pl_module.names))
+            self.pictures, self.detections = self.pictures + 1, self.detections + len(rows)
+
+    def _write_picture(self, folder: Path, picture: Picture, rows: np.ndarray, names: list[str]) -> None:
+        """The drawn image or video frame, and the crops."""
+        if not (self.images or (self.crops and len(rows))):
+            return
+        pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
+        if self.crops:
+            for name, number, crop in crops(pixels, rows, names):
+                _write_image(folder / "crops" / name / f"{frame_name(picture)}_{number:03d}.jpg", crop)
+        if self.images:
+            style = not self.hide_labels, not self.hide_confidences, self.line_width
+            drawn = draw_boxes(pixels, rows, names, *style)
+            if picture.frame is None:
+                _write_image(folder / "images" / f"{picture.name}.jpg", drawn)
+            else:
+                self._write_frame(folder / "videos" / f"{picture.name}.mp4", picture.fps, drawn)
+
+    def _write_frame(self, path: Path, fps: float, drawn: np.ndarray) -> None:
+        if self._video is None or self._video.path != path:
+            self._close_video()
+            self._video = VideoFile(path, fps, (drawn.shape[0], drawn.shape[1]))
+        self._video.write(drawn)
+
+    def _close_video(self) -> None:
+        if self._video is not None:
+            self._video.close()
+        self._video = None
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Ctrl-C ends a stream, for one: what there is so far is kept."""
+        self._close_video()
+        if self.json and self._begun:
+            self._write_json(trainer, self._results)
+        if isinstance(exception, KeyboardInterrupt):
+            say(f"stopped; {self.detections} detections so far are kept in {trainer.default_root_dir}")
 
     def on_predict_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Said when all processes have written their share."""
-        count = len(trainer.datamodule.datasets["predict"])  # type: ignore[attr-defined]
-        total = trainer.strategy.reduce(torch.tensor(self.detections, device=pl_module.device), reduce_op="sum")
-        if trainer.is_global_zero:
-            folder = Path(trainer.default_root_dir)
-            print(f"\n{int(total)} detections in {count} images: {folder / 'images'}, {folder / 'labels'}")
+        self._close_video()
+        results = self._results
+        if self.json and trainer.world_size > 1:
+            everyone: list[Any] = [None] * trainer.world_size
+            dist.all_gather_object(everyone, results)
+            results = [entry for own in everyone for entry in own]
+        counts = torch.tensor((self.pictures, self.detections), device=pl_module.device)
+        pictures, detections = trainer.strategy.reduce(counts, reduce_op="sum").tolist()
+        if not trainer.is_global_zero:
+            return
+        if not pictures:
+            raise InputError("data.source: none of its files could be read")
+        if self.json:
+            self._write_json(trainer, results)
+        folder, seconds = Path(trainer.default_root_dir), time.perf_counter() - self._begun
+        kinds = ("images", "videos", "labels", "crops", "predictions.json", "predictions.csv")
+        written = ", ".join(str(folder / kind) for kind in kinds if (folder / kind).exists())
+        what = "images" if trainer.datamodule.sources.images else "frames"  # type: ignore[attr-defined]
+        looked = self._looking / max(self.pictures, 1) * 1000
+        print(f"\n{detections} detections in {pictures} {what}: {written or 'nothing written'}")
+        print(f"{pictures / seconds:.1f} {what}/s; network and suppression took {looked:.1f} ms each")
+
+    def _write_json(self, trainer: L.Trainer, results: list[dict[str, Any]]) -> None:
+        path = Path(trainer.default_root_dir) / "predictions.json"
+        write_atomically(path, lambda file: file.write(json_.dumps(results).encode()))
+
+    @staticmethod
+    def _csv_path(trainer: L.Trainer) -> Path:
+        rank = f".{trainer.global_rank}" if trainer.global_rank else ""
+        return Path(trainer.default_root_dir) / f"predictions{rank}.csv"
 
 
-def output_names(files: Sequence[str]) -> list[str]:
-    """For each image file a name without suffix, its path below the common folder; files that differ in their suffix alone keep
-    it, as `name_png`."""
-    folder = Path(files[0]).parent
-    while not all(Path(f).is_relative_to(folder) for f in files):
-        folder = folder.parent
-    names = [Path(f).relative_to(folder) for f in files]
-    stems = [str(n.with_suffix("")) for n in names]
-    return [s if stems.count(s) == 1 else f"{s}_{n.suffix[1:]}" for s, n in zip(stems, names, strict=True)]
+def _write_image(path: Path, pixels: np.ndarray) -> None:
+    _write(path, partial(write_image, image=pixels))
 
 
-def label_lines(rows: np.ndarray, width: int, height: int) -> str:
-    """(n, 6) x1, y1, x2, y2 in pixels, score, class -> the text of a label file."""
-    boxes = xyxy_to_cxcywhn(rows[:, :4], width, height)
-    lines = [f"{int(r[5])} " + " ".join(f"{x:.6g}" for x in (*b, r[4])) for r, b in zip(rows, boxes, strict=True)]
-    return "".join(f"{line}\n" for line in lines)
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Through a file beside it: `path` is whole or absent. Not synced to the disk, which takes longer than a network."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".tmp.{path.name}")
+    write(beside)
+    beside.replace(path)

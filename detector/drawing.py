@@ -12,22 +12,34 @@ from PIL import Image, ImageDraw, ImageFont
 PALETTE = [(230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167)]
 
 
-def draw_boxes(image: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+def draw_boxes(
+    image: np.ndarray,
+    rows: np.ndarray,
+    names: Sequence[str],
+    labels: bool = True,
+    confidences: bool = True,
+    line_width: int | None = None,
+) -> np.ndarray:
     """A copy of the image with boxes and class names, most confident on top.
 
     Args:
         image: (H, W, 3) uint8 RGB.
         rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
         names: class names.
+        labels: whether to write them.
+        confidences: whether to write the scores beside them.
+        line_width: in pixels; default: by the size of the image.
     """
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
-    line = max(round(sum(picture.size) / 800), 2)
+    line = line_width or max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
     for x1, y1, x2, y2, score, c in rows[np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")].tolist():
         colour = PALETTE[int(c) % len(PALETTE)]
-        text = names[int(c)] if math.isnan(score) else f"{names[int(c)]} {score:.2f}"
+        text = names[int(c)] if math.isnan(score) or not confidences else f"{names[int(c)]} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line)
+        if not labels:
+            continue
         left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
         width, height = right - left + 4, bottom - top + 4
         x = min(max(x1, 0), max(picture.width - width, 0))

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
@@ -23,7 +24,12 @@ from detector.loss import DetectionLoss, scaled_gains
 from detector.metrics import DetectionMetrics, Result
 from detector.network import YOLOv5
 from detector.optimizer import OptimizerName, build_optimizer
-from detector.postprocess import decode, nms
+from detector.postprocess import decode
+from detector.predict.api import Images, load, predict
+from detector.predict.detections import Detections
+from detector.predict.ensemble import Ensemble, load_member
+from detector.predict.rows import Limits, class_numbers, dtype_of, look_of, rows_of_tiles, to_rows
+from detector.predict.tta import TestTimeAugmentation
 from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
 from detector.sharding import is_sharded, shard
@@ -86,6 +92,9 @@ class Detector(L.LightningModule):
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         agnostic: Suppress across classes.
+        classes: Only detections of these classes, by name or number (predict).
+        tta: Look three times at each image, at several sizes and mirrored (YOLOv5's --augment; not during a training).
+        ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that look too, with the same classes (not during a training).
 
     Raises:
         InputError: an option that does not fit, or weights that do not.
@@ -132,9 +141,13 @@ class Detector(L.LightningModule):
         iou: float = 0.6,
         max_det: int = 300,
         agnostic: bool = False,
+        classes: list[int | str] | None = None,
+        tta: bool = False,
+        ensemble: list[str] | None = None,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=["weights"], logger=False)  # callbacks.Dashboard logs the whole configuration
+        # logger=False: callbacks.Dashboard shows the whole configuration
+        self.save_hyperparameters(ignore=["weights", "ensemble"], logger=False)
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
         self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
@@ -164,10 +177,28 @@ class Detector(L.LightningModule):
         self._evaluation_losses = torch.zeros(4, dtype=torch.double)  # the same of a validation or test
         self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
+        self._members = [load_member(path, names) for path in ensemble or []]  # likewise
+        self._prepared: tuple[Any, ...] | None = None  # what `prepare` was asked for
+        self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
+        self.wanted = class_numbers(classes, names)
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | torch.device | None = None) -> Detector:
+        """A trained detector, ready for `predict`. See `detector.predict.api.load`."""
+        return load(cls, path, device)
+
+    def predict(self, images: Images, **options: Any) -> Detections | list[Detections]:
+        """The objects in images: files, arrays or PIL images. See `detector.predict.api.predict` for the options."""
+        return predict(self, images, **options)
 
     @property
     def names(self) -> list[str]:
         return self.hparams["names"]
+
+    @property
+    def max_stride(self) -> int:
+        """Sides of the input are multiples of it, for all networks that look."""
+        return max(network.max_stride for network in (self.network, *self._members))
 
     def _freeze(self, freeze: int | list[int]) -> list[nn.Module]:
         layers = self.network.layer_names()
@@ -258,9 +289,9 @@ class Detector(L.LightningModule):
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:
-        self._fused = []
+        self._fused, self._composed = [], None
         if self.trainer.state.fn != TrainerFn.FITTING:
-            self._fused = [self.evaluated.fused()]
+            self.prepare(self.hparams["tta"])
         self.metrics.reset()
         self._evaluation_losses = torch.zeros(4, dtype=torch.double)
 
@@ -268,6 +299,20 @@ class Detector(L.LightningModule):
     def evaluated(self) -> YOLOv5:
         """The network that is validated and predicts: the moving average if there is one, fused where nothing is trained."""
         return self._fused[0] if self._fused else self.network if self.ema is None else self.ema
+
+    def prepare(self, tta: bool) -> None:
+        """Make ready for inference: fused, with the ensemble and test-time augmentation if wanted. What is ready stays."""
+        network = self.network if self.ema is None else self.ema
+        changes = sum(t._version for t in [*network.parameters(), *network.buffers()])  # torch counts what is written in place
+        wanted = tta, self.device, dtype_of(network), changes, self.predictor
+        if self._fused and self._prepared == wanted:
+            return
+        self._fused, self._prepared = [network.fused()], wanted
+        members = [m.to(self.device, dtype_of(self.network)).fused() for m in self._members]
+        first = self.predictor or look_of(self._fused[0])
+        looks = [(first, self._fused[0]), *((look_of(m), m) for m in members)]
+        composed = [TestTimeAugmentation(look, len(n.levels), n.max_stride) if tta else look for look, n in looks]
+        self._composed = Ensemble(composed) if len(composed) > 1 else composed[0] if tta else None
 
     on_validation_start = on_test_start = on_predict_start = _start_evaluation
 
@@ -278,39 +323,42 @@ class Detector(L.LightningModule):
         return {"detections": self._evaluate(batch, "test")}
 
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
-        decoded, raw = self._look(batch.images)
+        detections, raw = self.find(batch, self.limits()._replace(multi_label=True))
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
         if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "spare", False):
             _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
             self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
-        detections = self._detect(decoded, batch, multi_label=True)
         for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
             assert truth is not None
             self.metrics.update(index, found, truth)
         return detections
 
+    def limits(self) -> Limits:
+        """Which detections count."""
+        h = self.hparams
+        return Limits(h["conf"], h["iou"], h["max_det"], h["agnostic"])
+
+    def find(self, batch: Batch, limits: Limits, at_once: int | None = None) -> tuple[list[np.ndarray], list[Tensor] | None]:
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw maps if
+        the network itself has looked, once. at_once: most tiles that it looks at together; default: batch_size, at most 32."""
+        if batch.windows is not None:
+            at_once = at_once or min(self.hparams["batch_size"], 32)
+            return [rows_of_tiles(lambda images: self._look(images)[0], batch, limits, at_once)], None
+        decoded, raw = self._look(batch.images)
+        return to_rows(decoded, batch.frames, limits), raw
+
     def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
         """Decoded rows, and the raw maps if the network itself has looked. Evaluation is in the Trainer's precision, but never
         in bfloat16, whose 8 bits are too few for confidences."""
         with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
-            if self.predictor is not None:
-                return self.predictor(images), None
-            raw = self.evaluated(images)
+            predictor = self._composed or self.predictor
+            if predictor is not None:
+                return predictor(images), None
+            raw = [maps.float() for maps in self.evaluated(images.to(dtype_of(self.evaluated)))]
         return decode(raw, self.evaluated.anchors, self.evaluated.strides), raw
 
     def _is_bfloat16(self) -> bool:
         return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
-
-    def _detect(self, decoded: Tensor, batch: Batch, multi_label: bool) -> list[np.ndarray]:
-        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
-        h = self.hparams
-        detections = nms(decoded, h["conf"], h["iou"], h["max_det"], multi_label, h["agnostic"])
-        results = []
-        for found, frame in zip(detections, batch.frames, strict=True):
-            assert frame is not None
-            boxes = frame.to_file(found.boxes.cpu().numpy())
-            results.append(np.column_stack((boxes, found.scores.cpu().numpy(), found.classes.cpu().numpy())))
-        return [r.astype(np.float32) for r in results]
 
     def on_validation_epoch_end(self) -> None:
         self._finish_evaluation("val")
@@ -335,9 +383,9 @@ class Detector(L.LightningModule):
         if hasattr(datamodule, "class_maps"):
             datamodule.class_maps = class_maps
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> list[np.ndarray]:
-        """See `_detect`; one array an image of the batch. Each box gets its best class only."""
-        return self._detect(self._look(batch.images)[0], batch, multi_label=False)
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> list[np.ndarray]:
+        """See `find`; one array an image of the batch. Each box gets its best class only."""
+        return self.find(batch, self.limits()._replace(classes=self.wanted))[0] if batch.frames else []
 
     def _log_losses(self, split: str, parts: Tensor, sync: bool) -> None:
         """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""

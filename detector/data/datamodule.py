@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -23,10 +24,12 @@ from detector.data.cache.machine import Machine
 from detector.data.colour import Albumentations, RandomHSV, adjust_hsv_floats
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.images import find_images, image_sizes
+from detector.data.frames import Frames, letterboxed
+from detector.data.images import image_sizes
 from detector.data.letterbox import Resize, round_up
+from detector.data.readable import Readable, collate_readable
 from detector.data.report import DataReport, Fault
-from detector.data.sample import Batch, Labels, Sample, collate
+from detector.data.sample import Batch, Labels, Picture, Sample, collate
 from detector.data.sampler import (
     GivenBatches,
     Key,
@@ -36,6 +39,8 @@ from detector.data.sampler import (
     image_weights,
     rectangular_batches,
 )
+from detector.data.sources import Sources
+from detector.data.tiled import TiledSamples, Tiling, tiled_batch
 from detector.errors import InputError
 from detector.say import say
 
@@ -61,7 +66,13 @@ class DetectionData(L.LightningDataModule):
         hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`, which takes work from
             the loader; for GPUs that wait for data (benchmarks/loader.md; its mAP is not measured).
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
-        source: Image, folder or glob pattern for `predict`.
+        source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt, a path a line), an address
+            (rtsp://, http://, ...), the number of a camera, or `-` for paths from the standard input.
+        frame_step: Of videos and streams: every so many-th frame.
+        buffer: Of live streams: every frame, however late; false: the newest one, those that came meanwhile are left out.
+        tiled: Look at large images whole and in overlapping tiles (predict, validate, test; docs/predict.md).
+        tile_size: Side of a tile in pixels of the image file; default: image_size.
+        tile_overlap: Least share of a tile that neighbours have in common.
         names: Class names, where there is no data set to give them (`predict`).
         cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`, in the cache folder.
         cache_budget: Most bytes for that on this machine, as a number or like 8GB; default: half of what is free. Images
@@ -88,6 +99,11 @@ class DetectionData(L.LightningDataModule):
         hsv_on: Literal["loader", "device"] = "loader",
         val_batch_size: int | None = None,
         source: str | None = None,
+        frame_step: int = 1,
+        buffer: bool = False,
+        tiled: bool = False,
+        tile_size: int | None = None,
+        tile_overlap: float = 0.2,
         names: list[str] | None = None,
         cache: Literal["none", "ram", "disk"] = "none",
         cache_budget: int | str | None = None,
@@ -97,9 +113,13 @@ class DetectionData(L.LightningDataModule):
             ("image_size", image_size, 1),
             ("batch_size", batch_size, 1),
             ("workers", workers, 0),
+            ("frame_step", frame_step, 1),
+            ("tile_size", 32 if tile_size is None else tile_size, 32),
         ):
             if value < least:
                 raise InputError(f"data.{option} is {value}; it must be at least {least}")
+        if not 0 <= tile_overlap < 1:
+            raise InputError(f"data.tile_overlap is {tile_overlap:g}; it must be at least 0 and below 1")
         if dataset is None and source is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo), or for predict --data.source PATH")
         self.file = None if dataset is None else DatasetFile.read(dataset)
@@ -108,7 +128,9 @@ class DetectionData(L.LightningDataModule):
         self.weighted_by_map = image_weights_by_map
         self.partners, self.resample_once, self.hsv_on = partners, resample_once, hsv_on
         self.val_batch_size = val_batch_size or min(batch_size, 32)
-        self.source = source
+        self.source, self.frame_step, self.buffer = source, frame_step, buffer
+        self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
+        self.sources = Sources("")  # once `predict` has found them
         self.cache, self.cache_budget = cache, None if cache_budget is None else bytes_of("data.cache_budget", cache_budget)
         own_names = self.file.names if self.file else []
         if single_class and len(own_names) > 1:
@@ -121,14 +143,14 @@ class DetectionData(L.LightningDataModule):
         self.train_steps: list[Transform] = []
         self.train_order: np.ndarray | None = None
         self._epoch_length = 1  # in batches
+        self._output_names: list[str] = []
 
     def prepare_data(self) -> None:
         if self.file:
             self.file.draw_demo()
 
     def setup(self, stage: str) -> None:
-        network = getattr(self.trainer and self.trainer.lightning_module, "network", None)
-        self.stride = max(getattr(network, "max_stride", 32), 32)
+        self.stride = max(getattr(self.trainer and self.trainer.lightning_module, "max_stride", 32), 32)
         size = round_up(self.image_size, self.stride)
         if size != self.image_size:
             say(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
@@ -188,12 +210,14 @@ class DetectionData(L.LightningDataModule):
 
     def _find_sources(self) -> None:
         if self.source is None:
-            raise InputError("nothing to predict on: give --data.source with an image, a folder or a glob pattern")
-        files = [str(p) for p in find_images(self.source)]
-        if not files:
-            raise InputError(f"data.source {self.source}: no image file there")
+            raise InputError("nothing to predict on: give --data.source with an image, a folder, a video, a stream, ...")
+        self.sources = Sources.find(self.source)
+        if self._moving() and self._place()[1] > 1:
+            raise InputError(f"data.source {self.source}: a video is looked at by one device; leave trainer.devices out")
+        if not self.sources.images:
+            return
         report, kept, labels = DataReport(), [], []
-        for file, size in zip(files, image_sizes(files), strict=True):
+        for file, size in zip(self.sources.images, image_sizes(self.sources.images), strict=True):
             if isinstance(size, str):
                 report.lost_images.append(Fault(file, "", size))
             else:
@@ -201,9 +225,23 @@ class DetectionData(L.LightningDataModule):
                 labels.append(Labels.of(np.zeros((0, 4)), np.zeros(0), *size))
         for fault in report.lost_images:
             say(f"left out: {fault}")
-        if not kept:
-            raise InputError(f"data.source {self.source}: none of its {len(files)} files is a usable image")
-        self.datasets["predict"] = DetectionDataset(kept, labels, self.names, report)
+        if not kept and not self._moving():
+            raise InputError(f"data.source {self.source}: none of its {len(self.sources.images)} files is a usable image")
+        self.sources.images = kept
+        if kept:
+            self.datasets["predict"] = DetectionDataset(kept, labels, self.names, report)
+
+    def _moving(self) -> list[str]:
+        """Videos, or the stream, to predict on."""
+        return self.sources.videos if self.sources.stream is None else [self.sources.stream]
+
+    def pictures(self, batch: Batch) -> list[Picture]:
+        """What the images of a batch of `predict` are."""
+        if batch.pictures is not None:
+            return batch.pictures
+        if not self._output_names:
+            self._output_names = self.sources.names()[0]
+        return [Picture(self._output_names[i], self.sources.images[i]) for i in batch.indices]
 
     def train_dataloader(self) -> DataLoader:
         dataset, rank, world = self.datasets["train"], *self._place()
@@ -258,27 +296,55 @@ class DetectionData(L.LightningDataModule):
     def test_dataloader(self) -> DataLoader:
         return self._evaluation_loader("test", pad=0.5)
 
-    def predict_dataloader(self) -> DataLoader:
-        return self._evaluation_loader("predict", pad=0.0)
+    def predict_dataloader(self) -> list[DataLoader]:
+        """The image files', then the videos' or the stream's."""
+        loaders = [self._evaluation_loader("predict", pad=0.0)] if self.sources.images else []
+        if self._moving():
+            tiling = self._tiling()
+            frames = Frames(
+                self._moving(),
+                self.sources.names()[1],
+                self.sources.stream is not None and not self.buffer,
+                self.frame_step,
+                1 if tiling else self.val_batch_size,
+                (lambda samples: tiled_batch(samples[0], tiling))
+                if tiling
+                else (lambda samples: letterboxed(samples, self.image_size, self.stride)),
+                alone=len(self._moving()) == 1 and not self.sources.images,
+            )
+            loaders.append(DataLoader(frames, batch_size=None, collate_fn=_as_it_is))
+        return loaders
+
+    def _tiling(self) -> Tiling | None:
+        """How large images are cut, outside of a training."""
+        if not self.tiled or (self.trainer and self.trainer.state.fn == TrainerFn.FITTING):
+            return None
+        return Tiling(self.tile_size or self.image_size, self.tile_overlap, self.image_size, self.stride)
 
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
-        batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad)
-        return self._loader(
-            ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world)
-        )
+        tiling = self._tiling()
+        samples: TiledSamples | ValidationSamples
+        if tiling:
+            samples, batches = TiledSamples(dataset, tiling), [[i] for i in range(len(dataset))]
+        else:
+            size, most = self.image_size, self.val_batch_size
+            batches, shapes = rectangular_batches(dataset.shapes(), size, most, self.stride, pad)
+            samples = ValidationSamples(dataset, validation_steps(size, shapes))
+        read = Readable(samples) if split == "predict" else samples
+        return self._loader(read, GivenBatches(batches, rank, world), collate_readable)
 
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def _loader(self, samples: Any, batches: Any) -> DataLoader:
+    def _loader(self, samples: Any, batches: Any, collate_fn: Callable[..., Batch] = collate) -> DataLoader:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
         workers = min(self.workers, max(len(os.sched_getaffinity(0)) // local, 1))
         return DataLoader(
             samples,
             batch_sampler=batches,
             num_workers=workers,
-            collate_fn=collate,
+            collate_fn=collate_fn,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,
@@ -287,7 +353,9 @@ class DetectionData(L.LightningDataModule):
         )
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """On the device: uint8 -> float in 0..1; colours, if that was left to it."""
+        """On the device: uint8 -> float in 0..1; colours, if that was left to it. Tiles stay uint8."""
+        if batch.windows is not None:
+            return batch
         images = batch.images.float() / 255
         if batch.gains is not None:
             images = adjust_hsv_floats(images, batch.gains)
@@ -309,6 +377,11 @@ def _sizes(sample: Sample) -> np.ndarray:
     height, width = sample.size
     boxes = clip_xyxy(sample.boxes, width, height)
     return boxes[:, 2:] - boxes[:, :2]
+
+
+def _as_it_is(batch: Any) -> Any:
+    """torch would make tensors of its arrays."""
+    return batch
 
 
 def _one_thread(worker: int) -> None:

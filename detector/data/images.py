@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".
 MIN_SIDE = 10  # pixels; smaller files are no pictures
 UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
 _SHRUNK = {2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 8: cv2.IMREAD_REDUCED_GRAYSCALE_8}
-_ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
+ORIENTATION, ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
 Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
@@ -76,10 +76,10 @@ def image_size(path: str | Path) -> tuple[int, int]:
         width, height = file.size
         try:
             exif = _png_exif(path) if file.format == "PNG" and "exif" not in file.info else file.getexif()
-            orientation = exif.get(_ORIENTATION)
+            orientation = exif.get(ORIENTATION)
         except UNREADABLE:  # damaged EXIF is not followed
             orientation = None
-        on_its_side = orientation in _ON_ITS_SIDE and file.format != "TIFF"  # Pillow has turned a TIFF's size already
+        on_its_side = orientation in ON_ITS_SIDE and file.format != "TIFF"  # Pillow has turned a TIFF's size already
     return (width, height) if on_its_side else (height, width)
 
 
@@ -113,14 +113,14 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
         return list(pool.map(probe, paths, chunksize=16))
 
 
-def find_images(source: str | Path) -> list[Path]:
-    """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted."""
+def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
+    """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes: those that count."""
     path = Path(source)
     if path.is_dir():
-        found = [p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file()]
+        found = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
     elif path.is_file():
         found = [path]
     else:
         anchor = Path(path.anchor or ".")
-        found = [p for p in anchor.glob(str(path.relative_to(path.anchor))) if p.suffix.lower() in SUFFIXES]
+        found = [p for p in anchor.glob(str(path.relative_to(path.anchor))) if p.suffix.lower() in suffixes and p.is_file()]
     return sorted(found)

@@ -156,10 +156,25 @@ class Sample:
         return self.image.shape[0], self.image.shape[1]
 
 
+class Picture(NamedTuple):
+    """Something that was predicted on. name: what its files are called, without suffix · path: of the image or video file, or
+    the stream's address · frame: number in the video, from 0 · pixels (H, W, 3) uint8 RGB, None: read them from the file ·
+    fps: of the video that is written, frames/s."""
+
+    name: str
+    path: str
+    frame: int | None = None
+    pixels: np.ndarray | None = None
+    fps: float = 0.0
+
+
 class Batch(NamedTuple):
     """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
     class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, Frame, Labels (validation only);
-    gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing to do."""
+    gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing to do.
+
+    windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's pixels (data/tiled.py); they
+    stay uint8, and there is one index and one truth. pictures: the frames of a video, which no file holds to be read again."""
 
     images: Tensor
     targets: Tensor
@@ -167,6 +182,8 @@ class Batch(NamedTuple):
     frames: list[Frame | None]
     truths: list[Labels | None]
     gains: Tensor | None = None
+    windows: np.ndarray | None = None
+    pictures: list[Picture] | None = None
 
 
 def collate(samples: list[Sample]) -> Batch:

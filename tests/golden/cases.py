@@ -21,10 +21,17 @@ from detector.network import SIZES, YOLOv5
 SLICE = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))
 
+
+def beside(case: "Case", name: str) -> dict[str, np.ndarray]:
+    """The arrays of a case that another one names, such as the weights of `tta`."""
+    path = next(f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file())
+    with np.load(path) as file:
+        return {k: file[k] for k in file.files}
+
+
 # What is not covered, and why. test_coverage.py fails for any other case that no test takes.
 NOT_COVERED = {
     "quad": "quad batches are left out: they trade batch size for image size, which accumulation does without a special loader",
-    "tta": "test-time augmentation comes with prediction (issue 8)",
     "state_dict": "the order of YOLOv5's state entries; names and shapes are checked in `forward` and `checkpoint`",
 }
 BASES_NOT_COVERED = {

@@ -1,0 +1,128 @@
+"""Frames of a video file, a stream or a camera, through OpenCV and the FFmpeg within it."""
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from detector.errors import InputError
+from detector.say import say
+
+USUAL_FPS = 30.0  # where a stream does not say
+
+# FFmpeg within OpenCV tells every oddity of a file; what matters is said here. -8 is its level for silence.
+os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown and written.
+
+    >>> without_password("rtsp://me:secret@camera.local:554/live")
+    'rtsp://camera.local:554/live'
+    """
+    return re.sub(r"(?<=://)[^/@]*@", "", address)
+
+
+class Video:
+    """A video or stream that has been opened.
+
+    Args:
+        source: file, address, or number of a camera.
+        step: every step-th frame is given, from the first on.
+        newest: of a live stream: the newest frame each time, those in between are left out.
+
+    Attributes:
+        fps: frames/s, those left out by `step` not counted. frames: how many its header promises; 0: it does not say.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+
+    def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
+        self.source, self.step = without_password(source), step
+        self._read = 0  # frames so far
+        before = cv2.utils.logging.getLogLevel()
+        cv2.utils.logging.setLogLevel(0)  # the sentence below says it
+        self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
+        cv2.utils.logging.setLogLevel(before)
+        if not self._capture.isOpened():
+            raise InputError(_not_opened(source))
+        fps = self._capture.get(cv2.CAP_PROP_FPS)
+        self.fps = (fps if 0 < fps <= 1000 else USUAL_FPS) / step
+        self.frames = max(int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
+        self.newest = newest and not self.frames  # an address may be that of a file, which can wait
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(number from 0, (H, W, 3) uint8 RGB) of each frame; the file is closed afterwards.
+
+        Raises:
+            InputError: there is no frame at all.
+        """
+        number = -1
+        try:
+            for number, frame in _newest(self._capture) if self.newest else self._all():
+                yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+        finally:
+            self._capture.release()
+        if number < 0:
+            raise InputError(f"data.source {self.source}: no frame could be decoded (empty, damaged, or a codec is missing)")
+        # Headers of some formats only estimate the number of frames.
+        if self.frames > self._read + 2:
+            say(
+                f"warning: {self.source} ends after {self._read} frames, but its header promises {self.frames}: it is cut "
+                "short or damaged; what came before is kept"
+            )
+
+    def _all(self) -> Iterator[tuple[int, np.ndarray]]:
+        while self._capture.grab():
+            self._read += 1
+            if (self._read - 1) % self.step == 0:
+                decoded, frame = self._capture.retrieve()
+                if decoded:
+                    yield self._read - 1, frame
+
+
+def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:
+    """A thread takes every frame as it comes; who asks gets the last one."""
+    ready, latest, ended = threading.Condition(), list[tuple[int, np.ndarray]](), threading.Event()
+
+    def take() -> None:
+        number = 0
+        while not ended.is_set():
+            decoded, frame = capture.read()
+            with ready:
+                if not decoded:
+                    ended.set()
+                else:
+                    latest[:] = [(number, frame)]
+                ready.notify()
+            number += 1
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    try:
+        while True:
+            with ready:
+                ready.wait_for(lambda: latest or ended.is_set())
+                if not latest:
+                    return
+                frame = latest.pop()
+            yield frame
+    finally:
+        ended.set()
+        thread.join(timeout=5)
+
+
+def _not_opened(source: str) -> str:
+    if source.isdecimal():
+        return f"data.source {source}: there is no camera of this number, or it is in use"
+    if "://" in source:
+        shown = without_password(source)
+        return f"data.source {shown}: this stream cannot be opened; check its address and that this machine reaches it"
+    if Path(source).is_file() and Path(source).stat().st_size == 0:
+        return f"data.source {source}: this file is empty"
+    return f"data.source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is missing)"

@@ -1,0 +1,1 @@
+"""Using a trained detector: other ways to look at an image, and what becomes of the detections."""

@@ -1,0 +1,33 @@
+"""Test-time augmentation: what the network sees in each pass, and the joined rows."""
+
+import torch
+from golden.cases import Case, beside, close, each
+
+from detector.predict.rows import look_of
+from detector.predict.tta import TestTimeAugmentation, scaled
+from detector.weights import Weights, load_yolov5
+
+
+@each("tta")
+def test_tta(case: Case) -> None:
+    network = case.network().eval()
+    arrays = beside(case, case.meta["weights_file"])
+    state = {k.removeprefix("in_w::"): torch.from_numpy(v) for k, v in arrays.items() if k.startswith("in_w::")}
+    load_yolov5(network, Weights(state, case.names()), case.path)
+    images = case.tensor("in_images_u8").float() / 255
+    assert list(images.shape[2:]) == case.meta["image_hw"]
+    if "out_scaled_067" in case.arrays:  # the committed slice leaves them out
+        close(scaled(images.flip(3), 0.83, network.max_stride), case["out_scaled_083_flipped"], 1e-5)
+        close(scaled(images, 0.67, network.max_stride), case["out_scaled_067"], 1e-5)
+    counts = []
+
+    def look(seen: torch.Tensor) -> torch.Tensor:
+        rows = look_of(network)(seen)
+        counts.append(rows.shape[1])
+        return rows
+
+    with torch.no_grad():
+        rows = TestTimeAugmentation(look, len(network.levels), network.max_stride)(images)
+    assert counts == case.meta["rows_per_pass_before_clip"]
+    close(rows[..., :4], case["out_augmented"][..., :4], 2e-3)
+    close(rows[..., 4:], case["out_augmented"][..., 4:], 1e-5)

@@ -1,0 +1,311 @@
+"""`predict` as a user types it: what it reads, what it writes, what it says when it cannot."""
+
+import copy
+import csv
+import io
+import json
+import re
+import shutil
+import threading
+from pathlib import Path
+
+import cv2
+import lightning as L
+import numpy as np
+import pytest
+import torch
+
+import callbacks
+import cli
+from detector.data.datamodule import DetectionData
+from detector.data.sources import Sources
+from detector.data.video import Video
+from detector.errors import InputError
+from detector.module import Detector
+from detector.predict.ensemble import load_member
+from detector.predict.rows import class_numbers
+from detector.predict.video_file import VideoFile
+
+ROOT = Path(__file__).parents[1]
+NAMES = ["disc", "ring", "star", "triangle", "cross"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a detector that has learned next to nothing, so that it finds something everywhere."""
+    path = tmp_path_factory.mktemp("trained") / "last.ckpt"
+    torch.manual_seed(0)
+    detector = Detector(NAMES, width_multiple=0.125, image_size=64)
+    with torch.no_grad():
+        for conv in detector.network.head.convs:
+            conv.weight.mul_(40)
+    detector.ema = copy.deepcopy(detector.network)
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[callbacks.AtomicCheckpointIO()])
+    trainer.strategy.connect(detector)
+    trainer.save_checkpoint(path)
+    return path
+
+
+def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
+    common = ["--data.workers", "0", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+    least = ["--model.conf", "0.0005", "--model.max_det", "20", "--run", run]
+    cli.main(["predict", "--ckpt_path", str(checkpoint), "--data.source", source, *common, *least, *options])
+    return Path(run)
+
+
+def make_video(path: Path, frames: int = 8, size: tuple[int, int] = (96, 64), code: str = "MJPG", fps: float = 12.5) -> Path:
+    """Noise, whose frames are large enough that a cut file holds some of them."""
+    rng = np.random.default_rng(0)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*code), fps, size)
+    for _ in range(frames):
+        writer.write(rng.integers(0, 256, (size[1], size[0], 3), np.uint8))
+    writer.release()
+    return path
+
+
+def labels(run: Path) -> list[str]:
+    return sorted(str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt"))
+
+
+@pytest.fixture
+def pictures(small_data: Path, here: Path) -> Path:
+    shutil.copytree(small_data.parent / "images/val", here / "pictures")
+    return here / "pictures"
+
+
+def test_a_folder_of_images_and_a_video(checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that looks like a picture to its header alone is named and left out; so is a video that is none."""
+    make_video(pictures / "film.avi")
+    (pictures / "no.mp4").write_bytes(b"no film")
+    damaged = cv2.imencode(".png", np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))[1].tobytes()
+    (pictures / "damaged.png").write_bytes(damaged[:60] + bytes(len(damaged) // 2))
+    run = predict(checkpoint, "pictures", *(f"--save.{what}=true" for what in ("json", "csv", "crops")))
+    told = capsys.readouterr()
+    assert "left out: pictures/damaged.png: this image cannot be decoded" in told.out
+    assert "left out: data.source pictures/no.mp4: not a video" in told.out
+    films = [f"film_{i:06d}" for i in range(8)]
+    assert labels(run) == [f"{i:04d}" for i in range(8)] + films
+    assert sorted(p.stem for p in (run / "images").iterdir()) == [f"{i:04d}" for i in range(8)]
+
+    video = Video(str(run / "videos/film.mp4"))
+    assert video.fps == 12.5
+    assert [pixels.shape for _, pixels in video] == [(64, 96, 3)] * 8
+
+    with open(run / "predictions.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    results = json.loads((run / "predictions.json").read_text())
+    lines = [(p.stem, *line.split()) for p in sorted((run / "labels").iterdir()) for line in p.read_text().splitlines()]
+    crops = {p.relative_to(run / "crops") for p in (run / "crops").rglob("*.jpg")}
+    assert len(table) == len(results) == len(lines) == len(crops) > 16
+    assert {r["image_id"] for r in results} == {*range(8), *films}
+    assert f"{len(lines)} detections in 16 images" in told.out
+    by_image: dict[str, int] = {}
+    for row in table:
+        name = Path(row["image"]).stem if not row["frame"] else f"film_{int(row['frame']):06d}"
+        number = by_image[name] = by_image.get(name, -1) + 1
+        assert NAMES[int(row["class"])] == row["name"]
+        assert Path(row["name"], f"{name}_{number:03d}.jpg") in crops
+        same = [r for r in results if str(r["image_id"]) == (name if row["frame"] else str(int(name)))][number]
+        x1, y1, x2, y2 = (float(row[k]) for k in ("x1", "y1", "x2", "y2"))
+        np.testing.assert_allclose(same["bbox"], (x1, y1, x2 - x1, y2 - y1), atol=0.02)
+        line = [line for line in lines if line[0] == name][number]
+        height, width = (64, 96) if row["frame"] else cv2.imread(row["image"]).shape[:2]
+        centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
+        np.testing.assert_allclose([float(v) for v in line[2:4]], centre, atol=2e-4)
+        assert float(line[6]) == pytest.approx(float(row["confidence"]), abs=1e-5)
+
+
+def test_lists_standard_input_and_what_is_not_saved(checkpoint: Path, pictures: Path, monkeypatch) -> None:
+    (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")  # from the list's folder, from here
+    assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
+    assert Sources.find("pictures/000[45].*").images == ["pictures/0004.jpg", "pictures/0005.jpg"]
+    assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ([], ["10_0_0_1_live_x_1"])
+    monkeypatch.setattr("sys.stdin", io.StringIO("pictures/0003.jpg\n\n"))
+    run = predict(checkpoint, "-", "--save.images", "false", "--save.confidences", "false")
+    assert labels(run) == ["0003"]
+    assert not (run / "images").exists()
+    assert all(len(line.split()) == 5 for p in (run / "labels").iterdir() for line in p.read_text().splitlines())
+
+
+def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
+    """Its sides become even, as the encoder wants; a frame of another size is scaled."""
+    file = VideoFile(here / "deep/film.mp4", 5.0, (65, 97))
+    for size in ((65, 97), (65, 97), (130, 194)):
+        file.write(np.full((*size, 3), (200, 100, 50), np.uint8))
+    assert not (here / "deep/film.mp4").exists()
+    file.close()
+    file.close()
+    frames = [pixels for _, pixels in Video("deep/film.mp4")]
+    assert [f.shape for f in frames] == [(66, 98, 3)] * 3
+    assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
+
+
+def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: Path, capsys) -> None:
+    whole = make_video(here / "film.avi", frames=12).read_bytes()
+    (here / "cut.avi").write_bytes(whole[: len(whole) * 6 // 10])
+    run = predict(checkpoint, "cut.avi", "--data.frame_step", "3")
+    told = capsys.readouterr().out
+    assert re.search(r"warning: cut.avi ends after \d frames, but its header promises 12: it is cut short", told)
+    kept = labels(run)
+    assert kept[0] == "cut_000000"
+    assert kept == [f"cut_{i:06d}" for i in range(0, 3 * len(kept), 3)]
+    video = Video("out/videos/cut.mp4")
+    assert video.fps == pytest.approx(12.5 / 3, rel=1e-3)
+    assert sum(1 for _ in video) == len(kept) > 1
+
+
+def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is slow misses frames, but never sees one twice or an older one; with a step every frame is seen in turn."""
+
+    class Camera:
+        """Frame k shows k; the camera waits for nobody."""
+
+        def __init__(self, source: object) -> None:
+            self.number = 0
+
+        def isOpened(self) -> bool:
+            return True
+
+        def get(self, what: int) -> float:
+            return 0.0
+
+        def grab(self) -> bool:
+            self.number += 1
+            return self.number <= 300
+
+        def retrieve(self) -> tuple[bool, np.ndarray]:
+            return True, np.full((4, 4, 3), self.number % 256, np.uint8)
+
+        def read(self) -> tuple[bool, np.ndarray | None]:
+            slow.wait(0.001)
+            return (True, self.retrieve()[1]) if self.grab() else (False, None)
+
+        def release(self) -> None:
+            pass
+
+    slow = threading.Event()
+    monkeypatch.setattr(cv2, "VideoCapture", Camera)
+    numbers = []
+    for number, pixels in Video("rtsp://camera", newest=True):
+        assert pixels[0, 0, 0] == (number + 1) % 256
+        numbers.append(number)
+        slow.wait(0.02)
+    assert numbers == sorted(set(numbers))
+    assert 2 <= len(numbers) < 150
+    assert numbers[-1] == 299
+    assert [n for n, _ in Video("rtsp://camera", step=100)] == [0, 100, 200]
+
+
+ERRORS = {
+    "nowhere": "data.source nowhere: no such file or folder",
+    "nothing": "data.source nothing: no image or video file there",
+    "note.jpg": "data.source note.jpg: none of its 1 files is a usable image",
+    "note.mp4": "data.source note.mp4: not a video that FFmpeg can open",
+    "empty.avi": "data.source empty.avi: this file is empty",
+    "list.txt": "data.source: list.txt, line 2: no such file: nowhere.jpg",
+    "rtsp://127.0.0.1:9/none": "data.source rtsp://127.0.0.1:9/none: this stream cannot be opened",
+    "97": "data.source 97: there is no camera of this number",
+}
+
+
+def spoil(folder: Path) -> None:
+    (folder / "nothing").mkdir()
+    for name in ("note.jpg", "note.mp4"):
+        (folder / name).write_text("no picture")
+    (folder / "empty.avi").touch()
+    (folder / "list.txt").write_text("note.jpg\nnowhere.jpg\n")
+
+
+@pytest.mark.parametrize("source", ERRORS)
+def test_sources_that_cannot_be_used(source: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spoil(here)
+    data = DetectionData(source=source, names=NAMES, workers=0)
+
+    def read() -> None:
+        data.setup("predict")
+        for loader in data.predict_dataloader():
+            list(loader)
+
+    with pytest.raises(InputError) as e:
+        read()
+    assert str(e.value).startswith(ERRORS[source])
+    assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
+
+
+def test_an_error_is_one_sentence(checkpoint: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spoil(here)
+    with pytest.raises(SystemExit) as leaving:
+        predict(checkpoint, "note.mp4")
+    told = capfd.readouterr().err.strip()
+    assert leaving.value.code == 2
+    assert told.startswith("error: data.source note.mp4: not a video"), told
+    assert len(told.splitlines()) == 1, told
+    assert not Path("out").exists()
+
+
+def test_options_that_cannot_be(checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = torch.load(checkpoint, weights_only=True)
+    other["hyper_parameters"]["names"] = ["disc", "hoop", "star", "triangle", "cross"]
+    torch.save(other, "other.ckpt")
+    for options, wanted in {
+        ("--model.ensemble", "[other.ckpt]"): "class 1 is 'ring' here and 'hoop' there",
+        ("--save-crop", "true"): "here it is --save.crops true",
+    }.items():
+        with pytest.raises(SystemExit):
+            predict(checkpoint, "pictures", *options)
+        assert wanted in capsys.readouterr().err
+    for wrong, wanted in (("disk", "no class 'disk'; did you mean 'disc'"), (7, "no class 7; the numbers are 0 to 4")):
+        with pytest.raises(InputError, match=wanted):
+            class_numbers([wrong], NAMES)
+    with pytest.raises(InputError, match="no such weights file"):
+        load_member("nowhere.pt", NAMES)
+    with pytest.raises(InputError, match="tile_overlap is 1; it must be at least 0 and below 1"):
+        DetectionData(source="x", tile_overlap=1.0)
+    with pytest.raises(InputError, match="line_width is 0"):
+        callbacks.PredictionWriter(line_width=0)
+
+
+def test_half_precision_and_hidden_labels(checkpoint: Path, pictures: Path) -> None:
+    run = predict(checkpoint, "pictures/0000.jpg", "--trainer.precision", "16-true", "--save.hide_labels", "true")
+    found = Detector.load(checkpoint, "cpu").predict("pictures/0000.jpg", conf=0.0005)
+    confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
+    np.testing.assert_allclose(confidences, found.confidence[:5], atol=0.03)
+    image = cv2.imread("pictures/0000.jpg")
+    drawn = cv2.imread(str(run / "images/0000.jpg"))
+    assert drawn.shape == image.shape
+    assert np.abs(drawn.astype(int) - image).max() > 50
+
+
+def test_an_ensemble_with_itself(checkpoint: Path, pictures: Path) -> None:
+    """Rows of a detector's twin overlap its own wholly; another member's rows join."""
+    alone = Detector.load(checkpoint, "cpu")
+    options = {k: v for k, v in alone.hparams.items() if k != "names"}
+    for members in (1, 2):
+        together = Detector(NAMES, **options, ensemble=[str(checkpoint)] * members)
+        together.ema = copy.deepcopy(together.network)
+        together.load_state_dict(alone.state_dict())  # members are no part of it
+        ours, theirs = (d.predict("pictures/0000.jpg", conf=0.0005) for d in (together, alone))
+        np.testing.assert_array_equal(ours.xyxy, theirs.xyxy)
+    torch.manual_seed(1)
+    stranger = Detector(NAMES, **options, ensemble=[str(checkpoint)]).predict("pictures/0000.jpg", conf=0.0005)
+    assert {tuple(b) for b in theirs.xyxy[:3].tolist()} <= {tuple(b) for b in stranger.xyxy.tolist()}
+
+
+def test_validation_with_augmentation_and_in_tiles(checkpoint: Path, small_data: Path, here: Path) -> None:
+    """Figures of every image; no losses, for no single look has them."""
+    options = ["--data.dataset", str(small_data), "--data.workers", "0", "--trainer.accelerator", "cpu"]
+    options += ["--model.tta", "true", "--data.tiled", "true", "--data.image_size", "128"]
+    cli.main(["validate", "--ckpt_path", str(checkpoint), *options, "--run", "validated"])
+    figures = json.loads(Path("validated/metrics.json").read_text())
+    assert figures["images"] == 8
+    assert figures["objects"] > 8
+    assert not any("loss" in name for name in figures)
+
+
+def test_an_image_no_larger_than_a_tile_is_looked_at_as_ever(checkpoint: Path, pictures: Path) -> None:
+    detector = Detector.load(checkpoint, "cpu")
+    whole = detector.predict("pictures/0000.jpg", conf=0.0005)
+    same = detector.predict("pictures/0000.jpg", conf=0.0005, tiled=True, tile_size=300)
+    np.testing.assert_array_equal(same.xyxy, whole.xyxy)
+    tiled = detector.predict("pictures/0000.jpg", conf=0.0005, tiled=True)
+    assert len(tiled) != len(whole)

@@ -1,0 +1,94 @@
+"""The detector as a Python object: the same numbers as the command's."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_predict import NAMES, checkpoint, pictures, predict  # noqa: F401
+
+from detector.errors import InputError
+from detector.module import Detector
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.mark.parametrize("options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str)
+def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+    typed = []
+    for name in options:
+        text = "[star,0]" if name == "classes" else "true"
+        typed += [f"--{'data' if name == 'tiled' else 'model'}.{name}", text]
+    run = predict(checkpoint, "pictures", "--save.images", "false", *typed)
+    files = sorted(pictures.iterdir())
+    found = Detector.load(checkpoint, "cpu").predict(files, conf=0.0005, max_det=20, **options)
+    assert isinstance(found, list)
+    count = 0
+    for file, detections in zip(files, found, strict=True):
+        height, width = cv2.imread(str(file)).shape[:2]
+        lines = np.loadtxt(run / f"labels/{file.stem}.txt", ndmin=2).reshape(-1, 6)
+        x1, y1, x2, y2 = detections.xyxy.T
+        ours = ((x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height, detections.confidence)
+        np.testing.assert_array_equal(detections.class_id, lines[:, 0])
+        np.testing.assert_allclose(np.stack(ours, 1), lines[:, 1:], rtol=2e-5, atol=1e-6)
+        count += len(detections)
+    assert count > 20
+
+
+def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+    detector = Detector.load(checkpoint, "cpu")
+    file = pictures / "0000.jpg"
+    turned = Image.open(file)
+    turned.getexif()[0x0112] = 6
+    turned.save(pictures / "turned.png", exif=turned.getexif())
+    by_path = detector.predict(str(file), conf=0.0005)
+    pixels = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB)
+    for same in (pixels, Image.fromarray(pixels)):
+        other = detector.predict(same, conf=0.0005)
+        np.testing.assert_array_equal(other.xyxy, by_path.xyxy)
+    as_file, as_image = (
+        detector.predict(x, conf=0.0005) for x in (pictures / "turned.png", Image.open(pictures / "turned.png"))
+    )
+    np.testing.assert_array_equal(as_file.xyxy, as_image.xyxy)
+    assert by_path.names == NAMES
+    assert by_path.xyxy.dtype == by_path.confidence.dtype == np.float32
+    assert by_path.class_id.dtype == np.int64
+    assert detector.predict([]) == []
+    for wrong in (pixels.astype(float), pixels[..., :2], pictures / "nowhere.jpg", 3):
+        with pytest.raises(InputError):
+            detector.predict([wrong])
+
+
+def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+    supervision = pytest.importorskip("supervision")
+    found = Detector.load(checkpoint, "cpu").predict(pictures / "0000.jpg", conf=0.0005)
+    by_hand = supervision.Detections(xyxy=found.xyxy, confidence=found.confidence, class_id=found.class_id)
+    ours = found.to_supervision()
+    np.testing.assert_array_equal(ours.xyxy, by_hand.xyxy)
+    assert ours.data["class_name"].tolist() == [NAMES[i] for i in found.class_id]
+    assert len(ours.with_nms(0.1)) <= len(found)
+
+
+def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+    """Trained on between two predictions: what was made ready before does not count any more."""
+    detector = Detector.load(checkpoint, "cpu")
+    before = detector.predict(pictures / "0000.jpg", conf=0.0005)
+    with torch.no_grad():
+        for parameter in detector.ema.head.parameters():
+            parameter.mul_(1.5)
+    after = detector.predict(pictures / "0000.jpg", conf=0.0005)
+    assert len(before) != len(after) or not np.array_equal(before.confidence, after.confidence)
+
+
+def test_published_weights_say_which_size_they_are() -> None:
+    path = SHARED / "weights/yolov5n.pt"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    detector = Detector.load(path, "cpu")
+    assert (detector.hparams["size"], len(detector.names)) == ("n", 80)
+    # COCO 000000000139: a living room
+    image = SHARED / "data/coco128_val128/images/val/000000000139.jpg"
+    found = detector.predict(image)
+    assert {found.names[i] for i in found.class_id} >= {"person", "tv", "chair"}
