@@ -9,6 +9,7 @@ python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py pipeline --splits 1,2,4,8
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
+python cli.py export --ckpt_path best --format onnx
 """
 
 import errno
@@ -34,6 +35,7 @@ from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
 from detector.errors import InputError
+from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
 from detector.runs import next_run, resolve_checkpoint, run_of
@@ -51,7 +53,10 @@ FLAGS = {  # options that stand without a value
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
     "benchmark": {"json": "Print the report as JSON instead of a table."},
 }
-FUNCTIONS = {"pipeline": "detector.pipeline.study:study"}  # commands that need no Trainer
+FUNCTIONS = {  # commands that need no Trainer
+    "pipeline": "detector.pipeline.study:study",
+    "export": "detector.export.command:export",
+}
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 
@@ -68,6 +73,7 @@ class CLI(LightningCLI):
 
     run: Path
     checkpoint: Path | None = None
+    exported: Exported | None = None  # what validates or predicts instead of a checkpoint's network
     continues = False  # a fit that goes on in the folder of an older one
 
     @staticmethod
@@ -118,12 +124,18 @@ class CLI(LightningCLI):
                 _heed_torchrun(options)
             defaults: dict[str, Any] = {}
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
-            if options.get("ckpt_path"):
+            if options.get("ckpt_path") and format_of(options.ckpt_path):
+                if command == "fit":
+                    raise InputError(f"ckpt_path {options.ckpt_path}: an exported file cannot be trained; give its checkpoint")
+                self.exported = load_exported(options.ckpt_path)
+            elif options.get("ckpt_path"):
                 run = Path(options.run) if options.run else None
                 self.checkpoint = _checkpoint(options.ckpt_path, run, command)
-            if self.checkpoint:
-                defaults = {**_checkpoint_defaults(self.checkpoint), **DEFAULTS.get(command, {})}
-                home = run_of(self.checkpoint)
+            source = self.exported.path if self.exported else self.checkpoint
+            if source:
+                brought = self.exported.defaults() if self.exported else _checkpoint_defaults(source)
+                defaults = {**brought, **DEFAULTS.get(command, {})}
+                home = run_of(source)
                 if home and command != "predict" and not options.config:
                     inherited = ["--config", str(home / "config.yaml")]
             elif options.model.weights and not options.data.dataset and command == "predict":
@@ -166,6 +178,11 @@ class CLI(LightningCLI):
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
             options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
+
+    def instantiate_classes(self) -> None:
+        super().instantiate_classes()
+        if self.exported:
+            self.exported.look_for(self.model, self.datamodule)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""

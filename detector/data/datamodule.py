@@ -117,6 +117,7 @@ class DetectionData(L.LightningDataModule):
         self.stride = 32
         self.class_maps: list[float] = [0.0] * len(self.names)  # mAP50-95 of each class so far, for image_weights
         self.epoch_maps = self.class_maps  # those that the images of this epoch are drawn by
+        self.fixed_shape: tuple[int, int] | None = None  # height, width of all images outside training; None: as they need
         self.datasets: dict[str, DetectionDataset] = {}
         self.train_steps: list[Transform] = []
         self.train_order: np.ndarray | None = None
@@ -264,6 +265,8 @@ class DetectionData(L.LightningDataModule):
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
         batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.val_batch_size, self.stride, pad)
+        if self.fixed_shape:
+            shapes = np.tile(self.fixed_shape, (len(dataset), 1))
         return self._loader(
             ValidationSamples(dataset, validation_steps(self.image_size, shapes)), GivenBatches(batches, rank, world)
         )
