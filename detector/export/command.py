@@ -81,6 +81,7 @@ def export(
     """
     _check_options(format, half, int8, batch, opset)
     need(*NEEDED.get(format, ()), *(["nncf"] if int8 and format == "openvino" else []))
+    files = calibration_files(data, MOST_CALIBRATION) if int8 else []
     trained = read_trained(ckpt_path, run)
     stride = max(trained.network.max_stride, 32)
     suppression = Suppression(conf, iou, max_det, agnostic) if nms else None
@@ -91,7 +92,6 @@ def export(
     target = Path(out) if out else _beside(trained.path, format, precision)
     _refuse_others(target, format)
 
-    files = calibration_files(data, MOST_CALIBRATION) if int8 else []
     images = [read_image(f) for f in files[:MOST]] if files and not source else check_images(source)
     decoded = Decoded(trained.network)
     in_file = Decoded(trained.network, half=True) if half and format != "openvino" else decoded

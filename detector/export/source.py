@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from detector.checkpoint_file import load_checkpoint
 from detector.errors import InputError
 from detector.export.metadata import MODEL_OPTIONS
+from detector.export.runtime import format_of
 from detector.network import SIZES, YOLOv5
 from detector.runs import resolve_checkpoint
 from detector.weights import Weights, load_weights, load_yolov5, read_yolov5
@@ -27,6 +28,8 @@ def read_trained(ckpt_path: str, run: str | None = None) -> Trained:
     Raises:
         InputError: there is none, or it cannot be read.
     """
+    if format_of(ckpt_path):
+        raise InputError(f"ckpt_path {ckpt_path}: this is an exported file already; give the checkpoint that it was made from")
     if Path(ckpt_path).suffix == ".pt":
         return _published(Path(ckpt_path))
     path = None if ckpt_path == "auto" else resolve_checkpoint(ckpt_path, Path(run) if run else None)
