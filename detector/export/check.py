@@ -32,7 +32,7 @@ class Tolerance(NamedTuple):
 # how good it is, `validate` says.
 TOLERANCES: dict[Precision, Tolerance] = {
     "float32": Tolerance(0.1, 0.001, 0.99),
-    "float16": Tolerance(8.0, 0.03, 0.9),
+    "float16": Tolerance(4.0, 0.03, 0.9),
     "int8": Tolerance(float("inf"), float("inf"), 0.5),
 }
 

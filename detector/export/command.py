@@ -156,9 +156,7 @@ def _refuse_others(target: Path, format: str) -> None:
     try:
         load_exported(target)
     except InputError as e:
-        raise InputError(
-            f"{target}: is there already, so remove it or give another --out; it is no earlier export: {e}"
-        ) from None
+        raise InputError(f"{target} is there already; remove it, or give another --out ({e})") from None
 
 
 def _workshop(target: Path) -> tempfile.TemporaryDirectory[str]:

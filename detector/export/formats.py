@@ -34,7 +34,7 @@ def need(*packages: str) -> list[Any]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without the exporters' warnings of their own insides; what goes wrong is found by running the file."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root")]
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.__trace", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -157,9 +157,10 @@ def load_exported(path: str | Path) -> Exported:
 
 
 def _brief(error: Exception) -> str:
-    """The last line that says something, without the runtime's own file names."""
+    """The end of the last line that says something; the runtimes begin with names of their own source files."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return re.sub(r"\s+", " ", lines[-1])[:200]
+    last = re.sub(r"\s+", " ", lines[-1])
+    return last if len(last) <= 200 else f"... {last[-200:].partition(' ')[2]}"
 
 
 def _onnx(path: Path) -> tuple[Metadata, Run]:
