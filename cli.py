@@ -138,6 +138,8 @@ class CLI(LightningCLI):
                 home = run_of(source)
                 if home and command != "predict" and not options.config:
                     inherited = ["--config", str(home / "config.yaml")]
+                    if self.exported:  # it may be of another size than the training
+                        inherited += ["--data.image_size", str(brought["data.image_size"])]
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = read_yolov5(options.model.weights).names
             if defaults or inherited:

@@ -216,7 +216,8 @@ def test_int8_by_onnx_runtime(checkpoint: Path, small_data: Path, tmp_path: Path
     assert exported.metadata.precision == "int8"
     shown = [np.ascontiguousarray(draw_image(np.random.default_rng(i))[0][..., ::-1]) for i in range(4)]
     difference = compare(exported, Decoded(read_trained(str(checkpoint)).network), shown)
-    assert 0.001 < difference.pixels < 16  # it is another file, and still the same network
+    assert difference.score > 0.001  # it is another file,
+    assert difference.found > 0.8 * difference.sure > 20  # and still the same network
 
 
 def test_a_file_that_says_something_else_is_not_kept(
