@@ -12,6 +12,7 @@ python cli.py pipeline --splits 1,2,4,8
 python cli.py import-hyp my_hyp.yaml
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
 python cli.py evolve --config configs/yolo.yaml --data.dataset my/data.yaml
+python cli.py export --ckpt_path best --format onnx
 """
 
 import errno
@@ -39,6 +40,7 @@ from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
 from detector.errors import InputError
 from detector.evolve.command import run_evolution, study_folder
+from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
 from detector.runs import next_run, resolve_checkpoint, run_of
@@ -59,6 +61,7 @@ FLAGS = {  # options that stand without a value
 FUNCTIONS = {  # commands that need no Trainer
     "pipeline": "detector.pipeline.study:study",
     "import-hyp": "detector.evolve.import_hyp:import_hyp",
+    "export": "detector.export.command:export",
 }
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
@@ -77,6 +80,7 @@ class CLI(LightningCLI):
 
     run: Path
     checkpoint: Path | None = None
+    exported: Exported | None = None  # what validates or predicts instead of a checkpoint's network
     continues = False  # a fit that goes on in the folder of an older one
 
     @staticmethod
@@ -132,14 +136,22 @@ class CLI(LightningCLI):
                 _heed_torchrun(options)
             defaults: dict[str, Any] = {}
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
-            if options.get("ckpt_path"):
+            if options.get("ckpt_path") and format_of(options.ckpt_path):
+                if command == "fit":
+                    raise InputError(f"ckpt_path {options.ckpt_path}: an exported file cannot be trained; give its checkpoint")
+                self.exported = load_exported(options.ckpt_path)
+            elif options.get("ckpt_path"):
                 run = Path(options.run) if options.run else None
                 self.checkpoint = _checkpoint(options.ckpt_path, run, command)
-            if self.checkpoint:
-                defaults = {**_checkpoint_defaults(self.checkpoint), **DEFAULTS.get(command, {})}
-                home = run_of(self.checkpoint)
+            source = self.exported.path if self.exported else self.checkpoint
+            if source:
+                brought = self.exported.defaults() if self.exported else _checkpoint_defaults(source)
+                defaults = {**brought, **DEFAULTS.get(command, {})}
+                home = run_of(source)
                 if home and command != "predict" and not options.config:
                     inherited = ["--config", str(home / "config.yaml")]
+                    if self.exported:  # it may be of another size than the training
+                        inherited += ["--data.image_size", str(brought["data.image_size"])]
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = read_yolov5(options.model.weights).names
             if defaults or inherited:
@@ -182,6 +194,11 @@ class CLI(LightningCLI):
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
             options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
+
+    def instantiate_classes(self) -> None:
+        super().instantiate_classes()
+        if self.exported:
+            self.exported.look_for(self.model, self.datamodule)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""

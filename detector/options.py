@@ -61,6 +61,20 @@ YOLOV5_OPTIONS = {  # what people type from memory
     **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),  # after --data my/data.yaml
 }
 
+YOLOV5_EXPORT = {  # and after export
+    "weights": "ckpt_path",
+    "include": "format",
+    "img": "image_size",
+    "imgsz": "image_size",
+    "img-size": "image_size",
+    "batch-size": "batch",
+    "conf-thres": "conf",
+    "iou-thres": "iou",
+    "topk-all": "max_det",
+    "agnostic-nms": "agnostic",
+    "name": "out",
+}
+
 
 class Parser(LightningArgumentParser):
     """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
@@ -80,8 +94,9 @@ def with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> s
     found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
     if found and found[1] in YOLOV5_GENES and "not accept" in message:  # said of a file, not of what was typed
         return f"{message}; if it stands in a hyp*.yaml of YOLOv5, make an overlay of that: python cli.py import-hyp FILE"
-    if found and found[1] in YOLOV5_OPTIONS:
-        return f"{message}; here it is --{YOLOV5_OPTIONS[found[1]]}"
+    theirs = YOLOV5_EXPORT if "export" in parsers else YOLOV5_OPTIONS
+    if found and found[1] in theirs:
+        return f"{message}; here it is --{theirs[found[1]]}"
     known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
     if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
         return f"{message}; {nearest(found[1], known)}"

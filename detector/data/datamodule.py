@@ -139,6 +139,7 @@ class DetectionData(L.LightningDataModule):
         self.stride = 32
         self.class_maps: list[float] = [0.0] * len(self.names)  # mAP50-95 of each class so far, for image_weights
         self.epoch_maps = self.class_maps  # those that the images of this epoch are drawn by
+        self.fixed_shape: tuple[int, int] | None = None  # height, width of all images outside training; None: as they need
         self.datasets: dict[str, DetectionDataset] = {}
         self.train_steps: list[Transform] = []
         self.train_order: np.ndarray | None = None
@@ -309,7 +310,7 @@ class DetectionData(L.LightningDataModule):
                 1 if tiling else self.val_batch_size,
                 (lambda samples: tiled_batch(samples[0], tiling))
                 if tiling
-                else (lambda samples: letterboxed(samples, self.image_size, self.stride)),
+                else (lambda samples: letterboxed(samples, self.image_size, self.stride, self.fixed_shape)),
                 alone=len(self._moving()) == 1 and not self.sources.images,
             )
             loaders.append(DataLoader(frames, batch_size=None, collate_fn=_as_it_is))
@@ -330,6 +331,8 @@ class DetectionData(L.LightningDataModule):
         else:
             size, most = self.image_size, self.val_batch_size
             batches, shapes = rectangular_batches(dataset.shapes(), size, most, self.stride, pad)
+            if self.fixed_shape:
+                shapes = np.tile(self.fixed_shape, (len(dataset), 1))
             samples = ValidationSamples(dataset, validation_steps(size, shapes))
         read = Readable(samples) if split == "predict" else samples
         return self._loader(read, GivenBatches(batches, rank, world), collate_readable)

@@ -71,9 +71,13 @@ class Frames(IterableDataset):
         return self.prepare(samples)._replace(pictures=pictures)
 
 
-def letterboxed(samples: list[Sample], size: int, stride: int) -> Batch:
-    """Samples of one size as predictions on files of that size see them. size: longer side in pixels."""
+def letterboxed(samples: list[Sample], size: int, stride: int, fixed: tuple[int, int] | None = None) -> Batch:
+    """Samples of one size as predictions on files of that size see them.
+
+    Args:
+        size: longer side in pixels. fixed: (height, width) of the network's input, if it takes no other.
+    """
     shapes = np.array([s.size for s in samples])
     per_sample = batch_shapes(shapes, np.zeros(len(shapes), int), size, stride, 0.0)[np.zeros(len(shapes), int)]
-    resize, box = validation_steps(size, per_sample)
+    resize, box = validation_steps(size, np.tile(fixed, (len(samples), 1)) if fixed else per_sample)
     return collate([box(resize(s, None, None), None, None) for s in samples])

@@ -1,0 +1,289 @@
+"""Exported files: written by the command, compared with PyTorch, taken by validate and predict."""
+
+import dataclasses
+import json
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from golden.cases import SHARED
+from made_payloads import Call
+
+import cli
+from detector.data.demo import draw_image
+from detector.data.letterbox import letterbox
+from detector.errors import InputError
+from detector.export.check import compare
+from detector.export.graph import Decoded
+from detector.export.metadata import Suppression
+from detector.export.runtime import Exported, load_exported
+from detector.export.source import read_trained
+from detector.postprocess import nms
+
+ROOT = Path(__file__).parents[1]
+QUICK = ["--data.image_size", "64", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
+RUNTIME = {"onnx": "onnxruntime", "openvino": "openvino", "torchscript": "torch", "exported-program": "torch"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a narrow network after a batch, its norms set to these images, its head made louder: what it says then differs from
+    place to place, as a trained network's words do."""
+    run = tmp_path_factory.mktemp("exported") / "run"
+    options = ["--model.width_multiple", "0.0625", "--model.depth_multiple", "0.1", "--model.levels", "[4, 5]"]
+    options += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
+    options += ["--trainer.limit_val_batches", "1", "--trainer.precision", "32-true", "--autoanchor.enabled", "false"]
+    data = ["--data.dataset", str(small_data), "--data.batch_size", "4", "--run", str(run)]
+    cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), *data, *QUICK, *options])
+    path = run / "checkpoints" / "best.ckpt"
+    network = read_trained(str(path)).network.train()
+    for module in network.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        network(images(8, 64, 64))
+        for module in network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_var.clamp_(min=0.05)  # or rounding errors would grow where a channel says nothing
+        for conv in network.head.convs:
+            conv.weight *= 4
+            conv.bias.zero_()
+    content = torch.load(path, weights_only=True)
+    for prefix in ("network", "ema"):
+        content["state_dict"] |= {f"{prefix}.{name}": tensor for name, tensor in network.state_dict().items()}
+    torch.save(content, path)
+    return path
+
+
+DONE: dict[tuple[str, ...], Path] = {}
+
+
+def export(checkpoint: Path, out: Path, format: str, *options: str) -> Path:
+    """A copy of what the command has written; it takes seconds, so it is asked once for each kind of file."""
+    pytest.importorskip(RUNTIME[format], reason=f"{RUNTIME[format]} is not installed (pip install -e '.[export]')")
+    kind = (str(checkpoint), format, *options)
+    if kind not in DONE:
+        DONE[kind] = checkpoint.parent / f"{len(DONE)}" / out.name
+        cli.main(["export", "--ckpt_path", str(checkpoint), "--format", format, "--out", str(DONE[kind]), *options])
+        assert [p.name for p in DONE[kind].parent.iterdir()] == [out.name]  # nothing else is left
+    (shutil.copytree if DONE[kind].is_dir() else shutil.copyfile)(DONE[kind], out)
+    return out
+
+
+def images(batch: int, height: int, width: int) -> torch.Tensor:
+    """Other images than the command has looked at."""
+    drawn = [letterbox(draw_image(np.random.default_rng(50 + i))[0], (height, width))[0] for i in range(batch)]
+    return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).float() / 255
+
+
+def error(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    told = capsys.readouterr().err.strip()
+    assert told.count("\n") == 0, told
+    return told
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "options", "tolerance"),
+    [
+        ("onnx", "n.onnx", ["--dynamic", "true"], 1e-3),
+        ("torchscript", "n.torchscript", ["--image_size", "64,96", "--batch", "2"], 1e-3),
+        ("exported-program", "n.pt2", ["--dynamic", "true", "--half", "true"], 2.0),
+        ("openvino", "n_openvino", [], 1e-3),
+    ],
+)
+def test_each_format_says_what_pytorch_says(
+    checkpoint: Path,
+    tmp_path: Path,
+    format: str,
+    name: str,
+    options: list[str],
+    tolerance: float,
+) -> None:
+    path = export(checkpoint, tmp_path / name, format, *options)
+    exported = load_exported(path)
+    told = exported.metadata
+    assert told.names == ["disc", "ring", "star", "triangle", "cross"]
+    assert told.stride == 32
+    assert told.image_size == ((64, 96) if "64,96" in options else (64, 64))
+    assert told.dynamic == ("--dynamic" in options)
+    assert told.precision == ("float16" if "--half" in options else "float32")
+    assert told.model["width_multiple"] == 0.0625
+    assert told.model["levels"] == [4, 5]
+    network = Decoded(read_trained(str(checkpoint)).network)
+    shapes = [(3, 64, 96), (1, 96, 64), (2, 128, 128)] if told.dynamic else [(3, *told.image_size)]
+    for batch, height, width in shapes:  # three images for a file that takes one or two at a time
+        seen = images(batch, height, width)
+        with torch.no_grad():
+            wanted = network(seen)
+        assert wanted[..., 4].std() > 0.03  # the network does not say the same everywhere
+        torch.testing.assert_close(exported(seen), wanted, rtol=0, atol=tolerance)
+    if not told.dynamic:
+        with pytest.raises(InputError, match="takes images of 64x"):
+            exported(images(1, 128, 128))
+
+
+@pytest.mark.parametrize(("format", "name"), [("onnx", "n.onnx"), ("torchscript", "n.torchscript")])
+def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str, name: str) -> None:
+    options = ["--nms", "true", "--conf", "0.05", "--iou", "0.4", "--max_det", "15", "--batch", "2"]
+    exported = load_exported(export(checkpoint, tmp_path / name, format, *options))
+    assert exported.metadata.nms == Suppression(0.05, 0.4, 15, False)
+    seen = images(2, 64, 64)
+    raw = exported.run(seen)
+    assert raw.shape[1] == 7
+    assert set(raw[:, 0].tolist()) == {0.0, 1.0}
+    with torch.no_grad():
+        wanted = nms(Decoded(read_trained(str(checkpoint)).network)(seen), 0.05, 0.4, 15, multi_label=False)
+    for i, theirs in enumerate(wanted):
+        rows = raw[raw[:, 0] == i]
+        assert len(theirs.scores) == 15  # max_det is reached, and counts for each image
+        torch.testing.assert_close(rows[:, 1:5], theirs.boxes, rtol=0, atol=1e-3)
+        torch.testing.assert_close(rows[:, 5], theirs.scores, rtol=0, atol=1e-5)
+        assert rows[:, 6].tolist() == theirs.classes.tolist()
+    again = nms(exported(seen), 0.05, 0.4, 15, multi_label=False)  # as validate and predict go on with them
+    for ours, theirs in zip(again, wanted, strict=True):
+        torch.testing.assert_close(ours.boxes, theirs.boxes, rtol=0, atol=1e-3)
+
+
+def test_validate_and_predict_take_the_file(tmp_path: Path, here: Path) -> None:
+    """YOLOv5's weights on four real images, at their own shapes: the figures are PyTorch's."""
+    weights, data = SHARED / "weights" / "yolov5n.pt", SHARED / "data" / "coco128_val128"
+    if not weights.is_file() or not data.is_dir():
+        pytest.skip(f"{weights} or {data} is not there; set BOLTBOX_SHARED to the folder that holds them")
+    content = yaml.safe_load((data / "data.yaml").read_text())
+    files = sorted((data / "images" / "val").iterdir())[:4]
+    (here / "val.txt").write_text("".join(f"{f}\n" for f in files))
+    (here / "data.yaml").write_text(yaml.safe_dump({**content, "path": str(data), "val": str(here / "val.txt")}))
+    path = tmp_path / "n.torchscript"
+    arguments = ["--format", "torchscript", "--dynamic", "true", "--image_size", "256", "--out", str(path)]
+    cli.main(["export", "--ckpt_path", str(weights), *arguments])
+    options = ["--data.dataset", "data.yaml", "--data.image_size", "256", *QUICK[2:]]
+    cli.main(["validate", "--model.weights", str(weights), *options, "--run", "torch"])
+    cli.main(["validate", "--ckpt_path", str(path), *options, "--run", "file"])
+    ours, theirs = (json.loads(Path(run, "metrics.json").read_text()) for run in ("torch", "file"))
+    assert ours["mAP50"] > 0.3
+    for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
+        assert theirs[name] == pytest.approx(ours[name], abs=1e-3), name
+    cli.main(["predict", "--ckpt_path", str(path), "--data.source", str(files[0]), "--run", "found"])
+    cli.main(["predict", "--model.weights", str(weights), "--data.source", str(files[0]), "--data.image_size", "256"])
+    (label,) = Path("found/labels").iterdir()
+    assert label.read_text() == Path("runs/predict-1/labels", label.name).read_text() != ""
+
+
+def test_a_file_of_one_size_is_fed_that_size(
+    checkpoint: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """In the run's folder it finds the run's data, as its checkpoint does."""
+    path = checkpoint.with_name("best.torchscript")
+    cli.main(["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--batch", "3", "--image_size", "64,96"])
+    assert "largest difference from PyTorch on" in capsys.readouterr().out
+    first = path.stat().st_ino
+    cli.main(["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--batch", "3", "--image_size", "64,96"])
+    assert zipfile.ZipFile(path).testzip() is None  # an earlier export is replaced
+    assert path.stat().st_ino != first  # a new one stands in its place
+    cli.main(["validate", "--ckpt_path", str(path), "--run", "val"])
+    assert json.loads(Path("val/metrics.json").read_text())["images"] == 8
+    config = yaml.safe_load(Path("val/config.yaml").read_text())
+    assert config["data"]["dataset"] == str(small_data)
+    assert config["model"]["width_multiple"] == 0.0625
+    assert "leave --data.image_size out" in error(["validate", "--ckpt_path", str(path), "--data.image_size", "128"], capsys)
+    assert "cannot be trained" in error(["fit", "--ckpt_path", str(path)], capsys)
+    wrong = ["validate", "--ckpt_path", str(path), "--data.dataset", "coco.yaml"]
+    (here / "coco.yaml").write_text(
+        yaml.safe_dump({"path": str(small_data.parent), "val": "images/val", "names": list("abcde")})
+    )
+    assert "knows the classes" in error(wrong, capsys)
+
+
+def test_int8_by_onnx_runtime(checkpoint: Path, small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pytest.importorskip("onnxruntime")
+    assert "give --data" in error(["export", "--ckpt_path", str(checkpoint), "--int8", "true"], capsys)
+    path = export(checkpoint, tmp_path / "n.onnx", "onnx", "--int8", "true", "--data", str(small_data))
+    import onnx
+
+    model = onnx.load(path)
+    eight_bit = [i for i in model.graph.initializer if i.data_type == onnx.TensorProto.INT8 and len(i.dims) == 4]
+    assert len(eight_bit) == sum(node.op_type == "Conv" for node in model.graph.node) > 30
+    exported = load_exported(path)
+    assert exported.metadata.precision == "int8"
+    shown = [np.ascontiguousarray(draw_image(np.random.default_rng(i))[0][..., ::-1]) for i in range(4)]
+    difference = compare(exported, Decoded(read_trained(str(checkpoint)).network), shown)
+    assert difference.score > 0.001  # it is another file,
+    assert difference.found > 0.8 * difference.sure > 20  # and still the same network
+
+
+def test_a_file_that_says_something_else_is_not_kept(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """As if its runtime computed a pixel off."""
+
+    def off(path: Path) -> Exported:
+        exported = load_exported(path)
+        return dataclasses.replace(exported, run=lambda seen: exported.run(seen) + 1)
+
+    monkeypatch.setattr("detector.export.command.load_exported", off)
+    arguments = ["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--out", str(tmp_path / "n.torchscript")]
+    assert "is not written" in error(arguments, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """One sentence each, and nothing in them is run."""
+
+    def said(path: Path) -> str:
+        return error(["validate", "--ckpt_path", str(path)], capsys)
+
+    foreign = tmp_path / "foreign.torchscript"
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), foreign)
+    assert "not a file of `export`" in said(foreign)
+    good = export(checkpoint, tmp_path / "good.pt2", "exported-program", "--dynamic", "true", "--half", "true")
+    for name, cut in (("cut.pt2", good), ("cut.torchscript", foreign)):
+        (tmp_path / name).write_bytes(cut.read_bytes()[:-2000])
+        assert "damaged or cut short" in said(tmp_path / name)
+    assert "no such exported file" in said(tmp_path / "missing.onnx")
+    mark, bad = tmp_path / "executed", tmp_path / "bad.pt2"
+    with zipfile.ZipFile(good) as old, zipfile.ZipFile(bad, "w") as new:
+        for name in old.namelist():
+            payload = pickle.dumps(Call(Path.touch, mark)) if name.endswith("sample_inputs/model.pt") else old.read(name)
+            new.writestr(name, payload)
+    assert "refused, because of 'data/sample_inputs/model.pt'" in said(bad)
+    assert not mark.exists()
+    taken = ["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--out", str(foreign)]
+    before = foreign.read_bytes()
+    assert "is there already" in error(taken, capsys)
+    assert foreign.read_bytes() == before
+
+
+def test_onnx_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    path = export(checkpoint, tmp_path / "n.onnx", "onnx", "--dynamic", "true")
+    content = path.read_bytes()
+    model = onnx.load(path)
+
+    def said() -> str:
+        return error(["validate", "--ckpt_path", str(path)], capsys)
+
+    path.write_bytes(content[: len(content) // 2])
+    assert "damaged or cut short" in said()
+    del model.metadata_props[:]
+    onnx.save(model, path)
+    assert "not a file of `export`" in said()
+    model.opset_import[0].version = 1000
+    onnx.save(model, path)
+    assert "opset" in said().lower()
+
+
+def test_options_that_yolov5_calls_otherwise(capsys: pytest.CaptureFixture) -> None:
+    assert "here it is --format" in error(["export", "--include", "onnx"], capsys)
+    assert "here it is --ckpt_path" in error(["export", "--weights", "yolov5n.pt"], capsys)
+    assert "exclude each other" in error(["export", "--half", "true", "--int8", "true"], capsys)
+    assert "is for onnx and openvino" in error(["export", "--format", "torchscript", "--int8", "true"], capsys)
