@@ -9,6 +9,8 @@ python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py pipeline --splits 1,2,4,8
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
+python cli.py report runs/fit-1
+python cli.py compare runs/fit-1 runs/fit-2
 """
 
 import errno
@@ -24,6 +26,7 @@ from typing import Any
 
 import lightning as L
 import torch
+import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -36,6 +39,7 @@ from detector.doctor.command import run_doctor
 from detector.errors import InputError
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
+from detector.report.changes import differences
 from detector.runs import next_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.trainer import Trainer
@@ -51,7 +55,11 @@ FLAGS = {  # options that stand without a value
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
     "benchmark": {"json": "Print the report as JSON instead of a table."},
 }
-FUNCTIONS = {"pipeline": "detector.pipeline.study:study"}  # commands that need no Trainer
+FUNCTIONS = {  # commands that need no Trainer
+    "pipeline": "detector.pipeline.study:study",
+    "report": "detector.report.command:report",
+    "compare": "detector.report.compare:compare",
+}
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 
@@ -69,6 +77,7 @@ class CLI(LightningCLI):
     run: Path
     checkpoint: Path | None = None
     continues = False  # a fit that goes on in the folder of an older one
+    defaults: Any  # of the command, before a checkpoint brings its own
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -96,6 +105,7 @@ class CLI(LightningCLI):
         parser.add_lightning_class_args(callbacks.EarlyStop, "early_stop")
         parser.add_lightning_class_args(callbacks.FlightRecorder, "flight_recorder")
         parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
+        parser.add_lightning_class_args(callbacks.Report, "report")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("data.image_size", "model.image_size")
@@ -128,6 +138,7 @@ class CLI(LightningCLI):
                     inherited = ["--config", str(home / "config.yaml")]
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = read_yolov5(options.model.weights).names
+            self.defaults = self._subcommand_parsers[command].get_defaults()
             if defaults or inherited:
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
@@ -141,7 +152,7 @@ class CLI(LightningCLI):
         command, options = self.config.subcommand, self.config[self.config.subcommand]
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
-        self.text = self._config_text()
+        self.text = self._config_text(options)
         if options.run:
             self.run = Path(options.run)
         elif self.continues and self.checkpoint:
@@ -169,9 +180,10 @@ class CLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
-        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), callbacks.Agreement(self.text, self.checkpoint)]
-        own += [callbacks.RunState(self.text), *callbacks_]
-        own += [callbacks.MetricsFiles(), callbacks.Pictures()]
+        own: list[L.Callback] = [callbacks.RunFolder(self.text, self._changed(), self.fresh), callbacks.Agreement(self.text, self.checkpoint)]
+        report = [c for c in callbacks_ if isinstance(c, callbacks.Report)]  # comes last: it shows what the others leave
+        own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in report), callbacks.Iterations()]
+        own += [callbacks.MetricsFiles(), callbacks.Pictures(), *report]
         if self.subcommand == "predict":
             own.append(callbacks.PredictionWriter())
         if config["enable_progress_bar"] is not False:
@@ -207,9 +219,14 @@ class CLI(LightningCLI):
                     raise recorder.incident from None
                 raise
 
-    def _config_text(self) -> str:
+    def _changed(self) -> dict[str, Any]:
+        """By flat name, what differs from the defaults of the command."""
+        before, after = (yaml.safe_load(text) for text in (self._config_text(self.defaults), self.text))
+        return {name: value for name, (_, value) in differences([before, after]).items()}
+
+    def _config_text(self, options: Any) -> str:
         """The whole configuration, without what belongs to this one call."""
-        config = self.config[self.subcommand].clone()
+        config = options.clone()
         config.run = config.trainer.default_root_dir = None
         if "ckpt_path" in config:
             config.ckpt_path = None

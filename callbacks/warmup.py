@@ -33,6 +33,7 @@ class Warmup(L.Callback):
         self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = warmup_epochs, warmup_momentum, warmup_bias_lr
         self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
         self.last_step = -1  # iteration of the last optimizer step
+        self.accumulate = 1.0  # iterations that the gradients of this one's step are collected over
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)
@@ -55,6 +56,7 @@ class Warmup(L.Callback):
                 group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
                 if "momentum" in group:
                     group["momentum"] = state.momentum
+        self.accumulate = accumulate
         due = iteration - self.last_step >= accumulate or (trainer.is_last_batch and not self.literal)
         trainer.accumulate_grad_batches = 1 if due else COLLECT
         if due:
