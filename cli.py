@@ -180,7 +180,10 @@ class CLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
-        own: list[L.Callback] = [callbacks.RunFolder(self.text, self._changed(), self.fresh), callbacks.Agreement(self.text, self.checkpoint)]
+        own: list[L.Callback] = [
+            callbacks.RunFolder(self.text, self._changed(), self.fresh),
+            callbacks.Agreement(self.text, self.checkpoint),
+        ]
         report = [c for c in callbacks_ if isinstance(c, callbacks.Report)]  # comes last: it shows what the others leave
         own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in report), callbacks.Iterations()]
         own += [callbacks.MetricsFiles(), callbacks.Pictures(), *report]

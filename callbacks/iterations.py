@@ -14,19 +14,24 @@ from callbacks.warmup import Warmup
 from detector.files import not_fatal, write_atomically
 
 MOST = 2000  # rows
-COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate", "box_loss", "obj_loss", "cls_loss")
-LOSSES = COLUMNS[-3:]
+LOSSES = ("box_loss", "obj_loss", "cls_loss")
+COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate", *LOSSES)
 
 
 class Iterations(L.Callback):
-    """A row for each iteration, or in a run of more than MOST for each second, third, ...; losses are means since the row before,
-    of the first process. The file is written with each checkpoint, so a run that is resumed lacks nothing and has no row twice.
+    """A row for each iteration, or in a run of more than `most` for each second, third, ...; losses are means since the row
+    before, of the first process. The file is written with each checkpoint: a resumed run lacks no row and has none twice.
+
+    Args:
+        most: Rows, about, of a whole run.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self.rows: list[dict[str, Any]] = []
-        self._pending: list[tuple[dict[str, Any], Tensor]] = []  # their losses are still on the device: reading one means waiting
+        self._pending: list[
+            tuple[dict[str, Any], Tensor]
+        ] = []  # their losses are still on the device: reading one means waiting
         self._sum: Tensor | None = None  # (4,) of losses since the last row, and how many they are
         self._restored: list[float] | None = None
         self._started = False

@@ -21,7 +21,8 @@ from detector.results import class_table, result_json
 
 class MetricsFiles(L.Callback):
     """After every epoch a row of metrics.csv: losses, figures, learning rates, seconds. metrics.json holds the best epoch of a
-    fit, or what validate or test found, detections.npz the detections and labels behind it. The table by class is printed at the end."""
+    fit, or what validate or test found; detections.npz the detections and labels behind it. The table by class is printed at
+    the end."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []  # of metrics.csv

@@ -20,8 +20,8 @@ BATCHES = 3  # of the training that are drawn
 
 
 class Pictures(L.Callback):
-    """plots/train_batch0.jpg to 2 (the first batches as the network sees them), val_labels.jpg beside val_predictions.jpg (the last
-    validation's first batch), curves.png. Predictions below `conf` are not drawn.
+    """plots/train_batch0.jpg to 2 (the first batches as the network sees them), val_labels.jpg beside val_predictions.jpg (the
+    last validation's first batch), curves.png. Predictions below `conf` are not drawn.
 
     Args:
         conf: Least confidence of a detection to draw.

@@ -11,9 +11,9 @@ from detector.say import say
 
 
 class Report(L.Callback):
-    """After fit, validate and test: report.html in the run's folder, one page that needs no network, and its pictures in plots/.
-    It is made from what lies in the folder, in seconds; `cli.py report RUN` makes it anew. Whatever goes wrong with it is told and
-    costs nothing else.
+    """After fit, validate and test: report.html in the run's folder, one page that needs no network, and its pictures in
+    plots/. It is made from what lies in the folder, in seconds; `cli.py report RUN` makes it anew. Whatever goes wrong with it
+    is told and costs nothing else.
 
     Args:
         enabled: Off: no report.

@@ -16,8 +16,8 @@ from detector.versions import git_revision, versions
 
 
 class RunFolder(L.Callback):
-    """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml, machine.json, and dropped.txt if labels or
-    images were left out.
+    """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml, machine.json, and dropped.txt if labels
+    or images were left out.
 
     Args:
         config: text of config.yaml.

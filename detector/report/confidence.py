@@ -39,18 +39,24 @@ def draw_confidence(curves: np.ndarray, figures: ClassFigures, names: Sequence[s
     p, r = figures.precision_curve, figures.recall_curve
     best, area = figures.best_confidence, figures.ap[:, 0].mean()
     labels = [names[c] for c in figures.classes]
-    drawn = [
-        _draw("Precision against recall, IoU 0.5", "recall", RECALLS, curves, labels, f"mean: mAP50 {area:.3f}", None, folder / "pr_curve.png")
-    ]
+    pr = f"mean: mAP50 {area:.3f}"
+    drawn = [_draw("Precision against recall, IoU 0.5", "recall", RECALLS, curves, labels, pr, None, folder / "pr_curve.png")]
     for name, title, y in (("f1", "F1", 2 * p * r / (p + r + TINY)), ("p", "Precision", p), ("r", "Recall", r)):
         at = float(np.interp(best, CURVE, y.mean(0)))
-        mean = f"mean: {at:.2f} at {best:.3f}"
-        drawn.append(_draw(f"{title} against confidence", "confidence", CURVE, y, labels, mean, (best, at), folder / f"{name}_curve.png"))
+        mean, path = f"mean: {at:.2f} at {best:.3f}", folder / f"{name}_curve.png"
+        drawn.append(_draw(f"{title} against confidence", "confidence", CURVE, y, labels, mean, (best, at), path))
     return drawn
 
 
 def _draw(
-    title: str, x: str, at: np.ndarray, curves: np.ndarray, labels: list[str], mean: str, best: tuple[float, float] | None, path: Path
+    title: str,
+    x: str,
+    at: np.ndarray,
+    curves: np.ndarray,
+    labels: list[str],
+    mean: str,
+    best: tuple[float, float] | None,
+    path: Path,
 ) -> Path:
     """Classes thin, their mean thick; best: the point of the confidence with the best mean F1."""
     figure, axis = panel(title, x)

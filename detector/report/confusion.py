@@ -61,11 +61,11 @@ def draw_confusion(matrix: np.ndarray, names: Sequence[str], path: Path) -> Path
             dark = "white" if shares[y, x] > 0.55 else "black"
             axis.text(x, y, f"{shares[y, x]:.2f}", ha="center", va="center", fontsize=font if n <= 7 else 7, color=dark)
     figure.colorbar(image, ax=axis, shrink=0.7, pad=0.02)
-    return save(figure, path)
+    return save(figure, path, tight=True)
 
 
 def commonest(matrix: np.ndarray, names: Sequence[str], most: int = 10) -> list[tuple[str, str, int, float]]:
-    """The commonest confusions of one class with another: what is true, what was predicted, how often, share of the true class."""
+    """The commonest confusions of two classes: what is true, what was predicted, how often, share of the true class."""
     inner, shares = matrix[:-1, :-1].copy(), normalised(matrix)
     np.fill_diagonal(inner, 0)
     order = np.argsort(-inner, axis=None, kind="stable")[:most]

@@ -41,8 +41,8 @@ class Errors:
     nearest: np.ndarray
 
     def missed(self, labels: int, counted: np.ndarray) -> np.ndarray:
-        """(m,) bool: which of the m labels are missed if only the detections where `counted` (n,) is true are there. A hit needs
-        no second look then: it depends on surer detections alone."""
+        """(m,) bool: which of the m labels are missed if only the detections where `counted` (n,) is true are there: the surest
+        ones, as a hit depends on those that are surer alone."""
         accounted = counted & np.isin(self.verdict, (HIT, CLASS, PLACE))
         missed = np.ones(labels, bool)
         missed[self.target[accounted]] = False
@@ -52,8 +52,7 @@ class Errors:
 def classify(evidence: Evidence, hits: np.ndarray) -> Errors:
     """Each detection's verdict.
 
-    Of several causes the first one counts: duplicate, wrong class, poor localisation, both, background. The thresholds belong to
-    the better verdict.
+    Of several causes the first one counts: duplicate, wrong class, poor localisation, both, background.
 
     Args:
         hits: (n,) bool, at IoU 0.5.
@@ -125,9 +124,9 @@ def size_of(area: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Tally:
-    """Detections of at least `confidence`, and labels, counted. by_kind: for each of KINDS and MISSED the counts (3,) by SIZES, of
-    the detection's box or the missed object · by_class: for each of them the counts (C,) by class of the detection or label ·
-    map50: see `mended`."""
+    """Detections of at least `confidence`, and labels, counted. by_kind: for each of KINDS and MISSED the counts (3,) by SIZES,
+    of the detection's box or the missed object · by_class: for each of them the counts (C,) by class of the detection or
+    label · map50: see `mended`."""
 
     confidence: float
     by_kind: dict[str, np.ndarray]
@@ -177,8 +176,8 @@ def _spread(rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, mo
 
 
 def label_suspects(evidence: Evidence, errors: Errors, least: float) -> np.ndarray:
-    """(n,) bool: detections of at least that score that speak against the labels: no label near, or a label of another class where
-    nothing sure finds the label's own."""
+    """(n,) bool: detections of at least that score that speak against the labels: no label near, or one of another class that
+    nothing as sure hits."""
     sure = evidence.score >= least
     found = np.zeros(len(evidence.label_kind), bool)
     found[errors.target[sure & (errors.verdict == HIT)]] = True

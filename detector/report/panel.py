@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours without the yellow one, which is faint on white; a line differs in its dashes and marks too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (9, 2)), "-")
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.5, 1.2, 1.5)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (9, 2)),
+    "-",
+)
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "---")
 TALL, WIDE, DOTS = 3.9, 5.6, 120  # inches, dots an inch
@@ -53,6 +61,7 @@ def legend(axis: Axes) -> None:
         axis.legend(fontsize=9, framealpha=0.8, handlelength=3)
 
 
-def save(figure: Figure, path: Path) -> Path:
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=DOTS))
+def save(figure: Figure, path: Path, tight: bool = False) -> Path:
+    """tight: without empty margins."""
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=DOTS, bbox_inches="tight" if tight else None))
     return path
