@@ -29,9 +29,7 @@ class Iterations(L.Callback):
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self.rows: list[dict[str, Any]] = []
-        self._pending: list[
-            tuple[dict[str, Any], Tensor]
-        ] = []  # their losses are still on the device: reading one means waiting
+        self._pending: list[tuple[dict[str, Any], Tensor]] = []  # losses still on the device: to read one is to wait
         self._sum: Tensor | None = None  # (4,) of losses since the last row, and how many they are
         self._restored: list[float] | None = None
         self._started = False

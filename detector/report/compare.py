@@ -64,7 +64,7 @@ class Comparison:
     def figures(self) -> list[list[str]]:
         """Header and a row a run; an asterisk marks the best of a column."""
         table = [["run", "command", "best epoch", "images", *FIGURES, "training"]]
-        best = {name: max((r.metrics.get(name, -1.0) for r in self.runs), default=-1.0) for name in FIGURES}
+        best = {name: max(-1.0 if r.metrics.get(name) is None else r.metrics[name] for r in self.runs) for name in FIGURES}
         for name, r in zip(self.names, self.runs, strict=True):
             m = r.metrics
             seconds = sum(pair[1] for pair in points(r.epochs, "epoch", "seconds"))

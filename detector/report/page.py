@@ -44,12 +44,13 @@ LONGEST = 1280  # pixels of a picture of a batch within the page
 STYLE = """
 .counts { grid-template-columns: repeat(auto-fit, minmax(92px, 1fr)); max-width: 760px; }
 .counts b { font-size: 22px; }
-nav a { margin-right: 14px; } a { color: inherit; }
+nav a { margin-right: 14px; display: inline-block; } a { color: inherit; }
 .charts, .batches { display: grid; gap: 12px; align-items: start; }
 .charts { grid-template-columns: repeat(auto-fill, minmax(min(380px, 100%), 1fr)); }
 .batches { grid-template-columns: repeat(auto-fill, minmax(min(560px, 100%), 1fr)); }
 .charts img, .batch img, .matrix img { width: 100%; display: block; border-radius: 4px; background: #fff; }
-.batch { margin: 0; width: 100%; } .matrix img { width: auto; max-width: 100%; }
+.batch { margin: 0; width: 100%; overflow-x: auto; } .batch img { min-width: 720px; }
+.matrix img { width: auto; max-width: 100%; }
 .matrix.large img { max-width: none; width: 1240px; }
 .crops { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); align-items: start; }
 .crops figure { width: 100%; }
@@ -193,8 +194,8 @@ class Report:
         heads = ("kind", "number", *SIZES, "mAP50 gained", "what it is")
         told = (
             f'<p class="soft">Kinds of TIDE (Bolya et al. 2020). Numbers: detections from confidence {confidence:.3f} on, '
-            "where the mean F1 is best, by the size of their box in COCO's classes. Gained is what mending the kind would add, in "
-            "all detections.</p>"
+            "where the mean F1 is best, by the size of their box in COCO's classes. Gained is what mending the kind would "
+            "add, in all detections.</p>"
         )
         counted = evidence.score >= confidence
         crops = Crops(evidence, errors, confidence)
