@@ -110,7 +110,7 @@ def test_a_long_run_is_thinned(small_data: Path, here: Path, monkeypatch: pytest
         "--trainer.max_epochs",
         "2",
         "--trainer.limit_val_batches",
-        "0",
+        "1",
         "--run",
         "run",
         "--report.enabled",

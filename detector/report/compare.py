@@ -11,9 +11,9 @@ from detector import page
 from detector.errors import InputError
 from detector.files import write_atomically
 from detector.report.changes import differences
-from detector.report.curves import points
+from detector.report.curves import add_lines, points
 from detector.report.folder import RunFiles
-from detector.report.panel import COLOURS, HATCHES, MARKS, few_marks, style
+from detector.report.panel import COLOURS, HATCHES
 from detector.runs import next_run
 
 FIGURES = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
@@ -132,17 +132,11 @@ class Comparison:
     def _lines(self, axis: Any, title: str, lines: list[list[tuple[float, float]]]) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        for k, (name, pairs) in enumerate(zip(self.names, lines, strict=True)):
-            if pairs:
-                mark = {"marker": MARKS[k % len(MARKS)], "markersize": 4, "markevery": few_marks(len(pairs))}
-                axis.plot(*zip(*pairs, strict=True), label=name, linewidth=max(2.4 - 0.5 * k, 1.2), **style(k), **mark)
-        top = max(y for pairs in lines for _, y in pairs)
-        axis.set_ylim(0, top * 1.08 if top > 0 else 1)
+        add_lines(axis, dict(zip(self.names, lines, strict=True)), marks=True)
         axis.set_title(title, fontsize=11)
         axis.set_xlabel("epoch")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, handlelength=3)
 
 
 def _columns(table: Sequence[Sequence[str]]) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from detector.report.errors import KINDS, MISSED, SIZES, Tally
 from detector.report.panel import COLOURS, HATCHES, panel, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WRONG = (*KINDS[1:], MISSED)
 MOST = 12  # classes in the chart
@@ -75,7 +80,7 @@ def _classes(tally: Tally, names: Sequence[str], path: Path) -> Path:
     return save(figure, path)
 
 
-def _finish(figure, axis, labels: Sequence[str]) -> None:  # type: ignore[no-untyped-def]
+def _finish(figure: Figure, axis: Axes, labels: Sequence[str]) -> None:
     axis.set_yticks(range(len(labels)), labels, fontsize=9)
     axis.invert_yaxis()
     axis.margins(x=0.16)

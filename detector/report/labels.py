@@ -63,7 +63,10 @@ def _classes(datasets: Mapping[str, DetectionDataset], path: Path) -> Path:
     axis.margins(x=0.14, y=0.02)
     axis.grid(visible=False, axis="y")
     figure.subplots_adjust(left=0.22)
-    axis.legend(fontsize=9, loc="lower right")
+    if len(counts) > 1:
+        figure.subplots_adjust(top=1 - 0.62 / figure.get_size_inches()[1])
+        axis.set_title(axis.get_title(), fontsize=12, pad=22)
+        axis.legend(fontsize=9, ncols=3, loc="lower center", bbox_to_anchor=(0.45, 1.0), frameon=False)
     return save(figure, path)
 
 
@@ -91,7 +94,7 @@ def _pixels(lengths: Mapping[str, np.ndarray], image_size: int, path: Path) -> P
     for border in [high**0.5 for _, high in list(COCO_AREAS.values())[:-1]]:
         if border < edges[-1]:
             axis.axvline(border, color="0.4", linewidth=1, linestyle=(0, (2, 2)))
-            axis.text(border, 1.0, f"{border:g} ", ha="right", va="top", fontsize=8, transform=axis.get_xaxis_transform())
+            axis.text(border, 0.985, f"{border:g} ", ha="right", va="top", fontsize=8, transform=axis.get_xaxis_transform())
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     legend(axis)

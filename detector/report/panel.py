@@ -58,7 +58,7 @@ def few_marks(points: int) -> int:
 def legend(axis: Axes) -> None:
     """Where it hides least, if there is anything to name."""
     if axis.get_legend_handles_labels()[0]:
-        axis.legend(fontsize=9, framealpha=0.8, handlelength=3)
+        axis.legend(fontsize=9, framealpha=0.9, handlelength=3)
 
 
 def save(figure: Figure, path: Path, tight: bool = False) -> Path:
