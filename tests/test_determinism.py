@@ -16,7 +16,7 @@ def train(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:
     cli.main(
         ["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(ROOT / "configs/debug.yaml"), "--run", str(run),
          "--data.dataset", str(data), "--data.augment.mixup", "0.5", "--data.batch_size", "5",
-         "--trainer.limit_train_batches", "1.0", "--report.enabled", "false", "--trainer.enable_progress_bar", "false", *options]
+         "--trainer.limit_train_batches", "1.0", *QUIET, *options]
     )  # fmt: skip
     content = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
     momentum = {f"momentum {k}": v["momentum_buffer"] for k, v in content["optimizer_states"][0]["state"].items()}
