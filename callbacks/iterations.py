@@ -52,7 +52,7 @@ class Iterations(L.Callback):
         parts = outputs["parts"].detach().float()
         own = torch.cat((parts, parts.new_ones(1)))
         self._sum = own if self._sum is None else self._sum.to(own) + own
-        step = math.ceil((trainer.max_epochs or 1) * batches / self.most)
+        step = max(math.ceil((trainer.max_epochs or 1) * batches / self.most), 1)
         if iteration % step:
             return
         groups = {group["name"]: group for group in trainer.optimizers[0].param_groups}
