@@ -105,18 +105,8 @@ def test_a_long_run_is_thinned(small_data: Path, here: Path, monkeypatch: pytest
     """Of 6 iterations every second, with the mean losses since the row before."""
     before = callbacks.Iterations.__init__
     monkeypatch.setattr(callbacks.Iterations, "__init__", lambda self: before(self, most=3))
-    options = [
-        *QUICK,
-        "--trainer.max_epochs",
-        "2",
-        "--trainer.limit_val_batches",
-        "1",
-        "--run",
-        "run",
-        "--report.enabled",
-        "false",
-    ]
-    cli.main(["fit", "--data.dataset", str(small_data), *options])
+    options = [*QUICK, "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "1", "--report.enabled", "false"]
+    cli.main(["fit", "--data.dataset", str(small_data), *options, "--run", "run"])
     rows = table(here / "run/iterations.csv")
     assert [int(r["iteration"]) for r in rows] == [0, 2, 4]
     losses = {e["epoch"]: 3 * float(e["train/box_loss"]) for e in table(here / "run/metrics.csv")}

@@ -27,7 +27,10 @@ PANELS = {
     "Class loss, validation": "val/cls_loss",
     "Learning rate of weights": "lr/weight",
 }
-STYLE = ".texts :is(th, td) { text-align: left; } .picture img { width: 100%; min-width: 640px; background: #fff; border-radius: 4px; }"
+STYLE = """
+.texts :is(th, td) { text-align: left; }
+.picture img { width: 100%; min-width: 640px; background: #fff; border-radius: 4px; }
+"""
 
 
 def compare(runs: list[str], run: str | None = None) -> None:
