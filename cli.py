@@ -13,6 +13,8 @@ python cli.py import-hyp my_hyp.yaml
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
 python cli.py evolve --config configs/yolo.yaml --data.dataset my/data.yaml
 python cli.py export --ckpt_path best --format onnx
+python cli.py report runs/fit-1
+python cli.py compare runs/fit-1 runs/fit-2
 """
 
 import errno
@@ -43,6 +45,7 @@ from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
+from detector.report.changes import differences
 from detector.runs import next_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.trainer import Trainer
@@ -62,6 +65,8 @@ FUNCTIONS = {  # commands that need no Trainer
     "pipeline": "detector.pipeline.study:study",
     "import-hyp": "detector.evolve.import_hyp:import_hyp",
     "export": "detector.export.command:export",
+    "report": "detector.report.command:report",
+    "compare": "detector.report.compare:compare",
 }
 LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
@@ -82,6 +87,7 @@ class CLI(LightningCLI):
     checkpoint: Path | None = None
     exported: Exported | None = None  # what validates or predicts instead of a checkpoint's network
     continues = False  # a fit that goes on in the folder of an older one
+    defaults: Any  # of the command, before a checkpoint brings its own
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -114,6 +120,7 @@ class CLI(LightningCLI):
         parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
         parser.add_lightning_class_args(callbacks.Dashboard, "dashboard")
         parser.add_lightning_class_args(callbacks.Pictures, "pictures")
+        parser.add_lightning_class_args(callbacks.Report, "report")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("data.image_size", "model.image_size")
@@ -154,6 +161,7 @@ class CLI(LightningCLI):
                         inherited += ["--data.image_size", str(brought["data.image_size"])]
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = read_yolov5(options.model.weights).names
+            self.defaults = self._subcommand_parsers[command].get_defaults()
             if defaults or inherited:
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
@@ -167,7 +175,7 @@ class CLI(LightningCLI):
         command, options = self.config.subcommand, self.config[self.config.subcommand]
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
-        self.text = self._config_text()
+        self.text = self._config_text(options)
         if command == "evolve":
             self.run = Path(options.run) if options.run else study_folder(yaml.safe_load(self.text))
         elif options.run:
@@ -202,10 +210,13 @@ class CLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
-        own: list[L.Callback] = [callbacks.RunFolder(self.text, self.fresh), callbacks.Agreement(self.text, self.checkpoint)]
-        pictures = [c for c in callbacks_ if isinstance(c, callbacks.Pictures)]
-        own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in pictures)]
-        own += [callbacks.MetricsFiles(), *pictures]
+        own: list[L.Callback] = [
+            callbacks.RunFolder(self.text, self._changed(), self.fresh),
+            callbacks.Agreement(self.text, self.checkpoint),
+        ]
+        last = [c for kind in (callbacks.Pictures, callbacks.Report) for c in callbacks_ if isinstance(c, kind)]
+        own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in last), callbacks.Iterations()]
+        own += [callbacks.MetricsFiles(), *last]  # the report shows what the others leave
         if config["enable_progress_bar"] is not False:
             own.append(callbacks.Progress())
         given = config["callbacks"] or []
@@ -240,9 +251,14 @@ class CLI(LightningCLI):
                     raise recorder.incident from None
                 raise
 
-    def _config_text(self) -> str:
+    def _changed(self) -> dict[str, Any]:
+        """By flat name, what differs from the defaults of the command."""
+        before, after = (yaml.safe_load(text) for text in (self._config_text(self.defaults), self.text))
+        return {name: value for name, (_, value) in differences([before, after]).items()}
+
+    def _config_text(self, options: Any) -> str:
         """The whole configuration, without what belongs to this one call."""
-        config = self.config[self.subcommand].clone()
+        config = options.clone()
         config.run = config.trainer.default_root_dir = None
         if "ckpt_path" in config:
             config.ckpt_path = None

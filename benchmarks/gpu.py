@@ -33,7 +33,7 @@ FIGURES, NEAR = ("mAP50", "mAP50-95"), 0.02  # mixed precision is to come so nea
 def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
     """Figures of the best epoch, speed and memory of one training; or `error`."""
     watch = run / "stopwatch.json"
-    line = [sys.executable, str(ROOT / "cli.py"), "fit", *options, "--run", str(run)]
+    line = [sys.executable, str(ROOT / "cli.py"), "fit", *options, "--report.enabled", "false", "--run", str(run)]
     watched = [f"--trainer.callbacks+={STOPWATCH}", f"--trainer.callbacks.report={watch}"]
     trial = attempt([*line, "--trainer.enable_progress_bar", "false", *watched], watch, deadline)
     if trial.error:

@@ -76,7 +76,7 @@ def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int 
         "model.width_multiple": 0.125, "model.nominal_batch_size": 12, "model.multi_scale": "true",
         "trainer.accelerator": "cpu", "trainer.devices": ranks, "trainer.precision": "32-true", "warmup.warmup_epochs": 2,
         "checkpoints.every_batches": every_batches, "trainer.enable_progress_bar": "false", "autoanchor.generations": 50,
-        "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "run": run,
+        "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "run": run,
     }  # fmt: skip
     return [sys.executable, str(ROOT / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
 
@@ -109,11 +109,14 @@ def difference(run: Path, reference: Path) -> str:
         place = unlike(ours[key], theirs[key], key)
         if place:
             return place
-    rows = []
-    for r in (run, reference):
-        with open(r / "metrics.csv", newline="") as file:
-            rows.append([{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)])
-    return "" if rows[0] == rows[1] else "metrics.csv"
+    for name in ("metrics.csv", "iterations.csv"):
+        rows = []
+        for r in (run, reference):
+            with open(r / name, newline="") as file:
+                rows.append([{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)])
+        if rows[0] != rows[1]:
+            return name
+    return ""
 
 
 def unlike(a: Any, b: Any, place: str) -> str:

@@ -12,11 +12,13 @@ from callbacks.ema import EMA
 from callbacks.flight_recorder import FlightRecorder
 from callbacks.fsdp2 import FSDP2
 from callbacks.incident import Incident, RollBack
+from callbacks.iterations import Iterations
 from callbacks.metrics_files import MetricsFiles
 from callbacks.pictures import Pictures
 from callbacks.predictions import PredictionWriter
 from callbacks.progress import Progress
 from callbacks.ranks import LostContact, Ranks, die_with_parent, first_to_say
+from callbacks.report import Report
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
 from callbacks.wandb_logger import WandbLogger
@@ -35,12 +37,14 @@ __all__ = [
     "EarlyStop",
     "FlightRecorder",
     "Incident",
+    "Iterations",
     "LostContact",
     "MetricsFiles",
     "Pictures",
     "PredictionWriter",
     "Progress",
     "Ranks",
+    "Report",
     "RollBack",
     "RunFolder",
     "RunState",

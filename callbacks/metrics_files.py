@@ -1,8 +1,10 @@
-"""metrics.csv, a row an epoch; metrics.json, the figures that count; the table on the screen."""
+"""metrics.csv, a row an epoch; metrics.json, the figures that count, and detections.npz, where they come from; the table on
+the screen."""
 
 import csv
 import io
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ from lightning.pytorch.trainer.states import TrainerFn
 from detector.files import not_fatal, write_atomically
 from detector.metrics import Result
 from detector.module import Detector
+from detector.report.evidence import Evidence
 from detector.results import class_table, result_json
 
 
 class MetricsFiles(L.Callback):
     """After every epoch a row of metrics.csv: losses, figures, learning rates, seconds. metrics.json holds the best epoch of a
-    fit, or what validate or test found. The table by class is printed at the end."""
+    fit, or what validate or test found; detections.npz the detections and labels behind it. The table by class is printed at
+    the end."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []  # of metrics.csv
@@ -83,12 +87,20 @@ class MetricsFiles(L.Callback):
         path, command = _json_path(trainer), str(trainer.state.fn.value if trainer.state.fn else "")
         if path.is_file():
             before = json.loads(path.read_text()).get("command")
-            if before != command:
-                path.replace(path.with_name(f"metrics.{before}.json"))
+            for file in (path, path.with_name("detections.npz")):
+                if before != command and file.is_file():
+                    file.replace(file.with_name(f"{file.stem}.{before}{file.suffix}"))
         content: dict[str, Any] = {"command": command, "split": split}
         if trainer.state.fn == TrainerFn.FITTING:
             content["epoch"] = trainer.current_epoch
         content |= result_json(result, pl_module.names)
+        with not_fatal(path.with_name("detections.npz")):
+            data = trainer.datamodule  # type: ignore[attr-defined]
+            files = [os.path.abspath(data.path(split, index)) for index in result.seen]
+            evidence = Evidence.of(
+                result.seen, files, pl_module.names, data.image_size, split, command, content.get("epoch", -1)
+            )
+            evidence.save(path.with_name("detections.npz"))
         with not_fatal(path):
             write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
         return content

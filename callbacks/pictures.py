@@ -17,11 +17,12 @@ from detector.files import not_fatal
 from detector.module import Detector
 
 MOST = 16  # images a picture
+BATCHES = 3  # of the training that are drawn
 
 
 class Pictures(L.Callback):
-    """plots/train_batch.jpg (the first batch as the network sees it), val_labels.jpg beside val_predictions.jpg (the last
-    validation's first batch), curves.png. Predictions below `conf` are not drawn.
+    """plots/train_batch0.jpg to 2 (the first batches as the network sees them), val_labels.jpg beside val_predictions.jpg (the
+    last validation's first batch), curves.png. Predictions below `conf` are not drawn.
 
     Args:
         enabled: Off: none is drawn.
@@ -34,8 +35,9 @@ class Pictures(L.Callback):
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)
-        if self.enabled and trainer.is_global_zero and trainer.current_epoch == 0 and batch_idx == 0:
-            self._write(trainer, "train_batch", pixels(batch, MOST), label_rows(batch), pl_module.names)
+        iteration = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx
+        if self.enabled and trainer.is_global_zero and iteration < BATCHES:
+            self._write(trainer, f"train_batch{iteration}", pixels(batch, MOST), label_rows(batch), pl_module.names)
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any

@@ -1,24 +1,32 @@
 """The run's folder, made when all that could fail early has gone well: data, network, checkpoint."""
 
+import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import lightning as L
+import yaml
 from lightning.pytorch.trainer.states import TrainerFn
 
+from detector.benchmark.host import host
 from detector.errors import InputError
 from detector.files import write_atomically
+from detector.versions import git_revision, versions
 
 
 class RunFolder(L.Callback):
-    """Makes the Trainer's default_root_dir and writes there config.yaml, and dropped.txt if labels or images were left out.
+    """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml, machine.json, and dropped.txt if labels
+    or images were left out.
 
     Args:
         config: text of config.yaml.
+        changed: by flat name, what in it differs from the defaults.
         fresh: the folder must not hold a run yet.
     """
 
-    def __init__(self, config: str, fresh: bool) -> None:
-        self.config, self.fresh = config, fresh
+    def __init__(self, config: str, changed: dict[str, Any], fresh: bool) -> None:
+        self.config, self.changed, self.fresh = config, changed, fresh
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         folder = Path(trainer.default_root_dir)
@@ -26,23 +34,28 @@ class RunFolder(L.Callback):
             raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._make(trainer, "config.yaml")
+        self._make(trainer, "")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test and predict: the config.yaml of a fit stays."""
         if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
             first = not (Path(trainer.default_root_dir) / "config.yaml").exists()
-            self._make(trainer, "config.yaml" if first else f"config.{trainer.state.fn.value}.yaml")
+            self._make(trainer, "" if first else f".{trainer.state.fn.value}")
 
     on_test_start = on_predict_start = on_validation_start
 
-    def _make(self, trainer: L.Trainer, name: str) -> None:
+    def _make(self, trainer: L.Trainer, ending: str) -> None:
         self.fresh = False  # a roll-back comes by again
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / name, self.config)
+        _write(folder / f"config{ending}.yaml", self.config)
+        _write(folder / f"changed{ending}.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
+        command = trainer.state.fn.value if trainer.state.fn else ""
+        started = datetime.now().astimezone().isoformat(timespec="seconds")
+        machine = {"command": command, "started": started, **host(), "versions": versions(), "git": git_revision()}
+        _write(folder / f"machine{ending}.json", json.dumps(machine, indent=1))
         datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
         dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
         if dropped:

@@ -1,16 +1,12 @@
 """What a checkpoint holds beyond Lightning's own: the state of every process, and where the run comes from."""
 
-import platform
 import random
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
 import torch.distributed as dist
-import torchvision
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
@@ -18,6 +14,7 @@ from torch import Tensor
 from detector.errors import InputError
 from detector.module import Detector
 from detector.sharding import shared_out_like, whole
+from detector.versions import git_revision, versions
 
 
 class RunState(L.Callback):
@@ -50,14 +47,8 @@ class RunState(L.Callback):
         checkpoint["run"] = {
             "config": self.config,
             "names": list(pl_module.names),
-            "versions": {
-                "python": platform.python_version(),
-                "torch": str(torch.__version__),
-                "torchvision": str(torchvision.__version__),
-                "lightning": str(L.__version__),
-                "numpy": str(np.__version__),
-            },
-            "git": _git_revision(),
+            "versions": versions(),
+            "git": git_revision(),
             "loggers": {type(logger).__name__: logger.version for logger in trainer.loggers if isinstance(logger, WandbLogger)},
         }
 
@@ -116,12 +107,3 @@ def _restore_random_states(states: dict[str, Any]) -> None:
     np.random.set_state((kind, np.array(keys, np.uint32), *rest))  # noqa: NPY002
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
-
-
-def _git_revision() -> str | None:
-    """The commit of this source tree, with a + if it was changed; None outside git."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -239,13 +239,15 @@ def coco_figures(
 
 @dataclass
 class Result:
-    """An epoch's figures: `summary` by name, `figures` by class, `coco_by_class` (C,), `confusion` (C + 1, C + 1)."""
+    """An epoch's figures: `summary` by name, `figures` by class, `coco_by_class` (C,), `confusion` (C + 1, C + 1); and what
+    they were computed from: detections and labels by image, see `DetectionMetrics.update`."""
 
     summary: dict[str, float]
     figures: ClassFigures
     coco_by_class: np.ndarray
     confusion: np.ndarray
     images: int
+    seen: dict[int, tuple[np.ndarray, Labels]] = field(default_factory=dict)
 
     def class_maps(self, num_classes: int) -> np.ndarray:
         """(C,) mAP50-95 of each class; classes without objects get the mean, as in YOLOv5."""
@@ -293,4 +295,5 @@ class DetectionMetrics:
         figures = class_figures(np.concatenate(hits), rows[:, 4], rows[:, 5], true_classes)
         coco, coco_by_class = coco_figures(detections, truths, self.num_classes)
         summary = figures.summary() | {f"coco/{name}": value for name, value in coco.items()}
-        return Result(summary, figures, coco_by_class, confusion, len(truths))
+        seen = {index: self.images[index] for index in sorted(self.images)}
+        return Result(summary, figures, coco_by_class, confusion, len(truths), seen)

@@ -1,6 +1,6 @@
 """Run folders: everything of a run lies in one, `runs/<command>-<number>` or where the user says.
 
-config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · plots/
+config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz · report.html · plots/
 """
 
 from pathlib import Path

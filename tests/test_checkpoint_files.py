@@ -20,7 +20,8 @@ from detector.checkpoint_file import fault, load_checkpoint, newest_intact
 from detector.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
-         "--trainer.enable_progress_bar", "false", "--trainer.limit_train_batches", "1"]  # fmt: skip
+         "--trainer.enable_progress_bar", "false", "--trainer.limit_train_batches", "1",
+         "--report.enabled", "false"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ import cli
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
+QUICK += ["--report.enabled", "false"]
 
 
 def fit(data: Path, *options: str) -> None:
@@ -47,6 +48,10 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
     files = {str(p.relative_to(trained)) for p in trained.rglob("*") if p.is_file()}
     assert files == {
         "config.yaml",
+        "changed.yaml",
+        "machine.json",
+        "iterations.csv",
+        "detections.npz",
         "anchors.json",
         "plots/anchors.png",
         "checkpoints/best.ckpt",
@@ -54,7 +59,7 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         "checkpoints/previous.ckpt",
         "metrics.csv",
         "metrics.json",
-        "plots/train_batch.jpg",
+        *(f"plots/train_batch{k}.jpg" for k in range(3)),
         "plots/val_labels.jpg",
         "plots/val_predictions.jpg",
         "plots/curves.png",

@@ -23,6 +23,7 @@ from callbacks import EMA, Warmup
 ROOT = Path(cli.__file__).parent
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.accelerator", "cpu",
          "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false",
+         "--report.enabled", "false",
          "--doctor.enabled", "false"]  # fmt: skip
 
 

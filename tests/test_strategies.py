@@ -92,7 +92,7 @@ def options(data: Path, **more: Any) -> list[Any]:
         "model.width_multiple": 0.125, "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
         "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
-        "trainer.enable_progress_bar": "false", **more,
+        "trainer.enable_progress_bar": "false", "report.enabled": "false", **more,
     }  # fmt: skip
     return [x for k, v in given.items() for x in (f"--{k}", v)]
 

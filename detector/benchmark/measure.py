@@ -18,6 +18,7 @@ STOPWATCH = "detector.benchmark.stopwatch.Stopwatch"
 BARE = {
     "autoanchor.enabled": "false",
     "doctor.enabled": "false",
+    "report.enabled": "false",
     "warmup.warmup_epochs": "0",
     "model.lr0": "0",
     "trainer.max_epochs": "1000000",

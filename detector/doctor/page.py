@@ -1,12 +1,12 @@
 """The diagnosis as one HTML file that needs nothing else: no network, no script, no second file."""
 
-import base64
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from detector import page
 from detector.data.datasets import DetectionDataset
 from detector.doctor.charts import class_chart, count_histogram, log_histogram
 from detector.doctor.finding import SEVERITIES, Diagnosis, Finding
@@ -20,43 +20,17 @@ FOLDED = 500  # further ones that can be unfolded; all are in doctor.json
 PICTURES = 6  # of a kind
 _BLUE, _ORANGE, _GREEN, _VERMILION = (f"rgb{PALETTE[k]}" for k in (4, 0, 2, 5))
 
-STYLE = f"""
-:root {{ color-scheme: light dark; --ink: #1b1b1b; --soft: #5c5c5c; --line: #d4d4d4; --ground: #ffffff; --panel: #f5f5f5; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #ececec; --soft: #a8a8a8; --line: #444444; --ground: #161616; --panel: #222222; }}
-}}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0 auto; padding: 16px; max-width: 1280px; color: var(--ink); background: var(--ground);
-  font: 15px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }}
-h1 {{ font-size: 24px; margin: 0; }} h2 {{ font-size: 19px; margin: 32px 0 8px; }} h3 {{ font-size: 16px; margin: 0 0 8px; }}
-p, ol {{ margin: 0 0 8px; }} ol {{ padding-left: 28px; }} small, .soft {{ color: var(--soft); }}
-.counts, .grid-of {{ display: grid; gap: 12px; }}
-.counts {{ grid-template-columns: repeat(3, 1fr); max-width: 480px; margin: 16px 0; }}
-.counts div, .panel {{ background: var(--panel); border-radius: 6px; padding: 12px; }}
-.counts b {{ display: block; font-size: 26px; line-height: 1.1; }}
-.grid-of {{ grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); align-items: start; }}
-.panel {{ margin-bottom: 12px; }} .grid-of .panel {{ margin: 0; }}
-.wide {{ overflow-x: auto; }} table {{ border-collapse: collapse; }}
-th, td {{ padding: 3px 12px 3px 0; text-align: right; white-space: nowrap; }} th:first-child {{ text-align: left; }}
-thead th {{ border-bottom: 1px solid var(--line); font-weight: 600; }}
+STYLE = f"""{page.STYLE}
 .badge {{ border-radius: 4px; padding: 1px 7px; font-size: 13px; }}
 .fault {{ background: {_VERMILION}; color: #000; }} .warning {{ background: {_ORANGE}; color: #000; }}
 .note {{ background: {_BLUE}; color: #fff; }}
-.pictures {{ display: flex; flex-wrap: wrap; gap: 10px; margin: 8px 0; }}
-figure {{ margin: 0; width: min(300px, 100%); }} figure.pair {{ width: min(610px, 100%); }}
-figure img {{ width: 100%; display: block; border-radius: 4px; }}
-figcaption {{ font-size: 12px; color: var(--soft); }}
-.missing {{ border: 1px dashed var(--line); border-radius: 4px; padding: 24px 12px; font-size: 13px; }}
 svg {{ width: 100%; max-width: 520px; display: block; }} svg text {{ fill: var(--ink); font-size: 11px; }}
 svg .small {{ font-size: 9px; }}
 svg .grid {{ stroke: var(--line); }} svg .axis {{ stroke: var(--ink); }}
 svg .border {{ stroke: var(--ink); stroke-dasharray: 3 3; }}
 .s0 {{ fill: {_BLUE}; }} .s1 {{ fill: {_ORANGE}; }} .s2 {{ fill: {_GREEN}; }}
 .legend svg {{ display: inline; width: 12px; height: 12px; margin: 0 4px 0 12px; }}
-summary {{ cursor: pointer; padding: 4px 0; }}
 """
-# Even if something unescaped slipped through, the browser would neither run nor fetch it.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 BOX_RATIOS = {2.0**k: f"1:{2**-k}" if k < 0 else f"{2**k}:1" for k in range(-5, 6)}
 IMAGE_RATIOS = {1 / 4: "1:4", 1 / 2: "1:2", 3 / 4: "3:4", 1: "1:1", 4 / 3: "4:3", 2: "2:1", 4: "4:1"}
 
@@ -69,21 +43,17 @@ def write_page(path: Path, diagnosis: Diagnosis, datasets: Mapping[str, Detectio
         diagnosis: of the data set.
         datasets: by split, for the boxes in the pictures.
     """
-    content = _page(diagnosis, Gallery(datasets, diagnosis.findings))
-    # A file name that is no valid UTF-8 comes as surrogates, which cannot be written.
-    write_atomically(path, lambda file: file.write(content.encode("utf-8", "backslashreplace")))
-
-
-def _page(diagnosis: Diagnosis, gallery: Gallery) -> str:
-    title = escape(f"Doctor: {diagnosis.source}")
-    counts = "".join(f"<div><b>{diagnosis.count(s)}</b>{s}{'' if diagnosis.count(s) == 1 else 's'}</div>" for s in SEVERITIES)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f'<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n<div class="counts">{counts}</div>\n'
-        f"{_figures(diagnosis.statistics)}{_findings(diagnosis.findings, gallery)}</body></html>\n"
+    title = f"Doctor: {diagnosis.source}"
+    content = page.document(
+        title, _body(title, diagnosis, Gallery(datasets, diagnosis.findings)), STYLE.removeprefix(page.STYLE)
     )
+    write_atomically(path, lambda file: file.write(content))
+
+
+def _body(title: str, diagnosis: Diagnosis, gallery: Gallery) -> str:
+    counts = "".join(f"<div><b>{diagnosis.count(s)}</b>{s}{'' if diagnosis.count(s) == 1 else 's'}</div>" for s in SEVERITIES)
+    figures, findings = _figures(diagnosis.statistics), _findings(diagnosis.findings, gallery)
+    return f'<h1>{escape(title)}</h1>\n<div class="counts">{counts}</div>\n{figures}{findings}'
 
 
 # ---- Figures
@@ -183,14 +153,13 @@ def _list(findings: Sequence[Finding], start: int, base: str) -> str:
 
 
 def _figure(picture: Picture, base: str) -> str:
-    name = escape(" | ".join(_inside(file, base) for file in picture.files))
+    name = " | ".join(_inside(file, base) for file in picture.files)
     if picture.jpeg is None:
         shown = f'<div class="missing">cannot be shown: {escape(picture.reason)}</div>'
     else:
-        data = base64.b64encode(picture.jpeg).decode()
-        shown = f'<img alt="{name}" src="data:image/jpeg;base64,{data}">'
+        shown = page.picture(picture.jpeg, name)
     pair = ' class="pair"' if len(picture.files) > 1 else ""
-    return f"<figure{pair}>{shown}<figcaption>{name}</figcaption></figure>"
+    return f"<figure{pair}>{shown}<figcaption>{escape(name)}</figcaption></figure>"
 
 
 def _common_folder(files: Sequence[str]) -> str:

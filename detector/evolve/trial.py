@@ -25,6 +25,7 @@ PATIENCE = 60.0  # seconds that a training may take to save a checkpoint when it
 QUIET = {
     "doctor.enabled": "false",
     "pictures.enabled": "false",
+    "report.enabled": "false",
     "trainer.logger": "false",
     "trainer.enable_progress_bar": "false",
 }

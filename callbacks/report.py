@@ -1,0 +1,46 @@
+"""The report at the end of a run."""
+
+import time
+from pathlib import Path
+
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
+
+from detector.report.command import make
+from detector.say import say
+
+
+class Report(L.Callback):
+    """After fit, validate and test: report.html in the run's folder, one page that needs no network, and its pictures in
+    plots/. It is made from what lies in the folder, in seconds; `cli.py report RUN` makes it anew. Whatever goes wrong with it
+    is told and costs nothing else.
+
+    Args:
+        enabled: Off: no report.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._make(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn != TrainerFn.FITTING:
+            self._make(trainer)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._make(trainer)
+
+    def _make(self, trainer: L.Trainer) -> None:
+        run = Path(trainer.default_root_dir)
+        if not self.enabled or not trainer.is_global_zero or not (run / "metrics.json").is_file():
+            return
+        started = time.perf_counter()
+        try:
+            page = make(run, trainer.datamodule.datasets)  # type: ignore[attr-defined]
+        except Exception as e:  # the training is done and must not end in an error because of its report
+            why = " ".join(f"{type(e).__name__}: {e}".split())
+            say(f"warning: no report ({why}); try again with: python cli.py report {run}")
+        else:
+            print(f"report: {page} ({time.perf_counter() - started:.1f} s)")

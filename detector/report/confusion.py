@@ -1,0 +1,73 @@
+"""The confusion matrix as a picture, legible for one class and for eighty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from detector.metrics import confusion_matrix
+from detector.report.evidence import Evidence
+from detector.report.panel import panel, save
+
+WRITTEN = 20  # classes up to which the numbers stand in the cells
+_NAME = 18  # letters of a class name
+
+
+def confusion(evidence: Evidence, skip_unmatched: bool = False) -> np.ndarray:
+    """(C + 1, C + 1) counts of all images, see `metrics.confusion_matrix`."""
+    classes = len(evidence.names)
+    total = np.zeros((classes + 1, classes + 1))
+    for i in range(len(evidence.files)):
+        d, t = evidence.detections_of(i), evidence.labels_of(i)
+        found, true = (evidence.box[d], evidence.score[d], evidence.kind[d]), (evidence.label_box[t], evidence.label_kind[t])
+        total += confusion_matrix(*found, *true, classes, skip_unmatched=skip_unmatched)
+    return total
+
+
+def normalised(matrix: np.ndarray) -> np.ndarray:
+    """Shares of each column, NaN where a column is empty: a class that has no labels."""
+    total = matrix.sum(0, keepdims=True)
+    return np.where(total > 0, matrix / np.maximum(total, 1), np.nan)
+
+
+def draw_confusion(matrix: np.ndarray, names: Sequence[str], path: Path) -> Path:
+    """Rows are what was predicted, columns what is true, each column in shares; the last row: missed, the last column: nothing
+    there. A colour that gets darker all the way tells more and less without a hue."""
+    shares, n = normalised(matrix), len(matrix)
+    labels = [name if len(name) <= _NAME else name[: _NAME - 1] + "…" for name in names] + ["background"]
+    cell = 0.62 if n <= 7 else 0.42 if n <= WRITTEN + 1 else 0.155
+    font = 10 if n <= 7 else 8.5 if n <= WRITTEN + 1 else 6.2
+    letters = max(map(len, labels)) * font * 0.0088 + 0.35
+    side = max(n * cell, 2.2)
+    figure, axis = panel("", wide=side + letters + 1.2, tall=side + letters + 1.1, layout="constrained")
+    axis.set_title("Confusion: shares of each true class", fontsize=12 if n <= WRITTEN + 1 else 15)
+    axis.grid(visible=False)
+    image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+    axis.set_xticks(range(n), labels, rotation=90, fontsize=font)
+    axis.set_yticks(range(n), labels, fontsize=font)
+    axis.set_xlabel("true (background: false positives)", fontsize=11)
+    axis.set_ylabel("predicted (background: missed)", fontsize=11)
+    for edge in (axis.axhline, axis.axvline):
+        edge(n - 1.5, color="0.4", linewidth=1)
+    if n > WRITTEN + 1:
+        axis.set_xticks(np.arange(n) - 0.5, minor=True)
+        axis.set_yticks(np.arange(n) - 0.5, minor=True)
+        axis.grid(which="minor", color="0.9", linewidth=0.3)
+        axis.tick_params(which="minor", length=0)
+    else:
+        for y, x in zip(*np.nonzero(matrix), strict=True):
+            dark = "white" if shares[y, x] > 0.55 else "black"
+            axis.text(x, y, f"{shares[y, x]:.2f}", ha="center", va="center", fontsize=font if n <= 7 else 7, color=dark)
+    figure.colorbar(image, ax=axis, shrink=0.7, pad=0.02)
+    return save(figure, path, tight=True)
+
+
+def commonest(matrix: np.ndarray, names: Sequence[str], most: int = 10) -> list[tuple[str, str, int, float]]:
+    """The commonest confusions of two classes: what is true, what was predicted, how often, share of the true class."""
+    inner, shares = matrix[:-1, :-1].copy(), normalised(matrix)
+    np.fill_diagonal(inner, 0)
+    order = np.argsort(-inner, axis=None, kind="stable")[:most]
+    cells = [divmod(int(k), len(inner)) for k in order] if len(inner) else []
+    return [(names[x], names[y], int(inner[y, x]), float(shares[y, x])) for y, x in cells if inner[y, x]]

@@ -1,0 +1,86 @@
+"""Curves of a run: losses and figures from epoch to epoch, learning rates and the like from iteration to iteration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detector.report.panel import MARKS, few_marks, legend, panel, save, style
+
+EPOCHS = {  # file: title and columns of metrics.csv
+    "box_loss": ("Box loss", ("train/box_loss", "val/box_loss")),
+    "obj_loss": ("Objectness loss", ("train/obj_loss", "val/obj_loss")),
+    "cls_loss": ("Class loss", ("train/cls_loss", "val/cls_loss")),
+    "precision_recall": ("Precision and recall", ("val/P", "val/R")),
+    "map": ("mAP and fitness", ("val/mAP50", "val/mAP50-95", "val/fitness")),
+    "coco_ap": ("COCO's AP", ("val/coco/AP", "val/coco/AP50", "val/coco/AP75")),
+    "coco_ap_size": ("COCO's AP by size", ("val/coco/AP_small", "val/coco/AP_medium", "val/coco/AP_large")),
+    "coco_ar": ("COCO's AR by detections an image", ("val/coco/AR1", "val/coco/AR10", "val/coco/AR100")),
+    "coco_ar_size": ("COCO's AR by size", ("val/coco/AR_small", "val/coco/AR_medium", "val/coco/AR_large")),
+    "seconds": ("Seconds an epoch", ("seconds",)),
+}
+ITERATIONS = {  # file: title and columns of iterations.csv
+    "lr": ("Learning rate", ("lr/bias", "lr/weight", "lr/norm")),
+    "momentum": ("Momentum", ("momentum",)),
+    "accumulate": ("Iterations a step (accumulation)", ("accumulate",)),
+    "losses": ("Training losses", ("box_loss", "obj_loss", "cls_loss")),
+}
+
+
+def draw_epochs(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
+    """epochs_*.png; columns that the table lacks are left out, and so are panels without any."""
+    drawn = []
+    for name, (title, columns) in EPOCHS.items():
+        lines = {c.removeprefix("val/").removeprefix("coco/"): points(rows, "epoch", c, first=1) for c in columns}
+        if name.endswith("_loss"):
+            lines = {c.partition("/")[0]: points(rows, "epoch", c, first=1) for c in columns}
+        drawn += draw_lines(title, "epoch", lines, folder / f"epochs_{name}.png", marks=True)
+    return drawn
+
+
+def draw_iterations(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
+    """iterations_*.png."""
+    drawn = []
+    for name, (title, columns) in ITERATIONS.items():
+        lines = {c: points(rows, "iteration", c) for c in columns}
+        drawn += draw_lines(title, "iteration", lines, folder / f"iterations_{name}.png", marks=False)
+    return drawn
+
+
+def points(rows: Sequence[Mapping[str, Any]], x: str, y: str, first: int = 0) -> list[tuple[float, float]]:
+    """The pairs of numbers that a table holds; x counts from `first`. What is empty or no number is left out."""
+    found = []
+    for row in rows:
+        try:
+            pair = float(row[x]) + first, float(row[y])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if all(map(math.isfinite, pair)):
+            found.append(pair)
+    return found
+
+
+def draw_lines(title: str, x: str, lines: Mapping[str, list[tuple[float, float]]], path: Path, marks: bool) -> list[Path]:
+    """The picture's path, or nothing if no line has a point."""
+    from matplotlib.ticker import MaxNLocator
+
+    if not any(lines.values()):
+        return []
+    figure, axis = panel(title, x)
+    add_lines(axis, lines, marks)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    return [save(figure, path)]
+
+
+def add_lines(axis: Any, lines: Mapping[str, list[tuple[float, float]]], marks: bool) -> None:
+    """Lines with a legend; thinner where one is drawn over the other, so that both are seen."""
+    for k, (name, pairs) in enumerate(lines.items()):
+        if pairs:
+            mark = {"marker": MARKS[k % len(MARKS)], "markersize": 4, "markevery": few_marks(len(pairs))} if marks else {}
+            axis.plot(*zip(*pairs, strict=True), label=name, linewidth=max(2.4 - 0.5 * k, 1.2), **style(k), **mark)
+    top = max(y for pairs in lines.values() for _, y in pairs)
+    axis.set_ylim(0, top * 1.08 if top > 0 else 1)
+    if len(lines) > 1:
+        legend(axis)

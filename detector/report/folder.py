@@ -1,0 +1,92 @@
+"""What lies in a run's folder, read for a report or a comparison; whatever is missing is said."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from detector.errors import InputError
+from detector.report.evidence import Evidence
+
+
+@dataclass
+class RunFiles:
+    """path: the folder · config: config.yaml · metrics: metrics.json · epochs: rows of metrics.csv · iterations: rows of
+    iterations.csv · changed: changed.yaml, None if there is none · machine: machine.json; empty what is not there."""
+
+    path: Path
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    epochs: list[dict[str, str]]
+    iterations: list[dict[str, str]]
+    changed: dict[str, Any] | None
+    machine: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> RunFiles:
+        """Raises InputError unless the folder holds config.yaml, and metrics.json or metrics.csv."""
+        if not (path / "config.yaml").is_file():
+            raise InputError(
+                f"{path}: no run lies there (no config.yaml); give the folder of a fit, validate or test, as runs/fit-1"
+            )
+        if not (path / "metrics.json").is_file() and not (path / "metrics.csv").is_file():
+            raise InputError(f"{path}: no figures yet (neither metrics.json nor metrics.csv); let it finish an epoch first")
+        config, metrics = _map(path / "config.yaml"), _map(path / "metrics.json")
+        changed = _map(path / "changed.yaml") if (path / "changed.yaml").is_file() else None
+        epochs, iterations = _rows(path / "metrics.csv"), _rows(path / "iterations.csv")
+        return cls(path, config, metrics, epochs, iterations, changed, _map(path / "machine.json"))
+
+    @property
+    def title(self) -> str:
+        """The folder's last two names, as runs/fit-1."""
+        return "/".join(self.path.resolve().parts[-2:])
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """A value of config.yaml by its flat name."""
+        value: Any = self.config
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return default if value is None else value
+
+    def evidence(self) -> Evidence | str:
+        """detections.npz, or a sentence why there is none to go by."""
+        path = self.path / "detections.npz"
+        if not path.is_file():
+            return "detections.npz is missing: the run is older than reports; validate with --run and this folder makes one"
+        try:
+            evidence = Evidence.load(path)
+        except InputError as e:
+            return str(e)
+        of_figures = self.metrics.get("command"), self.metrics.get("epoch", -1)
+        if of_figures != (evidence.command, evidence.epoch):
+            return "detections.npz is of another evaluation than metrics.json; what follows from it is left out"
+        return evidence
+
+
+def _map(path: Path) -> dict[str, Any]:
+    """A YAML or JSON file that holds a map; an empty one if there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as e:
+        raise InputError(f"{path}: it cannot be read ({' '.join(str(e).split())}); remove it and evaluate again") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a map; remove it and evaluate again")
+    return content
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    except (csv.Error, UnicodeDecodeError) as e:
+        raise InputError(f"{path}: it cannot be read as a table ({e})") from None

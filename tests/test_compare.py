@@ -1,0 +1,99 @@
+"""Runs side by side: options first, the best run first, one picture."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import pytest
+import yaml
+
+import cli
+
+
+def make_run(folder: Path, lr0: float, fitness: float, epochs: int, images: int = 8, **config: Any) -> Path:
+    """A run's files as fit writes them."""
+    folder.mkdir(parents=True)
+    options = {"data": {"dataset": "demo"}, "model": {"lr0": lr0, "size": "n"}, "trainer": {"max_epochs": epochs}, **config}
+    (folder / "config.yaml").write_text(yaml.safe_dump(options))
+    figures = {"fitness": fitness, "mAP50-95": fitness, "mAP50": 0.9 - fitness, "P": 0.5, "R": None, "coco/AP": 0.1}
+    figures |= {"command": "fit", "split": "val", "epoch": epochs - 1, "images": images, "objects": 20}
+    (folder / "metrics.json").write_text(json.dumps(figures))
+    if epochs:
+        rows = [f"{k},{fitness * k / epochs},0.{k},1.5,{'' if k else 'nan'}" for k in range(epochs)]
+        text = "\n".join(["epoch,val/mAP50-95,val/box_loss,seconds,val/P", *rows])
+        (folder / "metrics.csv").write_text(text + "\n")
+    return folder
+
+
+def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
+    make_run(here / "runs/fit-1", 0.01, 0.2, 3)
+    make_run(here / "runs/fit-2", 0.02, 0.4, 5, extra="<b>")
+    cli.main(["compare", "runs/fit-1", "runs/fit-2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["option", "fit-2", "fit-1"]
+    assert sorted(line.split() for line in lines[1:4]) == [
+        ["extra", "<b>", "None"],
+        ["model.lr0", "0.02", "0.01"],
+        ["trainer.max_epochs", "5", "3"],
+    ]
+    best = lines.index("") + 2
+    assert lines[best].split() == [
+        "fit-2",
+        "fit",
+        "5",
+        "8",
+        "0.4000*",
+        "0.4000*",
+        "0.5000",
+        "0.5000*",
+        "-",
+        "0.1000*",
+        "8",
+        "s",
+    ]
+    assert lines[best + 1].split()[:7] == ["fit-1", "fit", "3", "8", "0.2000", "0.2000", "0.7000*"]
+    assert lines[-1] == "page: runs/compare-1/compare.html, compare.png"
+    assert not [line for line in lines if "warning" in line]
+    page = (here / "runs/compare-1/compare.html").read_text()
+    assert page.index("Options that differ") < page.index("Figures") < page.index("Curves")
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    image = cv2.imread(str(here / "runs/compare-1/compare.png"))
+    assert image.std() > 10
+    cli.main(["compare", "runs/fit-1", "runs/fit-2"])
+    assert (here / "runs/compare-2/compare.html").is_file(), "the next number"
+
+
+def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixture) -> None:
+    """Different images; runs without curves, as of validate, have bars alone."""
+    make_run(here / "a/run", 0.01, 0.2, 0)
+    make_run(here / "b/run", 0.01, 0.1, 0, images=9)
+    cli.main(["compare", "a/run", "b/run", "--run", "out"])
+    told = capsys.readouterr().out
+    assert told.startswith("the options are the same")
+    assert "warning: the runs were not evaluated on the same images" in told
+    assert "\na/run " in told
+    assert cv2.imread(str(here / "out/compare.png")).shape[0] < 400
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a"], "compare needs the folders of two runs at least"),
+        (["a", "./a"], "compare needs the folders of two runs at least"),
+        (["a", "nothing"], "nothing: no run lies there (no config.yaml)"),
+        (["a", "bare"], "bare: no figures yet"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], told: str, here: Path, capsys: pytest.CaptureFixture) -> None:
+    make_run(here / "a", 0.01, 0.2, 2)
+    (here / "bare").mkdir()
+    (here / "bare/config.yaml").write_text("data: {}\n")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["compare", *words])
+    assert left.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {told}")
+    assert error.count("\n") == 1
+    assert not (here / "runs").exists()

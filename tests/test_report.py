@@ -1,0 +1,313 @@
+"""What a run leaves for its report, and the page: whole, harmless, legible in a browser."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+import callbacks.report
+import cli
+from detector.errors import InputError
+from detector.metrics import DetectionMetrics
+from detector.page import STYLE
+from detector.report.confidence import RECALLS, precision_at_recall
+from detector.report.confusion import draw_confusion
+from detector.report.evidence import Evidence
+
+QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
+QUICK += ["--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.accelerator", "cpu"]
+PLOTS = {
+    *("epochs_box_loss", "epochs_obj_loss", "epochs_cls_loss", "epochs_precision_recall", "epochs_map", "epochs_coco_ap"),
+    *("epochs_seconds", "iterations_lr", "iterations_momentum", "iterations_accumulate", "iterations_losses"),
+    *("pr_curve", "f1_curve", "p_curve", "r_curve", "confusion_matrix", "errors_kinds", "errors_gain", "errors_classes"),
+    *("labels_classes", "labels_centres", "labels_sizes", "labels_pixels"),
+}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two epochs with its report, not to be written to."""
+    run = tmp_path_factory.mktemp("reported") / "run"
+    cli.main(["fit", "--data.dataset", str(small_data), *QUICK, "--trainer.max_epochs", "2", "--run", str(run)])
+    return run
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Reader(HTMLParser):
+    """Tags with their attributes; the text outside the style sheet."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed((run / "report.html").read_text(encoding="utf-8").replace(STYLE, ""))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+# ---- What a run leaves
+
+
+def test_a_row_for_each_iteration(trained: Path) -> None:
+    """24 images in batches of 8; an epoch's mean is that of its rows."""
+    rows, epochs = table(trained / "iterations.csv"), table(trained / "metrics.csv")
+    assert [int(r["iteration"]) for r in rows] == list(range(6))
+    assert [int(r["epoch"]) for r in rows] == [0, 0, 0, 1, 1, 1]
+    for name in ("box_loss", "obj_loss", "cls_loss"):
+        for k, epoch in enumerate(epochs):
+            mean = np.mean([float(r[name]) for r in rows[3 * k : 3 * k + 3]])
+            assert mean == pytest.approx(float(epoch[f"train/{name}"]), rel=1e-4)
+    assert float(rows[0]["lr/bias"]) == pytest.approx(0.1)  # the warm-up begins there
+    assert float(rows[0]["momentum"]) == pytest.approx(0.8)
+    assert float(rows[0]["accumulate"]) == 1
+    for name in ("lr/bias", "lr/weight", "lr/norm"):
+        assert float(rows[-1][name]) == pytest.approx(float(epochs[-1][name]), rel=1e-4)
+
+
+def test_a_resumed_run_has_each_iteration_once(copy: Path) -> None:
+    """Rows after the checkpoint, of a process that was killed, go."""
+    before = table(copy / "iterations.csv")
+    with open(copy / "iterations.csv", "a") as file:
+        file.write("6,2,9,9,9,9,9,9,9,9\n7,2,9,9,9,9,9,9,9,9\n")
+    options = ["--report.enabled", "false", "--trainer.limit_val_batches", "1"]
+    (copy / "report.html").unlink()
+    cli.main(["fit", "--run", str(copy), "--ckpt_path", "last", "--trainer.max_epochs", "3", *options])
+    rows = table(copy / "iterations.csv")
+    assert [int(r["iteration"]) for r in rows] == list(range(9))
+    assert rows[:6] == before
+    assert all(float(r["lr/bias"]) < 9 for r in rows)
+    assert not (copy / "report.html").exists(), "it was switched off"
+
+
+def test_a_long_run_is_thinned(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 6 iterations every second, with the mean losses since the row before."""
+    before = callbacks.Iterations.__init__
+    monkeypatch.setattr(callbacks.Iterations, "__init__", lambda self: before(self, most=3))
+    options = [*QUICK, "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "1", "--report.enabled", "false"]
+    cli.main(["fit", "--data.dataset", str(small_data), *options, "--run", "run"])
+    rows = table(here / "run/iterations.csv")
+    assert [int(r["iteration"]) for r in rows] == [0, 2, 4]
+    losses = {e["epoch"]: 3 * float(e["train/box_loss"]) for e in table(here / "run/metrics.csv")}
+    assert float(rows[0]["box_loss"]) + 2 * float(rows[1]["box_loss"]) == pytest.approx(losses["0"], rel=1e-4)
+
+
+def test_the_detections_give_the_figures(trained: Path) -> None:
+    figures = json.loads((trained / "metrics.json").read_text())
+    evidence = Evidence.load(trained / "detections.npz")
+    assert (evidence.split, evidence.command, evidence.epoch) == ("val", "fit", figures["epoch"])
+    assert all(Path(file).is_file() for file in evidence.files)
+    hits = evidence.hits()
+    found = evidence.figures(hits)
+    for name, value in found.summary().items():
+        assert value == pytest.approx(figures[name], abs=1e-12), name
+    assert [(evidence.names[c], n) for c, n in zip(found.classes, found.objects, strict=True)] == [
+        (row["name"], row["objects"]) for row in figures["per_class"]
+    ]
+    curves = precision_at_recall(hits[:, 0], evidence.score, evidence.kind, found)
+    for curve, row in zip(curves, figures["per_class"], strict=True):
+        assert np.trapezoid(curve, RECALLS) == pytest.approx(row["mAP50"], abs=1e-12)
+
+
+def test_what_differs_from_the_defaults(trained: Path) -> None:
+    """Also after a resume, when the checkpoint's own options are the defaults of the parser."""
+    changed = yaml.safe_load((trained / "changed.yaml").read_text())
+    assert changed["model.width_multiple"] == 0.125
+    assert changed["trainer.max_epochs"] == 2
+    assert not {name for name in changed if name.partition(".")[0] in ("warmup", "ema", "run", "ckpt_path")}
+    machine = json.loads((trained / "machine.json").read_text())
+    assert machine["command"] == "fit"
+    assert machine["versions"].keys() >= {"torch", "lightning"}
+
+
+@pytest.mark.parametrize(
+    "fault", ["kind", "image", "score", "text", "pickle", "empty"], ids=lambda fault: f"detections with a wrong {fault}"
+)
+def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "detections.npz"
+    content = dict(np.load(trained / "detections.npz"))
+    content |= {
+        "kind": {"kind": content["kind"] + 5},
+        "image": {"image": content["image"][::-1]},
+        "score": {"score": content["score"][1:]},
+        "pickle": {"box": np.array([{}], object)},
+    }.get(fault, {})
+    np.savez(path, **content)
+    if fault in ("text", "empty"):
+        path.write_text("detections" if fault == "text" else "")
+    with pytest.raises(InputError, match=f"^{path}: not a file of detections of ours"):
+        Evidence.load(path)
+
+
+# ---- The page
+
+
+def test_the_page_is_whole(trained: Path) -> None:
+    page = Reader(trained)
+    assert (trained / "report.html").stat().st_size < 6e6
+    assert {p.stem for p in (trained / "plots").iterdir()} >= PLOTS | {f"train_batch{k}" for k in range(3)}
+    for picture in (trained / "plots").iterdir():
+        image = cv2.imread(str(picture))
+        assert image is not None
+        assert image.std() > 5, picture
+    shown = {attributes["alt"] for tag, attributes in page.tags if tag == "img"}
+    assert shown >= {name.replace("_", " ") for name in PLOTS - {"confusion_matrix"}} | {"train batch0", "val predictions"}
+    headings = ("Figures", "Run", "Curves", "Confidence", "Confusion", "Errors", "Likely label errors", "Labels", "Batches")
+    assert [a["id"] for tag, a in page.tags if tag == "h2"] == [h.lower().replace(" ", "-") for h in headings]
+    for told in ("model.width_multiple", "poor localisation", "YOLOv5 leaves out", "2 epochs", "disc", "triangle"):
+        assert told in page.text, told
+    assert "missing" not in page.text
+
+
+def test_nothing_is_fetched_or_run(trained: Path) -> None:
+    tags = Reader(trained).tags
+    assert not {tag for tag, _ in tags} & {"script", "link", "iframe", "object", "embed", "form"}
+    for _, attributes in tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert (attributes.get("src") or "data:image/").startswith("data:image/")
+        assert (attributes.get("href") or "#").startswith("#")
+
+
+def test_an_older_run_says_what_it_lacks(copy: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("iterations.csv", "detections.npz", "changed.yaml", "machine.json", "plots/train_batch0.jpg"):
+        (copy / name).unlink()
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["data"]["dataset"] = "gone/data.yaml"
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    cli.main(["report", str(copy)])
+    assert f"report: {copy / 'report.html'} (" in capsys.readouterr().out
+    page = Reader(copy)
+    for told in (
+        "iterations.csv is missing",
+        "detections.npz is missing",
+        "changed.yaml is missing",
+        "machine.json is missing",
+        "the data set cannot be opened: data.dataset gone/data.yaml: no such file",
+        "train_batch1.jpg",
+    ):
+        assert told in page.text, told
+
+
+def test_detections_of_another_evaluation_are_not_used(copy: Path) -> None:
+    figures = json.loads((copy / "metrics.json").read_text())
+    (copy / "metrics.json").write_text(json.dumps(figures | {"epoch": 77}))
+    cli.main(["report", str(copy)])
+    assert "detections.npz is of another evaluation" in Reader(copy).text
+
+
+def test_images_that_are_gone_or_changed_are_told(copy: Path, small_data: Path, tmp_path: Path) -> None:
+    evidence = Evidence.load(copy / "detections.npz")
+    evidence.score = np.linspace(1, 0.5, len(evidence.score), dtype=np.float32)
+    evidence.files = [str(tmp_path / "gone <b>.png"), *evidence.files[1:]]
+    evidence.sizes[1] += 1
+    evidence.save(copy / "detections.npz")
+    cli.main(["report", str(copy)])
+    page = Reader(copy)
+    assert "cannot be shown: " in page.text
+    assert "gone <b>.png" in page.text, "escaped"
+    assert "the image has changed: it was" in page.text
+
+
+@pytest.mark.parametrize("what", ["no folder", "an empty folder", "no figures", "half a file"])
+def test_a_folder_without_a_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = tmp_path / "run"
+    if what != "no folder":
+        run.mkdir()
+    if what in ("no figures", "half a file"):
+        (run / "config.yaml").write_text("data: {}\n")
+    if what == "half a file":
+        (run / "metrics.json").write_text('{"command": "fi')
+    with pytest.raises(SystemExit) as left:
+        cli.main(["report", str(run)])
+    assert left.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {run}")
+    assert told.count("\n") == 1
+
+
+def test_validate_has_a_report_and_never_fails_for_it(
+    trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    line = ["validate", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--trainer.enable_progress_bar", "false"]
+    cli.main([*line, "--run", "one"])
+    assert "report: one/report.html (" in capsys.readouterr().out
+    assert "figures of 8 images" in Reader(here / "one").text
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a flaw\nof ours")
+
+    monkeypatch.setattr(callbacks.report, "make", fail)
+    cli.main([*line, "--run", "two"])
+    told = "warning: no report (RuntimeError: a flaw of ours); try again with: python cli.py report two"
+    assert told in capsys.readouterr().out
+    assert json.loads((here / "two/metrics.json").read_text())["command"] == "validate"
+
+
+def test_nobody_looked(tmp_path: Path) -> None:
+    """No image has a label, none a detection."""
+    metrics = DetectionMetrics(1)
+    Evidence.of(metrics.images, [], ["one"], 64, "val", "validate").save(tmp_path / "detections.npz")
+    evidence = Evidence.load(tmp_path / "detections.npz")
+    assert len(evidence.hits()) == len(evidence.files) == 0
+
+
+@pytest.mark.parametrize("classes", [1, 3, 20, 80])
+def test_the_confusion_matrix_fits_its_classes(classes: int, tmp_path: Path) -> None:
+    """Cells have room for what stands in them, and no letter leaves the picture: its outermost pixels are white."""
+    names = [f"class number {k} with a name" for k in range(classes)]
+    path = draw_confusion(np.eye(classes + 1) * 7, names, tmp_path / "matrix.png")
+    image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+    height, width = image.shape
+    assert min(height, width) > (1100 if classes == 80 else 250)
+    assert min(e.min() for e in (image[0], image[-1], image[:, 0], image[:, -1])) > 240
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_shows_it(trained: Path, tmp_path: Path, width: int) -> None:
+    """No message on the console, a picture that is not blank, and nothing wider than the window. A window of Chromium has
+    500 px at least, so the page is in a frame; a copy with a script tells how wide it is."""
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    tell = "<script>parent.postMessage(document.documentElement.scrollWidth + ' ' + innerWidth, '*')</script></body>"
+    copy = re.sub("<meta http-equiv[^>]*>", "", page).replace("</body>", tell)
+    (tmp_path / "copy.html").write_text(copy, encoding="utf-8")
+    frame = f'<iframe src="{{}}" style="border:0;width:{width}px;height:2400px"></iframe>'
+    listen = "<script>onmessage = e => { document.title = e.data }</script>"
+    (tmp_path / "told.html").write_text(f'<body style="margin:0">{listen}{frame.format("copy.html")}')
+    (tmp_path / "shown.html").write_text(f'<body style="margin:0">{frame.format(trained / "report.html")}')
+
+    def browse(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
+        command += ["--v=0", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1280,2400", *options]
+        return subprocess.run([*command, f"file://{tmp_path / name}"], capture_output=True, text=True, timeout=120, check=True)
+
+    shown = browse("shown.html", f"--screenshot={tmp_path / 'shot.png'}")
+    assert "CONSOLE" not in shown.stderr
+    image = cv2.imread(str(tmp_path / "shot.png"))[:, :width]
+    assert image[:600].std() > 10
+    assert image[1800:].std() > 10
+    told = re.search("<title>(\\d+) (\\d+)</title>", browse("told.html", "--dump-dom", "--virtual-time-budget=2000").stdout)
+    assert told, "the frame told nothing"
+    assert int(told[2]) == width
+    assert int(told[1]) <= width

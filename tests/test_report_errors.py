@@ -1,0 +1,179 @@
+"""The error analysis against a slow and obvious one, written from the paper."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from made_evidence import NAMES, drawn_evidence, evidence_of
+
+from detector.metrics import average_precision
+from detector.report.confidence import RECALLS, precision_at_recall
+from detector.report.confusion import commonest, confusion, normalised
+from detector.report.errors import (
+    BACKGROUND,
+    BOTH,
+    CLASS,
+    DUPLICATE,
+    HIT,
+    KINDS,
+    MISSED,
+    PLACE,
+    Errors,
+    classify,
+    label_suspects,
+    largest,
+    mended,
+    surest,
+    tally,
+)
+from detector.report.evidence import Evidence
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> float:
+    wide, tall = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(wide, 0) * max(tall, 0)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + 1e-7)
+
+
+def slow_verdicts(e: Evidence) -> list[tuple[str, int]]:
+    """One detection after the other, the surest first: the cause, and the label it has or would have."""
+    result: list[tuple[str, int]] = [("", -1)] * len(e.score)
+    taken: set[int] = set()
+    for k in sorted(range(len(e.score)), key=lambda k: -e.score[k]):
+        there = [t for t in range(len(e.label_kind)) if e.label_image[t] == e.image[k]]
+        own = [(overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] == e.kind[k]]
+        other = [(overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] != e.kind[k]]
+        (best, t), (best_other, t_other) = max(own, default=(0, 1)), max(other, default=(0, 1))
+        if best >= 0.5 and -t not in taken:
+            result[k] = "hit", -t
+            taken.add(-t)
+        elif best >= 0.5:
+            result[k] = "duplicate", -1
+        elif best_other >= 0.5:
+            result[k] = "wrong class", -t_other
+        elif best >= 0.1:
+            result[k] = "poor localisation", -t
+        else:
+            result[k] = "both" if best_other >= 0.1 else "background", -1
+    return result
+
+
+def slow_map50(rows: list[tuple[float, bool, int]], objects: dict[int, int]) -> float:
+    """rows: score, hit, class."""
+    found = []
+    for c, n in objects.items():
+        if not n:
+            continue
+        right = wrong = 0
+        recall, precision = [], []
+        for _, hit, _ in sorted((r for r in rows if r[2] == c), key=lambda r: -r[0]):
+            right, wrong = right + hit, wrong + (not hit)
+            recall.append(right / n)
+            precision.append(right / (right + wrong))
+        found.append(average_precision(np.array(recall), np.array(precision)) if recall else 0.0)
+    return float(np.mean(found)) if found else 0.0
+
+
+def slow_mended(e: Evidence) -> dict[str, float]:
+    verdicts = slow_verdicts(e)
+    objects = {c: int((e.label_kind == c).sum()) for c in range(len(NAMES)) if (e.label_kind == c).any()}
+    plain = [(float(s), v == "hit", int(c)) for s, (v, _), c in zip(e.score, verdicts, e.kind, strict=True)]
+    result = {"hit": slow_map50(plain, objects)}
+    for cause in ("wrong class", "poor localisation"):
+        rows = [row for row, (v, _) in zip(plain, verdicts, strict=True) if v not in ("hit", cause)]
+        for label in range(len(e.label_kind)):
+            scores = [float(e.score[k]) for k, (v, t) in enumerate(verdicts) if v in ("hit", cause) and t == label]
+            if scores:
+                rows.append((max(scores), True, int(e.label_kind[label])))
+        result[cause] = slow_map50(rows, objects)
+    for cause in ("both", "duplicate", "background"):
+        result[cause] = slow_map50([row for row, (v, _) in zip(plain, verdicts, strict=True) if v != cause], objects)
+    accounted = {t for v, t in verdicts if v in ("hit", "wrong class", "poor localisation")}
+    left = {c: sum(t in accounted for t in np.flatnonzero(e.label_kind == c)) for c in objects}
+    result["missed"] = slow_map50(plain, left)
+    return result
+
+
+@settings(max_examples=80, deadline=None)
+@given(drawn_evidence())
+def test_verdicts_and_gains_are_those_of_the_slow_way(e: Evidence) -> None:
+    hits = e.hits()
+    errors = classify(e, hits[:, 0])
+    slow = slow_verdicts(e)
+    assert [KINDS[v] for v in errors.verdict] == [v for v, _ in slow]
+    assert errors.target.tolist() == [t for _, t in slow]
+    fast, expected = mended(e, errors), slow_mended(e)
+    assert fast.keys() == expected.keys()
+    assert all(fast[k] == pytest.approx(expected[k], abs=1e-12) for k in fast)
+    figures = e.figures(hits)
+    if len(figures.classes):
+        assert fast["hit"] == pytest.approx(figures.ap[:, 0].mean(), abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn_evidence())
+def test_what_is_counted_adds_up(e: Evidence) -> None:
+    errors = classify(e, e.hits()[:, 0])
+    counts = tally(e, errors, 0.3)
+    found = sum(int(counts.by_kind[kind].sum()) for kind in KINDS)
+    assert found == int((e.score >= 0.3).sum())
+    assert all(counts.by_kind[k].sum() == counts.by_class[k].sum() for k in (*KINDS, MISSED))
+    slow = [v for v, s in zip(slow_verdicts(e), e.score, strict=True) if s >= 0.3]
+    accounted = {t for v, t in slow if v in ("hit", "wrong class", "poor localisation")}
+    assert counts.by_kind[MISSED].sum() == len(e.label_kind) - len(accounted)
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn_evidence())
+def test_the_area_under_the_curve_is_the_ap(e: Evidence) -> None:
+    hits = e.hits()
+    figures = e.figures(hits)
+    curves = precision_at_recall(hits[:, 0], e.score, e.kind, figures)
+    for curve, ap, c in zip(curves, figures.ap[:, 0], figures.classes, strict=True):
+        assert np.trapezoid(curve, RECALLS) == pytest.approx(ap, abs=1e-12)
+        assert (np.diff(curve) <= 1e-12).all() or not (e.kind == c).any()
+
+
+SCENE = evidence_of(
+    [
+        (
+            [
+                (0, 0, 10, 10, 0.9, 0),  # right
+                (0, 0, 10, 9, 0.8, 0),  # the same again
+                (20, 20, 30, 30, 0.7, 1),  # labelled c
+                (0, 25, 10, 35, 0.6, 0),  # IoU 1/3 with the third label
+                (30, 0, 38, 8, 0.55, 1),  # nothing is there
+                (20, 24, 30, 34, 0.5, 0),  # IoU 0.43 with the one labelled c
+            ],
+            [(0, 0, 10, 10, 0), (20, 20, 30, 30, 2), (0, 30, 10, 40, 0), (12, 12, 17, 17, 1)],
+        ),
+        ([(5, 5, 15, 15, 0.95, 2)], []),
+    ]
+)
+
+
+def test_each_kind_of_error() -> None:
+    errors = classify(SCENE, SCENE.hits()[:, 0])
+    assert errors.verdict.tolist() == [HIT, DUPLICATE, CLASS, PLACE, BACKGROUND, BOTH, BACKGROUND]
+    assert errors.target.tolist() == [0, -1, 1, 2, -1, -1, -1]
+    assert np.flatnonzero(errors.missed(4, np.ones(7, bool))).tolist() == [3]
+    assert np.flatnonzero(errors.missed(4, SCENE.score >= 0.65)).tolist() == [2, 3]
+
+
+def test_galleries() -> None:
+    errors: Errors = classify(SCENE, SCENE.hits()[:, 0])
+    wrong = errors.verdict != HIT
+    assert surest(SCENE, wrong, 4, of_image=2) == [6, 1, 2]
+    assert largest(SCENE, np.array([False, True, True, True]), 2) == [1, 2]
+    assert np.flatnonzero(label_suspects(SCENE, errors, 0.5)).tolist() == [2, 4, 6]
+    assert np.flatnonzero(label_suspects(SCENE, errors, 0.6)).tolist() == [2, 6]
+
+
+def test_confusion_counts_images_where_nothing_matches() -> None:
+    """Rows predicted, columns true, background last."""
+    counted = confusion(SCENE)
+    assert counted[0, 0] == counted[1, 2] == 1
+    assert counted[:3, 3].tolist() == [3, 1, 1]  # twice near, duplicate; nothing there; the second image's
+    assert counted[3, :3].tolist() == [1, 1, 0]
+    assert (counted - confusion(SCENE, skip_unmatched=True)).sum() == 1
+    assert np.nansum(normalised(counted), 0).tolist() == [1, 1, 1, 1]
+    assert commonest(counted, NAMES) == [("c", "b", 1, 1.0)]
