@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from detector.say import say
+
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is left of it."""
@@ -33,6 +35,4 @@ def not_fatal(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        from detector.say import say  # brings torch along, which takes seconds
-
         say(f"warning: {path} could not be written ({e}); training goes on")
