@@ -64,7 +64,7 @@ class RandomHSV:
         if not self.ranges.any():
             return sample
         gains = 1 + rng.uniform(-1, 1, 3) * self.ranges
-        return replace(sample, gains=gains) if self.later else replace(sample, image=adjust_hsv(sample.image, gains))
+        return replace(sample, gains=gains) if self.later else sample.drawn(adjust_hsv(sample.image, gains))
 
 
 class RandomFlip:
@@ -84,7 +84,8 @@ def flip(sample: Sample, axis: int) -> Sample:
     boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
     sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
     polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
-    return replace(sample, image=cv2.flip(sample.image, axis), boxes=boxes, polygons=polygons, frame=None)
+    image, index, truth = cv2.flip(sample.image, axis), sample.index, sample.truth
+    return Sample(image, boxes, sample.classes, polygons, None, index, truth, gains=sample.gains)
 
 
 class Albumentations:

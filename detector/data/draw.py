@@ -1,7 +1,6 @@
 """Drawing an image from its tiles: each file's pixels are resampled once, straight into their place."""
 
 import math
-from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -60,4 +59,4 @@ class Draw:
     """The pixels of a sample that was not drawn until now."""
 
     def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
-        return replace(sample, image=draw_tiles(sample.size, sample.tiles), tiles=[]) if sample.tiles else sample
+        return sample.drawn(draw_tiles(sample.size, sample.tiles)) if sample.tiles else sample
