@@ -64,7 +64,7 @@ class DetectionData(L.LightningDataModule):
         resample_once: Draw mosaics straight into the network's input where the augmentation only scales and shifts, from JPEG
             files at 1/2, 1/4, 1/8 of their size where that is enough. false: YOLOv5's way, over a canvas of twice the size.
         hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`, which takes work from
-            the loader; for GPUs that wait for data (benchmarks/loader.md; its mAP is not measured).
+            the loader; for GPUs that wait for data (benchmarks/loader.md).
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
         source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt, a path a line), an address
             (rtsp://, http://, ...), the number of a camera, or `-` for paths from the standard input.
