@@ -1,6 +1,6 @@
 """Frames a second of each export format beside PyTorch, on a video, in one run; the formats take turns.
 
-    python benchmarks/export.py --weights yolov5n.pt --images FOLDER --files best.onnx best_openvino ...
+    python -m benchmarks.export --weights yolov5n.pt --images FOLDER --files best.onnx best_openvino ...
 
 A video is made of the images with OpenCV and read back. Each frame is decoded, letterboxed to the file's size and looked at,
 batch 1; non-maximum suppression follows. The files have one fixed size.

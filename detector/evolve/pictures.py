@@ -79,7 +79,7 @@ def plot_genes(file: BinaryIO, genes: Sequence[Gene], individuals: Sequence[Indi
         axis.set_visible(k < len(genes))
         if k % columns:
             axis.tick_params(labelleft=False)
-    figure.text(0.2 / width, 0.5, "fitness", rotation="vertical", va="center", fontsize=10)
+    figure.text(0.08 / width, 0.5, "fitness", rotation="vertical", va="center", fontsize=10)
     told = "Fitness over each gene's value; above: the best one's value" if winner else "No individual is done yet"
     figure.text(0.2 / width, 1 - 0.14 / height, told, va="top", fontsize=11)
     _legend(figure, individuals, winner, (0.12 / width, 1 - 0.36 / height))
