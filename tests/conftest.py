@@ -14,11 +14,6 @@ pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests that wait for the processes which they started leave theirs idle."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The caches of the tests are not in the user's home."""
