@@ -85,7 +85,7 @@ def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
 def test_published_weights_say_which_size_they_are() -> None:
     path = SHARED / "weights/yolov5n.pt"
     if not path.is_file():
-        pytest.skip(f"no {path}")
+        pytest.skip(f"{path} is not there; set BOLTBOX_SHARED to the folder that holds weights/yolov5n.pt")
     detector = Detector.load(path, "cpu")
     assert (detector.hparams["size"], len(detector.names)) == ("n", 80)
     # COCO 000000000139: a living room
