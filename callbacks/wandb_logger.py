@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ class WandbLogger(loggers.WandbLogger):
         import wandb
 
         if self._experiment is None and not self.lost:
+            os.environ.pop("WANDB_SERVICE", None)  # our parent's, which would take a killed run for one that is going on
             try:
                 return super().experiment
             except Exception as e:

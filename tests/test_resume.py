@@ -1,11 +1,13 @@
 """A run that is interrupted and resumed is the run that never was. benchmarks/resume_fuzz.py is the long version."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import wandb
 from forked import Forked
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -132,6 +134,9 @@ def test_wandb_offline_holds_every_row_once(small_data: Path, tmp_path: Path, mo
     """In the same run, though a killed W&B loses what it had not yet written, and epochs are trained again that it had seen."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb.teardown()
+    wandb.init(dir=tmp_path).finish()  # as in a notebook that starts trainings: its service is in their environment
+    assert "WANDB_SERVICE" in os.environ
     logged = ["--config", str(ROOT / "configs/wandb.yaml"), "--trainer.callbacks+", "LearningRateMonitor"]
     logged += ["--trainer.log_every_n_steps", "1"]
 
