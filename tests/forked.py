@@ -55,6 +55,7 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str, log:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)  # of its workers: as usual
     sys.argv = arguments
     sys.path[:0] = environment.get("PYTHONPATH", "").split(":")
     try:

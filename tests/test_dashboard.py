@@ -68,9 +68,9 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             patch.setenv(f"WANDB_{name}", str(value))
         patch.delenv("BOLTBOX_RUN", raising=False)
         cli.main([*line, "--trainer.max_epochs", "2"])
-        wandb.finish()  # as the end of the process does
+        wandb.teardown()  # as the end of the process does; finish() does not wait for the file
         cli.main([*line, "--trainer.max_epochs", "3", "--ckpt_path", "last"])
-        wandb.finish()
+        wandb.teardown()
         yield Run(here / "first")
 
 
