@@ -52,6 +52,12 @@ class Run:
         return found
 
 
+def ended() -> None:
+    """As at the end of a process. `finish` alone does not wait until the file is written."""
+    wandb.finish()
+    wandb.teardown()
+
+
 @pytest.fixture(scope="module")
 def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     here = tmp_path_factory.mktemp("dashboard")
@@ -68,9 +74,9 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             patch.setenv(f"WANDB_{name}", str(value))
         patch.delenv("BOLTBOX_RUN", raising=False)
         cli.main([*line, "--trainer.max_epochs", "2"])
-        wandb.teardown()  # as the end of the process does; finish() does not wait for the file
+        ended()
         cli.main([*line, "--trainer.max_epochs", "3", "--ckpt_path", "last"])
-        wandb.teardown()
+        ended()
         yield Run(here / "first")
 
 
