@@ -1,9 +1,6 @@
-"""One rank of a pipeline, started by torchrun: runs CASES and saves what came out.
+"""One rank of a pipeline: runs CASES and saves what came out."""
 
-torchrun --nproc-per-node 2 tests/made_pipeline.py FOLDER
-"""
-
-import sys
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,10 +87,10 @@ def run(case: Case, replicas: int) -> dict[str, Any]:
     return told
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+def main(folder: Path) -> None:
+    """What each case tells, in a file of this rank."""
+    dist.init_process_group("gloo", rank=int(os.environ["LOCAL_RANK"]))
     replicas = dist.get_world_size() // 2
     results = [run(case, replicas) for case in CASES[dist.get_world_size()]]
-    torch.save(results, Path(sys.argv[1]) / f"{dist.get_rank()}.pt")
+    torch.save(results, folder / f"{dist.get_rank()}.pt")
     dist.destroy_process_group()

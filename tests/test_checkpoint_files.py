@@ -21,7 +21,7 @@ from detector.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
          "--trainer.enable_progress_bar", "false", "--trainer.limit_train_batches", "1",
-         "--report.enabled", "false"]  # fmt: skip
+         "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,8 @@ def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path
     free = shutil.disk_usage(tiny_disk).free
     (tiny_disk / "filler").write_bytes(bytes(max(free - 40_000, 0)))
     capsys.readouterr()
-    cli.main(["fit", "--run", str(tiny_disk / "run"), "--ckpt_path", "last", "--trainer.max_epochs", "3"])
+    cli.main(["fit", "--run", str(tiny_disk / "run"), "--ckpt_path", "last", "--trainer.max_epochs", "3",
+              "--pictures.enabled", "true"])  # fmt: skip
     told = capsys.readouterr().out
     assert f"warning: {last} could not be saved" in told
     assert "training goes on" in told

@@ -9,7 +9,7 @@ import cli
 
 ROOT = Path(__file__).parents[1]
 
-QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
+QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]
 
 
 def train(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 import yaml
 from made_datasets import lay_out, picture, save, yolo_line
+from ranks import together
 from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
-from two_ranks import together
 
 import callbacks
 import cli
@@ -23,7 +23,7 @@ from callbacks import EMA, Warmup
 ROOT = Path(cli.__file__).parent
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.accelerator", "cpu",
          "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false",
-         "--report.enabled", "false",
+         "--report.enabled", "false", "--pictures.enabled", "false",
          "--doctor.enabled", "false"]  # fmt: skip
 
 

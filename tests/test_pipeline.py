@@ -1,53 +1,30 @@
 """The network in two halves against the same network in one piece."""
 
-import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from made_pipeline import CASES, LR, STEPS, Case, batch, network_and_loss
+from made_pipeline import CASES, LR, STEPS, Case, batch, main, network_and_loss
+from ranks import together
 
 import cli
 from detector.network import YOLOv5
 from detector.optimizer import build_optimizer
 from detector.pipeline.halves import cut, micro_batches
 
-HERE = Path(__file__).parent
 DEADLINE = 240  # seconds; a rank that waits for ever fails the test instead of holding it up
-
-
-def start(ranks: int, folder: Path) -> list[list[dict[str, Any]]]:
-    """Run the cases on so many ranks; per rank what each case told."""
-    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "made_pipeline.py", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, *line],
-        cwd=HERE,
-        env=environment,
-        stdout=-1,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=DEADLINE)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, output[-3000:]
-    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["pipeline", "data x pipeline"])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
-    return start(request.param, tmp_path_factory.mktemp("ranks"))
+    """Per rank what each case told."""
+    folder = tmp_path_factory.mktemp("ranks")
+    together(main, folder, ranks=request.param, deadline=DEADLINE)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(request.param)]
 
 
 def in_one_piece(case: Case, replicas: int) -> dict[str, Any]:

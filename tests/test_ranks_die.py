@@ -11,8 +11,8 @@ from typing import Any
 
 import lightning as L
 import pytest
+from ranks import together
 from test_distributed import SMALL
-from two_ranks import together
 
 import cli
 from benchmarks.resume_fuzz import difference
