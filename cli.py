@@ -40,7 +40,7 @@ from detector.benchmark.command import benchmark
 from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
-from detector.errors import InputError
+from detector.errors import InputError, nearest
 from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
@@ -89,6 +89,10 @@ class CLI(LightningCLI):
     continues = False  # a fit that goes on in the folder of an older one
     defaults: Any  # of the command, before a checkpoint brings its own
 
+    def __init__(self, args: list[str], **kwargs: Any) -> None:
+        self.asked = next((word for word in args if word in self.subcommands()), None)
+        super().__init__(args=args, **kwargs)
+
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         return {
@@ -100,7 +104,11 @@ class CLI(LightningCLI):
         }
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        """Of the commands that are not asked for only the name and the line in `--help`: options take their time."""
+        if self.asked not in (None, subcommand):
+            return self.init_parser(**kwargs)
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        parser.set_defaults(DEFAULTS.get(subcommand, {}))
         if subcommand == "predict":
             parser.add_lightning_class_args(callbacks.PredictionWriter, "save")
         for flag, told in FLAGS.get(subcommand, {}).items():
@@ -126,11 +134,6 @@ class CLI(LightningCLI):
         parser.link_arguments("data.image_size", "model.image_size")
         parser.link_arguments("data.batch_size", "model.batch_size")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
-
-    def setup_parser(self, *args: Any, **kwargs: Any) -> None:
-        super().setup_parser(*args, **kwargs)
-        for command, parser in self._subcommand_parsers.items():
-            parser.set_defaults(DEFAULTS.get(command, {}))
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
@@ -350,9 +353,13 @@ def main(args: Sequence[str] | None = None) -> None:
         if args and args[0] in FUNCTIONS:
             module, name = FUNCTIONS[args[0]].split(":")
             return call(getattr(import_module(module), name), args[0], args[1:])
+        command = args[0] if args else ""
+        if not command.startswith("-") and command not in CLI.subcommands():
+            wrong = f"there is no command {command!r}" if command else "a command is missing"
+            raise InputError(f"{wrong}; {nearest(command, [*CLI.subcommands(), *FUNCTIONS])}")
         CLI(
-            Detector,
-            DetectionData,
+            model_class=Detector,
+            datamodule_class=DetectionData,
             trainer_class=Commands,
             save_config_callback=None,
             trainer_defaults={
@@ -368,6 +375,7 @@ def main(args: Sequence[str] | None = None) -> None:
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             parser_class=Parser,
+            parser_kwargs={"epilog": f"Further commands, each with a --help of its own: {', '.join(FUNCTIONS)}."},
             args=args,
         )
     except (InputError, MisconfigurationException) as e:

@@ -254,6 +254,28 @@ def test_errors_are_one_sentence(case: str, small_data: Path, here: Path, capsys
     assert not (here / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("exprt --ckpt_path last", "error: there is no command 'exprt'; did you mean 'export'?\n"),
+        ("", "error: a command is missing; choose from fit, "),
+    ],
+)
+def test_a_command_that_does_not_exist(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(words.split())
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.startswith(told)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["--help"])
+    assert leaving.value.code == 0
+    told = capsys.readouterr().out
+    assert [c for c in (*cli.CLI.subcommands(), *cli.FUNCTIONS) if not re.search(rf"\b{c}\b", told)] == []
+
+
 def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
     """Found in all processes: they end."""
     options = ["--data.dataset", str(small_data), *QUICK, "--data.batch_size", "3", "--trainer.accelerator", "cpu"]
