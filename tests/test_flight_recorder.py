@@ -1,7 +1,5 @@
-"""Non-finite numbers, crashes of the loader and lack of memory in real trainings: the report, and what each policy does."""
+"""Non-finite numbers, crashes of the loader and lack of memory in real trainings: the report."""
 
-import copy
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
-from test_recipe import BATCH, BATCHES, CLIP, Halves, Steps, batches, halves, small_detector, spawn
-from torch import Tensor, nn
+from made_trouble import BadGradient, Poison, data_of, detector_of_the_data, finite, reports, trainer_in
+from test_recipe import BATCHES, Steps, batches, small_detector, spawn
+from torch import Tensor
 from torch.multiprocessing import ProcessRaisedException
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from callbacks.ema import EMA
-from callbacks.flight_recorder import MOST_IN_A_ROW, FlightRecorder, Incident, RollBack
+from callbacks.flight_recorder import FlightRecorder, Incident
 from callbacks.incident import kind_of
 from callbacks.warmup import Warmup
 from detector.data.augment import Augment
@@ -29,87 +28,6 @@ from detector.data.sample import Batch
 from detector.data.sampler import TrainBatches
 from detector.errors import InputError
 from detector.module import Detector
-from detector.optimizer import build_optimizer
-from detector.schedule import effective_weight_decay, ema_decay
-
-NAMES = ["disc", "ring", "star", "triangle", "cross"]
-WINDOW = 4  # batches: 64 / BATCH
-
-
-class Poison(L.Callback):
-    """NaN in the images of some batches, given as (epoch, batch), each time or once; only in process `rank`, if given."""
-
-    def __init__(self, *where: tuple[int, int], once: bool = False, rank: int | None = None) -> None:
-        self.where, self.once, self.rank, self.clean = list(where), once, rank, torch.zeros(0)
-        self.seen: dict[tuple[int, int], list[int]] = {}  # images of each batch
-
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
-        key = trainer.current_epoch, batch_idx
-        self.clean, self.seen[key] = batch.images.clone(), batch.indices
-        if key in self.where and self.rank in (None, trainer.global_rank):
-            batch.images.fill_(torch.nan)
-            if self.once:
-                self.where.remove(key)
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Batch, idx: int) -> None:
-        batch.images.copy_(self.clean)
-
-
-class BadGradient(L.Callback):
-    """One parameter's gradient becomes infinite in some batches, while the loss is finite."""
-
-    def __init__(self, name: str, *where: tuple[int, int]) -> None:
-        self.name, self.where = name, where
-
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
-        bad = (trainer.current_epoch, batch_idx) in self.where
-        self.handle = pl_module.get_parameter(self.name).register_hook(lambda g: g * (torch.inf if bad else 1))
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self.handle.remove()
-
-
-def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Trainer:
-    return L.Trainer(
-        **{
-            "accelerator": "cpu",
-            "max_epochs": 2,
-            "gradient_clip_val": CLIP,
-            "callbacks": list(callbacks),
-            "default_root_dir": folder,
-            "use_distributed_sampler": False,
-            "num_sanity_val_steps": 0,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            **options,
-        }
-    )
-
-
-def detector_of_the_data(**options: Any) -> Detector:
-    torch.manual_seed(0)
-    return Detector(NAMES, width_multiple=0.125, image_size=64, batch_size=8, **{"nominal_batch_size": 8, **options})
-
-
-def data_of(path: Path, **options: Any) -> DetectionData:
-    """Three batches of eight images."""
-    return DetectionData(str(path), image_size=64, batch_size=8, **{"workers": 0, "augment": Augment(mosaic=0.0), **options})
-
-
-def reports(folder: Path) -> dict[str, Any]:
-    """Every report by file name, read by a parser that takes only what the standard allows."""
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    found = sorted((folder / "checkpoints").glob("*.json"))
-    return {p.name: json.loads(p.read_text(), parse_constant=refuse) for p in found}
-
-
-def finite(module: nn.Module) -> bool:
-    return all(bool(v.isfinite().all()) for v in module.state_dict().values() if v.is_floating_point())
 
 
 def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
@@ -170,144 +88,6 @@ def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: P
         assert all(torch.equal(v, weights[0][k]) for k, v in other.items())
 
 
-Loop = tuple[dict[str, Tensor], dict[str, Tensor], list[Tensor], list[int]]
-
-
-def loop_without(
-    left_out: set[tuple[int, int]], scaler: Any, bad: set[tuple[int, int]], shards: Callable[[Batch], list[Batch]]
-) -> Loop:
-    """Two epochs that never see some batches, and make no step of a window with a bad gradient or with no batch left.
-
-    Returns:
-        weights and statistics; their average; momenta; iterations that stepped.
-    """
-    module = small_detector()
-    network, h = module.network, module.hparams
-    optimizer = build_optimizer(network, "SGD", h["lr0"], h["momentum"], effective_weight_decay(h["weight_decay"], 64, BATCH))
-    average, updates, stepped, last_step, spoilt = copy.deepcopy(network), 0, [], -1, False
-    parameters = [p for g in optimizer.param_groups for p in g["params"]]
-    network.train()
-    for epoch in range(2):
-        for group in optimizer.param_groups:
-            group["lr"] = h["lr0"] * (1, 0.505)[epoch]
-        for i, batch in enumerate(batches()):
-            if (epoch, i) not in left_out:
-                with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
-                    total = sum(module.loss(network(b.images), b.targets, network.anchors)[0] for b in shards(batch))
-                (scaler.scale(total) if scaler else total).backward()
-                spoilt |= (epoch, i) in bad
-            iteration = epoch * BATCHES + i
-            if iteration - last_step >= WINDOW or i == BATCHES - 1:
-                last_step = iteration
-                if not spoilt and any(p.grad is not None for p in parameters):
-                    if scaler:
-                        scaler.unscale_(optimizer)
-                    nn.utils.clip_grad_norm_(parameters, CLIP)
-                    if scaler:
-                        scaler.step(optimizer)
-                        scaler.update()
-                    else:
-                        optimizer.step()
-                    stepped.append(iteration)
-                    updates += 1
-                    with torch.no_grad():
-                        for a, w in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
-                            if a.is_floating_point():
-                                a.lerp_(w, 1 - ema_decay(updates))
-                optimizer.zero_grad()
-                spoilt = False
-    momenta = [optimizer.state[p]["momentum_buffer"] for p in parameters if p in optimizer.state]
-    return network.state_dict(), average.state_dict(), momenta, stepped
-
-
-class Shown(L.Callback):
-    """The losses that a progress bar gets, of each batch."""
-
-    def __init__(self) -> None:
-        self.parts: dict[tuple[int, int], Tensor] = {}
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Batch, idx: int) -> None:
-        self.parts[trainer.current_epoch, idx] = out["parts"]
-
-
-COLLECTING, STEPPING, BOTH, ALL = [(0, 1)], [(1, 3)], [(0, 2), (0, 3), (1, 6)], [(1, i) for i in range(4, 7)]
-
-
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16 with scaler"])
-@pytest.mark.parametrize("where", [COLLECTING, STEPPING, BOTH, ALL], ids=["collecting", "stepping", "several", "whole window"])
-def test_skip_equals_a_loop_without_the_batch(where: list[tuple[int, int]], half: bool, tmp_path: Path) -> None:
-    """To the last bit: weights, batch norm statistics, average, momenta, the state of the scaler. Mean losses: of the rest."""
-    scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3) if half else None for _ in range(2)]
-    weights, average, momenta, stepped = loop_without(set(where), scalers[0], set(), lambda b: [b])
-
-    module, steps, shown = small_detector(), Steps(), Shown()
-    plugins = [MixedPrecision("16-mixed", "cpu", scalers[1])] if half else None
-    callbacks = [Warmup(warmup_epochs=0), EMA(), Poison(*where), FlightRecorder("skip"), steps, shown]
-    trainer = trainer_in(tmp_path, *callbacks, plugins=plugins)
-    trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
-    assert steps.taken == stepped
-    assert module.ema is not None
-    for ours, theirs in ((module.network, weights), (module.ema, average)):
-        assert all(torch.equal(v, theirs[k]) for k, v in ours.state_dict().items())
-        assert finite(ours)
-    optimizer = trainer.optimizers[0]
-    for parameter, buffer in zip([p for g in optimizer.param_groups for p in g["params"]], momenta, strict=True):
-        assert torch.equal(optimizer.state[parameter]["momentum_buffer"], buffer)
-    if half:
-        assert scalers[1].state_dict() == scalers[0].state_dict()
-    found = reports(tmp_path).values()
-    assert [(r["epoch"], r["batch"]) for r in found] == where
-    assert {(r["kind"], r["done"]) for r in found} == {("non-finite loss", "the batch is left out")}
-    assert all(bool(parts.isfinite().all()) for parts in shown.parts.values())
-    mean = torch.stack([shown.parts[1, i] for i in range(BATCHES) if (1, i) not in where]).mean(0)
-    assert [float(trainer.callback_metrics[f"train/{k}_loss"]) for k in ("box", "obj", "cls")] == pytest.approx(mean.tolist())
-
-
-def test_skip_of_a_bad_gradient_costs_the_window(tmp_path: Path) -> None:
-    """No step, and weights, momenta and average are those of a loop that makes none either."""
-    weights, average, momenta, stepped = loop_without(set(), None, {(0, 1), (1, 6)}, lambda b: [b])
-    module, steps, name = small_detector(), Steps(), "network.head.convs.0.weight"
-    callbacks = [Warmup(warmup_epochs=0), EMA(), BadGradient(name, (0, 1), (1, 6)), FlightRecorder("skip"), steps]
-    trainer = trainer_in(tmp_path, *callbacks)
-    trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
-    assert steps.taken == stepped
-    assert len(stepped) == 2  # of four
-    assert module.ema is not None
-    for ours, theirs in ((module.network, weights), (module.ema, average)):
-        assert all(torch.equal(v, theirs[k]) for k, v in ours.state_dict().items())
-    optimizer = trainer.optimizers[0]
-    for parameter, buffer in zip([p for g in optimizer.param_groups for p in g["params"]], momenta, strict=True):
-        assert torch.equal(optimizer.state[parameter]["momentum_buffer"], buffer)
-    found = reports(tmp_path)
-    assert found.keys() == {"incident-0-3.json", "incident-1-6.json"}  # where the windows end
-    assert {(r["kind"], r["done"]) for r in found.values()} == {("non-finite gradient", "the accumulation window is left out")}
-    assert {tuple(r["parameters"]) for r in found.values()} == {(name,)}
-
-
-def test_skip_of_a_batch_does_not_hide_a_bad_gradient_before_it(tmp_path: Path) -> None:
-    weights, _, _, stepped = loop_without({(0, 3)}, None, {(0, 1)}, lambda b: [b])
-    module, steps = small_detector(), Steps()
-    callbacks = [Poison((0, 3)), BadGradient("network.head.convs.0.weight", (0, 1)), FlightRecorder("skip"), steps]
-    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks)
-    trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
-    assert steps.taken == stepped
-    assert all(torch.equal(v, weights[k]) for k, v in module.network.state_dict().items())
-    found = reports(tmp_path)
-    assert [found[f"incident-0-3{again}.json"]["kind"] for again in ("", "-2")] == ["non-finite loss", "non-finite gradient"]
-    assert found["incident-0-3-2.json"]["window"] == 3 * list(range(BATCH))
-
-
-def test_skip_gives_up_when_no_batch_is_good(small_data: Path, tmp_path: Path) -> None:
-    everywhere = [(epoch, batch) for epoch in range(8) for batch in range(3)]
-    trainer = trainer_in(
-        tmp_path, Warmup(), EMA(), Poison(*everywhere), FlightRecorder("skip"), max_epochs=8, limit_val_batches=0
-    )
-    module = detector_of_the_data()
-    with pytest.raises(Incident, match=f"after {MOST_IN_A_ROW} batches in a row"):
-        trainer.fit(module, data_of(small_data))
-    assert len(reports(tmp_path)) == MOST_IN_A_ROW + 1
-
-
 @pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
 def test_an_overflow_of_float16_is_the_scalers_business(policy: Any, tmp_path: Path) -> None:
     scaler, steps, module = torch.amp.GradScaler("cpu", init_scale=2.0**30), Steps(), small_detector()
@@ -326,70 +106,6 @@ def test_a_bad_loss_is_an_incident_with_a_scaler_too(small_data: Path, tmp_path:
     with pytest.raises(Incident, match="non-finite loss"):
         trainer.fit(detector_of_the_data(), data_of(small_data))
     assert reports(tmp_path)["incident-0-1.json"]["grad_scale"] == 512.0
-
-
-class LastCheckpoint(L.Callback):
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints/last.ckpt")
-
-
-class UsedRates(L.Callback):
-    """Epoch and learning rate of every batch that was trained on."""
-
-    def __init__(self) -> None:
-        self.used: list[tuple[int, float]] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        self.used.append((trainer.current_epoch, trainer.optimizers[0].param_groups[0]["lr"]))
-
-
-def fit_with_roll_backs(trainer: L.Trainer, module: Detector, data: DetectionData) -> None:
-    """What the CLI does."""
-    checkpoint = None
-    while True:
-        try:
-            return trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-        except RollBack:
-            checkpoint = str(Path(trainer.default_root_dir) / "checkpoints/last.ckpt")
-
-
-def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Path, tmp_path: Path) -> None:
-    recorder, rates, steps = FlightRecorder("roll_back", lr_factor=0.25), UsedRates(), Steps()
-    callbacks = [Warmup(warmup_epochs=0), EMA(), Poison((1, 1), once=True), recorder, rates, steps, LastCheckpoint()]
-    trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
-    fit_with_roll_backs(trainer, module, data_of(small_data))
-    lr = [0.01 * ((1 - epoch / 3) * 0.99 + 0.01) for epoch in range(3)]
-    wanted = [(0, lr[0])] * 3 + [(1, lr[1])] + [(1, 0.25 * lr[1])] * 3 + [(2, 0.25 * lr[2])] * 3
-    assert rates.used == [(epoch, pytest.approx(rate)) for epoch, rate in wanted]
-    assert trainer.global_step == 9
-    assert finite(module)
-    assert recorder.roll_backs == 1
-    assert [r["done"] for r in reports(tmp_path).values()] == ["roll-back 1 of 3"]
-
-
-def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
-    callbacks = [EMA(), Poison((1, 1)), FlightRecorder("roll_back", most_roll_backs=2), LastCheckpoint()]
-    with pytest.raises(Incident, match="stopped, after 2 roll-backs") as told:
-        fit_with_roll_backs(
-            trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks), detector_of_the_data(), data_of(small_data)
-        )
-    assert type(told.value) is Incident
-    found = [reports(tmp_path)[f"incident-1-1{again}.json"] for again in ("", "-2", "-3")]
-    assert len(reports(tmp_path)) == 3
-    assert [r["roll_backs"] for r in found] == [1, 2, 2]
-    assert [r["groups"][1]["lr"] for r in found] == [pytest.approx(0.01 * 0.505 * factor) for factor in (1, 0.5, 0.25)]
-
-
-@pytest.mark.parametrize(("lr0", "scale"), [(0.01, 0.5), (0.02, 1.0)], ids=["same lr0", "another lr0"])
-def test_a_lowered_rate_outlives_the_process(lr0: float, scale: float, small_data: Path, tmp_path: Path) -> None:
-    recorder, data = FlightRecorder("roll_back"), data_of(small_data)
-    recorder.roll_backs = 1  # as after one
-    trainer_in(tmp_path, Warmup(), recorder, LastCheckpoint(), max_epochs=1).fit(detector_of_the_data(), data)
-    rates = UsedRates()
-    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), FlightRecorder("roll_back"), rates)
-    last = tmp_path / "checkpoints/last.ckpt"
-    trainer.fit(detector_of_the_data(lr0=lr0), datamodule=data, ckpt_path=last, weights_only=True)
-    assert rates.used == [(1, pytest.approx(lr0 * 0.505 * scale))] * 3
 
 
 class Vanishing(DetectionData):
@@ -560,17 +276,3 @@ def test_two_processes_stop_together(small_data: Path, tmp_path: Path) -> None:
     assert report["indices"] == [key.index for key in batch[1::2]]
     assert report["processes"] == [1]
     assert set(report["losses"].values()) == {"nan"}
-
-
-@pytest.mark.parametrize("where", [COLLECTING, STEPPING], ids=["collecting", "stepping"])
-def test_two_processes_skip_the_same_batch(where: list[tuple[int, int]], tmp_path: Path) -> None:
-    """NaN in the second one only: as a loop that leaves the batches of both out. Each has batch norm statistics of its own."""
-    wanted, whole = (loop_without(batches, None, set(), halves)[0] for batches in (set(where), set()))
-    module, callbacks = small_detector(), [Warmup(warmup_epochs=0), EMA(), Poison(*where, rank=1), FlightRecorder("skip")]
-    options = {"max_epochs": 2, "gradient_clip_val": CLIP, "callbacks": callbacks, "default_root_dir": tmp_path}
-    spawn(2, **options).fit(module, Halves())
-    assert [r["processes"] for r in reports(tmp_path).values()] == [[1]]
-    for name, ours in module.network.named_parameters():
-        counts = (whole[name] - wanted[name]).double().norm()  # what that batch would have changed
-        assert (ours - wanted[name]).double().norm() <= 0.05 * counts, name
-    assert finite(module)

@@ -1,0 +1,79 @@
+"""Non-finite numbers in real trainings, and the policy `roll_back`: from the last checkpoint, with a lower rate."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+from made_trouble import Poison, data_of, detector_of_the_data, finite, reports, trainer_in
+from test_recipe import Steps
+
+from callbacks.ema import EMA
+from callbacks.flight_recorder import FlightRecorder, Incident, RollBack
+from callbacks.warmup import Warmup
+from detector.data.datamodule import DetectionData
+from detector.module import Detector
+
+
+class LastCheckpoint(L.Callback):
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints/last.ckpt")
+
+
+class UsedRates(L.Callback):
+    """Epoch and learning rate of every batch that was trained on."""
+
+    def __init__(self) -> None:
+        self.used: list[tuple[int, float]] = []
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        self.used.append((trainer.current_epoch, trainer.optimizers[0].param_groups[0]["lr"]))
+
+
+def fit_with_roll_backs(trainer: L.Trainer, module: Detector, data: DetectionData) -> None:
+    """What the CLI does."""
+    checkpoint = None
+    while True:
+        try:
+            return trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        except RollBack:
+            checkpoint = str(Path(trainer.default_root_dir) / "checkpoints/last.ckpt")
+
+
+def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Path, tmp_path: Path) -> None:
+    recorder, rates, steps = FlightRecorder("roll_back", lr_factor=0.25), UsedRates(), Steps()
+    callbacks = [Warmup(warmup_epochs=0), EMA(), Poison((1, 1), once=True), recorder, rates, steps, LastCheckpoint()]
+    trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
+    fit_with_roll_backs(trainer, module, data_of(small_data))
+    lr = [0.01 * ((1 - epoch / 3) * 0.99 + 0.01) for epoch in range(3)]
+    wanted = [(0, lr[0])] * 3 + [(1, lr[1])] + [(1, 0.25 * lr[1])] * 3 + [(2, 0.25 * lr[2])] * 3
+    assert rates.used == [(epoch, pytest.approx(rate)) for epoch, rate in wanted]
+    assert trainer.global_step == 9
+    assert finite(module)
+    assert recorder.roll_backs == 1
+    assert [r["done"] for r in reports(tmp_path).values()] == ["roll-back 1 of 3"]
+
+
+def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
+    callbacks = [EMA(), Poison((1, 1)), FlightRecorder("roll_back", most_roll_backs=2), LastCheckpoint()]
+    with pytest.raises(Incident, match="stopped, after 2 roll-backs") as told:
+        fit_with_roll_backs(
+            trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks), detector_of_the_data(), data_of(small_data)
+        )
+    assert type(told.value) is Incident
+    found = [reports(tmp_path)[f"incident-1-1{again}.json"] for again in ("", "-2", "-3")]
+    assert len(reports(tmp_path)) == 3
+    assert [r["roll_backs"] for r in found] == [1, 2, 2]
+    assert [r["groups"][1]["lr"] for r in found] == [pytest.approx(0.01 * 0.505 * factor) for factor in (1, 0.5, 0.25)]
+
+
+@pytest.mark.parametrize(("lr0", "scale"), [(0.01, 0.5), (0.02, 1.0)], ids=["same lr0", "another lr0"])
+def test_a_lowered_rate_outlives_the_process(lr0: float, scale: float, small_data: Path, tmp_path: Path) -> None:
+    recorder, data = FlightRecorder("roll_back"), data_of(small_data)
+    recorder.roll_backs = 1  # as after one
+    trainer_in(tmp_path, Warmup(), recorder, LastCheckpoint(), max_epochs=1).fit(detector_of_the_data(), data)
+    rates = UsedRates()
+    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), FlightRecorder("roll_back"), rates)
+    last = tmp_path / "checkpoints/last.ckpt"
+    trainer.fit(detector_of_the_data(lr0=lr0), datamodule=data, ckpt_path=last, weights_only=True)
+    assert rates.used == [(1, pytest.approx(lr0 * 0.505 * scale))] * 3
