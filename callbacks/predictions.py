@@ -2,10 +2,13 @@
 
 import csv
 import json as json_
+import signal
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import lightning as L
@@ -27,8 +30,10 @@ from detector.say import say
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Files of a run of `predict`, written as the detections come. NAME is an image's path below the common folder of all
-    images; of a video, that of the video with the frame's number, as in `NAME_000012`.
+    """Files of a run of `predict`, written as the detections come; Ctrl-C and SIGTERM end it and keep them.
+
+    NAME is an image's path below the common folder of all images; of a video, that of the video with the frame's number, as in
+    `NAME_000012`.
 
     Args:
         images: `images/NAME.jpg` with the boxes drawn in, or `videos/NAME.mp4`.
@@ -64,9 +69,12 @@ class PredictionWriter(BasePredictionWriter):
         self._results: list[dict[str, Any]] = []  # for predictions.json
         self._video: VideoFile | None = None
         self._begun, self._looking, self._started = 0.0, 0.0, 0.0
+        self._before: Any = None  # what SIGTERM did
 
     def on_predict_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._begun = time.perf_counter()
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, _leave)
         if self.csv:
             with open(self._csv_path(trainer), "w", newline="") as file:
                 csv.writer(file).writerow(CSV_COLUMNS)
@@ -134,12 +142,17 @@ class PredictionWriter(BasePredictionWriter):
         self._video = None
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Ctrl-C ends a stream, for one: what there is so far is kept."""
+        """Ctrl-C ends a stream, for one, and SIGTERM anything: what there is so far is kept."""
         self._close_video()
         if self.json and self._begun:
             self._write_json(trainer, self._results)
-        if isinstance(exception, KeyboardInterrupt):
+        if isinstance(exception, KeyboardInterrupt | SystemExit):
             say(f"stopped; {self.detections} detections so far are kept in {trainer.default_root_dir}")
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+        self._before = None
 
     def on_predict_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Said when all processes have written their share."""
@@ -173,6 +186,10 @@ class PredictionWriter(BasePredictionWriter):
     def _csv_path(trainer: L.Trainer) -> Path:
         rank = f".{trainer.global_rank}" if trainer.global_rank else ""
         return Path(trainer.default_root_dir) / f"predictions{rank}.csv"
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _write_image(path: Path, pixels: np.ndarray) -> None:

@@ -4,8 +4,10 @@ import copy
 import csv
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import torch
 import callbacks
 import cli
 from detector.data.datamodule import DetectionData
+from detector.data.sample import Batch
 from detector.data.sources import Sources
 from detector.data.video import Video
 from detector.errors import InputError
@@ -138,6 +141,32 @@ def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
     frames = [pixels for _, pixels in Video("deep/film.mp4")]
     assert [f.shape for f in frames] == [(66, 98, 3)] * 3
     assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
+
+
+class Stop(L.Callback):
+    """A signal in the middle of the third batch."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def on_predict_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+        if batch_idx == 2:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)], ids=["SIGTERM", "Ctrl-C"])
+def test_what_was_found_before_a_signal_is_kept(number: int, code: int, checkpoint: Path, here: Path, capsys) -> None:
+    make_video(here / "film.avi", frames=20)
+    stop = ["--trainer.callbacks", "test_predict.Stop", "--trainer.callbacks.number", str(int(number))]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as leaving:
+        predict(checkpoint, "film.avi", "--data.val_batch_size", "4", "--save.json", "true", *stop)
+    assert leaving.value.code == code
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert labels(Path("out")) == [f"film_{k:06d}" for k in range(8)]
+    assert Video("out/videos/film.mp4").frames == 8
+    assert {r["image_id"] for r in json.loads(Path("out/predictions.json").read_text())} <= set(labels(Path("out")))
+    assert "detections so far are kept in out" in capsys.readouterr().out
 
 
 def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: Path, capsys) -> None:
