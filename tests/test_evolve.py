@@ -149,15 +149,17 @@ def test_killed_and_restarted_workers_train_the_same_individuals(tmp_path: Path)
     places = {"cwd": Path(__file__).parents[1], "env": {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""}}
     begun, workers = tmp_path / "begun.txt", [subprocess.Popen(line, **places) for _ in range(3)]
     try:
+        until(lambda: len(list(tmp_path.glob("*.ready"))) == 3)
+        (tmp_path / "go").touch()
         until(lambda: begun.is_file() and begun.read_text().split().count(str(workers[0].pid)) >= 3)
-        workers[0].kill()
+        until(lambda: caught_in_mid_trial(workers[0], tmp_path))
         mine = trained_by(tmp_path)[workers[0].pid]
-        time.sleep(0.3)
+        workers[0].kill()
+        until(lambda: cut(tmp_path))  # the others notice
         for worker in workers[1:]:
             worker.terminate()
-        assert [worker.wait(20) for worker in workers] == [-signal.SIGKILL, 0, 0]
-        cut = Study(tmp_path)._study.get_trials(states=[optuna.trial.TrialState.FAIL])
-        assert 1 <= len(cut) <= 3
+        assert [worker.wait(60) for worker in workers] == [-signal.SIGKILL, 0, 0]
+        assert 1 <= len(cut(tmp_path)) <= 3
         workers = [subprocess.Popen(line, **places) for _ in range(3)]
         assert [worker.wait(60) for worker in workers] == [0, 0, 0]
     finally:
@@ -167,7 +169,7 @@ def test_killed_and_restarted_workers_train_the_same_individuals(tmp_path: Path)
     assert found(Study(tmp_path).individuals()) == found(alone(tmp_path / "alone"))
     times = Counter(int(line.split()[0]) for line in begun.read_text().splitlines())
     assert sorted(times) == list(range(PLAN.trials))
-    interrupted = {t.user_attrs["slot"] for t in all_trials(tmp_path) if t.state == optuna.trial.TrialState.FAIL}
+    interrupted = {t.user_attrs["slot"] for t in cut(tmp_path)}
     assert mine in interrupted
     assert {number for number, count in times.items() if count > 1} <= interrupted
     assert all(count <= sum(t.user_attrs["slot"] == number for t in all_trials(tmp_path)) for number, count in times.items())
@@ -182,6 +184,19 @@ def until(true: Callable[[], object], seconds: float = 60) -> None:
 
 def all_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
     return Study(folder)._study.get_trials()
+
+
+def cut(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    return [t for t in all_trials(folder) if t.state == optuna.trial.TrialState.FAIL]
+
+
+def caught_in_mid_trial(worker: subprocess.Popen, folder: Path) -> bool:
+    """Whether a worker, which is held up now, trains something; else it goes on."""
+    worker.send_signal(signal.SIGSTOP)
+    if worker.pid in trained_by(folder):
+        return True
+    worker.send_signal(signal.SIGCONT)
+    return False
 
 
 def trained_by(folder: Path) -> dict[int, int]:

@@ -1,4 +1,5 @@
-"""An evolution with a formula in place of the training. As a script: a worker on a study of it, which imports no torch."""
+"""An evolution with a formula in place of the training. As a script: a worker on a study of it, which imports no torch
+and waits for a file `go`."""
 
 import math
 import os
@@ -39,4 +40,8 @@ def train(claim: Claim) -> Outcome:
 
 if __name__ == "__main__":
     assert "torch" not in sys.modules
-    work(Study(Path(sys.argv[1]), stale=float(sys.argv[2])), train, lambda: None, StopSignal())
+    folder, stop = Path(sys.argv[1]), StopSignal()
+    (folder / f"{os.getpid()}.ready").touch()
+    while not (folder / "go").exists():  # together with the others, however long they take to start
+        time.sleep(0.02)
+    work(Study(folder, stale=float(sys.argv[2])), train, lambda: None, stop)
