@@ -22,7 +22,7 @@ def together(work: Callable[..., Any], *args: Any, ranks: int = 2, deadline: flo
     context = start_processes(_enter, (work, args, ranks, port), nprocs=ranks, join=False, start_method="fork")
     end = time.monotonic() + deadline
     try:
-        while not context.join(timeout=1):  # True when all are done
+        while not context.join(timeout=1, grace_period=2):  # True when all are done
             if time.monotonic() > end:
                 raise TimeoutError(f"{ranks} ranks were not done within {deadline:g} s")
     finally:

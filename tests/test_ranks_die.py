@@ -125,7 +125,7 @@ def test_a_process_hangs(
     """The other waits as long as it was told, and says where both are."""
     monkeypatch.setenv("BOLTBOX_TROUBLE", "hang:1:2")
     with pytest.raises(Exception, match="process 0 terminated with exit code 2"):
-        together(cli.main, command(small_data, here / "run", "--ranks.timeout", "2"))
+        together(cli.main, command(small_data, here / "run", "--ranks.timeout", "5"))
     told = capfd.readouterr().err
     assert "error: process 0 of 2 waited in vain for the others at epoch 0, training batch 2 (all_reduce, " in told
     assert "process 1 was last at epoch 0, training batch 2; one that is only slow needs a larger --ranks.timeout" in told
