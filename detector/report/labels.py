@@ -86,15 +86,17 @@ def _heat(title: str, x: str, y: str, across: np.ndarray, along: np.ndarray, pat
 def _pixels(lengths: Mapping[str, np.ndarray], image_size: int, path: Path) -> Path:
     figure, axis = panel(f"Size at {image_size} px: square root of the area", "pixels", "share of the boxes")
     top = max(float(values.max()) for values in lengths.values())
-    edges = 2 ** np.arange(0, np.log2(max(top, 2)) + 0.5, 0.5)
+    edges, most = 2 ** np.arange(0, np.log2(max(top, 2)) + 0.5, 0.5), 0.0
     for k, (split, values) in enumerate(lengths.items()):
         share = np.histogram(values.clip(1, edges[-1]), edges)[0] / len(values)
         look = {"color": COLOURS[k], "linewidth": 2.2 - 0.7 * k, "linestyle": ("-", "--", ":")[k % 3]}
         axis.stairs(share, edges, label=f"{split} ({len(values)})", **look)
+        most = max(most, share.max())
     for border in [high**0.5 for _, high in list(COCO_AREAS.values())[:-1]]:
         if border < edges[-1]:
             axis.axvline(border, color="0.4", linewidth=1, linestyle=(0, (2, 2)))
             axis.text(border, 0.985, f"{border:g} ", ha="right", va="top", fontsize=8, transform=axis.get_xaxis_transform())
+    axis.set_ylim(0, 1.15 * most)  # above the lines there is room for the borders' figures
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     legend(axis)

@@ -47,7 +47,7 @@ STYLE = """
 nav a { margin-right: 14px; display: inline-block; } a { color: inherit; }
 .charts, .batches { display: grid; gap: 12px; align-items: start; }
 .charts { grid-template-columns: repeat(auto-fill, minmax(min(360px, 100%), 1fr)); }
-.batches { grid-template-columns: repeat(auto-fill, minmax(min(560px, 100%), 1fr)); }
+.charts:has(> :nth-child(4):last-child) { grid-template-columns: repeat(auto-fill, minmax(min(480px, 100%), 1fr)); }
 .charts img, .batch img, .matrix img { width: 100%; display: block; border-radius: 4px; background: #fff; }
 .batch { margin: 0; width: 100%; overflow-x: auto; } .batch img { min-width: 720px; }
 .matrix img { width: auto; max-width: 100%; }
