@@ -125,7 +125,9 @@ def alarm() -> Iterator[None]:
 
 
 def test_study(here: Path, alarm: None, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
     cli.main(["pipeline", "--splits", "2", "--batch", "2", "--image_size", "64", "--repeats", "3"])
+    assert signal.getsignal(signal.SIGINT) == before
     content = json.loads((here / "runs/pipeline-1/pipeline.json").read_text())
     ways = [(t["how"], t["micro_batches"]) for t in content["timings"]]
     assert ways == [("one device", 1), ("one device", 2), ("gpipe", 1), ("gpipe", 2), ("1f1b", 2)]

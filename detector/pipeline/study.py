@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,10 +120,14 @@ def start(plan: Plan) -> list[Timing]:
     config = LaunchConfig(
         1, 1, 2, run_id="pipeline", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0, local_addr="localhost"
     )
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
     try:
         return elastic_launch(config, measure)(plan)[0]
     except SignalException as e:
         raise SystemExit(128 + e.sigval) from None
+    finally:
+        for number, handler in before.items():  # the launcher leaves its own
+            signal.signal(number, handler)
 
 
 def measure(plan: Plan) -> list[Timing]:
