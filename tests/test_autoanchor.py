@@ -281,7 +281,7 @@ def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> Non
     module = Detector(["a", "b"], width_multiple=0.125, image_size=64, batch_size=8)
     data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
     trainer = L.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1, limit_train_batches=1, limit_val_batches=0,
+        accelerator="cpu", devices=2, strategy="ddp_fork", max_epochs=1, limit_train_batches=1, limit_val_batches=0,
         callbacks=[EMA(), AutoAnchor(), Remember(here)], default_root_dir=here, use_distributed_sampler=False, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_datasets import lay_out, picture, save
 from made_samples import few
+from ranks import together
 
 import cli
-from benchmarks.resume_fuzz import difference, start
+from benchmarks.resume_fuzz import difference
 from detector.data.datamodule import DetectionData
 from detector.data.sampler import TrainBatches, class_weights, draw_weights, image_weights
 
@@ -229,10 +229,7 @@ def test_stopped_within_an_epoch_and_resumed(small_data: Path, here: Path) -> No
 
 def test_two_processes(small_data: Path, here: Path) -> None:
     """Together they draw what one would."""
-    root = Path(cli.__file__).parent
-    arguments = line(small_data, here / "run", "--trainer.devices", "2")
-    within = ["env", f"PYTHONPATH={root}:{root / 'tests'}", "timeout", "200"]
-    assert start([*within, sys.executable, str(root / "cli.py"), *arguments]) == 0
+    together(cli.main, line(small_data, here / "run", "--trainer.devices", "2"))
     zero, one = (json.loads((here / f"run/rank{r}.json").read_text()) for r in (0, 1))
-    together = [(at, [i for turn in zip(a, b, strict=True) for i in turn]) for (at, a), (_, b) in zip(zero, one, strict=True)]
-    assert together == images(line(small_data, here / "alone"))
+    both = [(at, [i for turn in zip(a, b, strict=True) for i in turn]) for (at, a), (_, b) in zip(zero, one, strict=True)]
+    assert both == images(line(small_data, here / "alone"))
