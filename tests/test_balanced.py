@@ -229,7 +229,7 @@ def test_stopped_within_an_epoch_and_resumed(small_data: Path, here: Path) -> No
 
 def test_two_processes(small_data: Path, here: Path) -> None:
     """Together they draw what one would."""
-    together(cli.main, line(small_data, here / "run", "--trainer.devices", "2"))
+    together(images, line(small_data, here / "run", "--trainer.devices", "2"))
     zero, one = (json.loads((here / f"run/rank{r}.json").read_text()) for r in (0, 1))
     both = [(at, [i for turn in zip(a, b, strict=True) for i in turn]) for (at, a), (_, b) in zip(zero, one, strict=True)]
     assert both == images(line(small_data, here / "alone"))
