@@ -158,7 +158,7 @@ def test_killed_and_restarted_workers_train_the_same_individuals(tmp_path: Path)
         until(lambda: cut(tmp_path))  # the others notice
         for worker in workers[1:]:
             worker.terminate()
-        assert [worker.wait(60) for worker in workers] == [-signal.SIGKILL, 0, 0]
+        assert [worker.wait(20) for worker in workers] == [-signal.SIGKILL, 0, 0]
         assert 1 <= len(cut(tmp_path)) <= 3
         workers = [subprocess.Popen(line, **places) for _ in range(3)]
         assert [worker.wait(60) for worker in workers] == [0, 0, 0]
