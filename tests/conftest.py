@@ -1,6 +1,7 @@
 """Shared by the tests: one thread each (they run side by side), a small data set, a place of their own to write to."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
@@ -12,6 +13,7 @@ from detector.data.demo import make_demo
 
 pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -144,10 +144,10 @@ def test_torchrun_restarts_after_a_kill(small_data: Path, here: Path, monkeypatc
 
 
 def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, marker: str) -> None:
+    """In its summary, that is: which process prints first is chance, and torchrun may end one before it speaks."""
     code, told = start(torchrun(0, command(small_data, here / "run")), "raise:1:2", marker)
     assert code != 0
     assert over(here / "run", marker) < SOON
-    assert told.index("ZeroDivisionError: made trouble") < told.index("error: process 0 of 2 lost contact with the others")
     cause = told[told.index("Root Cause (first observed failure)") :]
     assert "rank      : 1 " in cause
     assert "ZeroDivisionError: made trouble" in cause
