@@ -142,6 +142,18 @@ def test_the_reason_why_there_are_no_better_ones(sizes: np.ndarray, reason: str)
     assert np.array_equal(choice.anchors, defaults())
 
 
+@pytest.mark.parametrize("labels", [9, 90, 30_000])
+def test_as_many_different_sizes_as_anchors(labels: int) -> None:
+    """Random starts draw some of them twice and lose clusters; there are as many anchors as asked for nevertheless."""
+    rng = np.random.default_rng(0)
+    different = rng.uniform(10, 400, (9, 2)).round()
+    sizes = rng.permutation(np.concatenate((different, different[rng.integers(0, 8, labels - 9)])))
+    found, _ = find_anchors(sizes, 9, generations=0)
+    assert found is not None
+    assert len(np.unique(found.round(3), axis=0)) == 9
+    assert measure(found, different).mean_best > 0.95
+
+
 def test_fitting_anchors_are_kept() -> None:
     sizes = np.exp(np.random.default_rng(3).normal(4, 0.5, (300, 2)))
     choice = choose_anchors(defaults(), STRIDES, sizes)
