@@ -196,7 +196,7 @@ class YOLOv5(nn.Module):
         if activation not in ACTIVATIONS:
             raise InputError(f"model.activation '{activation}' is not known; {nearest(activation, ACTIVATIONS)}")
         top = max(5, self.levels[-1])
-        channels = {k: math.ceil(c * width / 8) * 8 for k, c in enumerate(CHANNELS[top], 1)}
+        channels = {k: scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
         self.num_classes = num_classes
         self.strides = [2**k for k in self.levels]
         self.max_stride = 2**top
@@ -268,6 +268,15 @@ class YOLOv5(nn.Module):
         for k in self.neck.bottom_up:
             order += [f"neck.down.{k}", None, f"neck.bottom_up.{k}"]
         return {i: name for i, name in enumerate([*order, "head"]) if name}
+
+
+def scaled_channels(channels: int, width: float) -> int:
+    """A layer's channels at a width multiple: a multiple of 8.
+
+    >>> scaled_channels(64, 0.33)
+    24
+    """
+    return math.ceil(channels * width / 8) * 8
 
 
 def _scaled(repeats: int, depth: float) -> int:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.errors import InputError
-from detector.network import SIZES, YOLOv5
+from detector.network import CHANNELS, SIZES, YOLOv5, scaled_channels
 
 
 class StandIn:
@@ -214,10 +214,38 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anch
 
 
 def _size_hint(weights: Weights) -> str:
-    levels = len(next((t for name, t in weights.state.items() if name.endswith(".anchors")), ()))
+    levels = len(_anchors(weights))
     rows = ((name, row) for name, row in SIZES.items() if len(row.levels) == levels)
     sizes = [name for name, row in rows if (row.depth, row.width) == weights.multiples]
+    if reason := unscaled_layers(weights):
+        return f"they are of size {sizes[0]}, but {reason}" if sizes else reason
     return f"they are of size {sizes[0]}: use --model.size {sizes[0]}" if sizes else "they are of another size or topology"
+
+
+def _anchors(weights: Weights) -> Tensor:
+    """(levels, A, 2) in units of the strides, empty if there are none."""
+    anchors = next((t for name, t in weights.state.items() if name.endswith(".anchors")), None)
+    return anchors if anchors is not None and anchors.ndim == 3 else torch.zeros(0, 0, 2)
+
+
+def unscaled_layers(weights: Weights) -> str:
+    """Why no network of ours can hold these weights, if that is because YOLOv5 left layers unscaled: those whose nominal number
+    of channels is that of the head's output. Otherwise an empty string."""
+    levels, per_level, _ = _anchors(weights).shape
+    classes = len(weights.names)
+    outputs, table = per_level * (5 + classes), CHANNELS.get(max(5, levels + 2), ())
+    if weights.multiples is None or outputs not in table:
+        return ""
+    ours = scaled_channels(outputs, weights.multiples[1])
+    layer = max(2 * table.index(outputs) - 1, 0)  # the stem is 0, then every other layer of the backbone halves the map
+    theirs = weights.state.get(f"model.{layer}.conv.weight")
+    if ours == outputs or theirs is None or len(theirs) != outputs:
+        return ""
+    return (
+        f"YOLOv5 does not scale layers that are as wide as the head's output, here {per_level} anchors x "
+        f"(5 + {classes} classes) = {outputs} channels, and every network here scales them, to {ours}: the file can be used in "
+        "YOLOv5 alone, but a fit can start from weights of that size for another number of classes, such as the published ones"
+    )
 
 
 def load_checkpoint_weights(module: nn.Module, path: str | None) -> None:

@@ -20,8 +20,10 @@ from made_payloads import Call
 from torch import Tensor, nn
 
 from detector.errors import InputError
+from detector.export.source import read_trained
 from detector.module import Detector
-from detector.network import YOLOv5
+from detector.network import CHANNELS, SIZES, YOLOv5
+from detector.predict.ensemble import load_network
 from detector.weights import ALLOWED, StandIn, key_map, load_restricted, load_weights, load_yolov5, read_yolov5
 
 PUBLISHED = SHARED / "weights/yolov5n.pt"
@@ -148,6 +150,39 @@ def test_the_error_names_the_size_that_fits(tmp_path: Path, as_yolov5: Any, size
     torch.save({"model": as_yolov5(small(size=size), nc=3, yaml=yaml)}, tmp_path / "other.pt")
     with pytest.raises(InputError, match=rf"they are of size {size}: use --model.size {size}$"):
         load_weights(small(size="p2"), tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize(
+    ("size", "classes", "per_level", "wide", "narrow"), [("n6", 251, 3, 768, 192), ("n", 11, 4, 64, 16), ("s", 59, 1, 64, 32)]
+)
+def test_layers_that_yolov5_left_unscaled(
+    tmp_path: Path,
+    as_yolov5: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    size: str,
+    classes: int,
+    per_level: int,
+    wide: int,
+    narrow: int,
+) -> None:
+    """Specification 1.1: a layer whose nominal channels equal the head's output keeps them. The file is made with a table that
+    undoes the scaling; its tensors are not copied from the original."""
+    row = SIZES[size]
+    names, options = [str(i) for i in range(classes)], dict[str, Any](size=size, anchors=per_level)
+    multiples = {"depth_multiple": row.depth, "width_multiple": row.width}
+    top = max(5, row.levels[-1])
+    with monkeypatch.context() as patch, torch.device("meta"):
+        patch.setitem(CHANNELS, top, tuple(int(c / row.width) if c == wide else c for c in CHANNELS[top]))
+        theirs = YOLOv5(classes, **options).to_empty(device="cpu").half()
+    torch.save({"model": as_yolov5(theirs, names=names, yaml=multiples)}, tmp_path / "wide.pt")
+    said = rf"{per_level} anchors x \(5 \+ {classes} classes\) = {wide} channels, .* here scales them, to {narrow}: "
+    for network in (YOLOv5(classes, **options), small(3, size=size)):
+        with pytest.raises(InputError, match=rf"they are of size {size}, but YOLOv5 does not scale .*{said}") as error:
+            load_weights(network, tmp_path / "wide.pt")
+        assert "--model.size" not in str(error.value)
+    for load in (load_network, read_trained):
+        with pytest.raises(InputError, match=said):
+            load(str(tmp_path / "wide.pt"))
 
 
 def test_weights_with_a_tensor_too_many_or_too_few(tmp_path: Path, as_yolov5: Any) -> None:

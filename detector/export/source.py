@@ -9,7 +9,7 @@ from detector.export.metadata import MODEL_OPTIONS
 from detector.export.runtime import format_of
 from detector.network import SIZES, YOLOv5
 from detector.runs import resolve_checkpoint
-from detector.weights import Weights, load_weights, load_yolov5, read_yolov5
+from detector.weights import Weights, load_weights, load_yolov5, read_yolov5, unscaled_layers
 
 
 class Trained(NamedTuple):
@@ -55,7 +55,8 @@ def _published(path: Path) -> Trained:
         except InputError:
             continue
         return Trained(path, network, weights.names, 640 if network.max_stride == 32 else 1280, options)
-    raise InputError(f"{path}: these weights fit no size of ours; start a fit from them and export its checkpoint")
+    reason = unscaled_layers(weights) or "start a fit from them and export its checkpoint"
+    raise InputError(f"{path}: these weights fit no size of ours; {reason}")
 
 
 def _candidates(weights: Weights, levels: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from detector.checkpoint_file import load_checkpoint
 from detector.errors import InputError
 from detector.network import SIZES, YOLOv5
-from detector.weights import load_weights, load_yolov5, read_yolov5
+from detector.weights import load_weights, load_yolov5, read_yolov5, unscaled_layers
 
 
 class Ensemble:
@@ -72,4 +72,5 @@ def _from_yolov5(path: str | Path) -> tuple[YOLOv5, list[str], dict[str, Any]]:
         except InputError:
             continue
         return network, weights.names, shape
-    raise InputError(f"{path}: these weights are of another topology than our sizes: {', '.join(SIZES)}")
+    reason = unscaled_layers(weights) or f"they are of another topology than our sizes: {', '.join(SIZES)}"
+    raise InputError(f"{path}: no network of ours holds these weights; {reason}")
