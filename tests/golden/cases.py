@@ -5,6 +5,7 @@ A file dropped into either folder joins the tests of its kind without a change o
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from detector.module import Detector
-from detector.network import SIZES, YOLOv5
+from detector.network import ACTIVATIONS, SIZES, YOLOv5
 
 SLICE = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))
@@ -72,23 +73,48 @@ class Case:
 
     @property
     def shape(self) -> dict[str, Any]:
-        activation = self.meta.get("activation") or "silu"
-        return {
-            "size": size_of(self.meta["base"]),
-            "depth_multiple": self.meta["depth_multiple"],
-            "width_multiple": self.meta["width_multiple"],
-            "activation": "leaky_relu" if "Leaky" in activation else activation.lower(),
-        }
+        return shape_of(self.meta)
 
     def names(self) -> list[str]:
         return [f"class{i}" for i in range(self.meta["nc"])]
 
 
+def shape_of(meta: dict[str, Any]) -> dict[str, Any]:
+    """The options of the network that an entry describes: what it does not say follows from the name of its base model."""
+    anchors = meta.get("anchors") or meta.get("na")  # a list of pixels, or a number a level
+    return {
+        "size": size_of(meta["base"]),
+        "depth_multiple": meta.get("depth_multiple"),
+        "width_multiple": meta.get("width_multiple"),
+        "anchors": round(anchors) if isinstance(anchors, int | float) else anchors,
+        "activation": _activation_of(meta),
+    }
+
+
 def size_of(base: str) -> str | None:
     """YOLOv5's name of a model -> our size, None for what is not covered."""
     size = base.removeprefix("yolov5").lstrip("-")
-    size = {"panet": "l", "s-LeakyReLU": "s"}.get(size, size)
-    return size if size in SIZES else None
+    size, _, activation = size.partition("-")  # s-LeakyReLU
+    size = {"panet": "l"}.get(size, size)
+    return size if size in SIZES and (not activation or activation.lower() in _ACTIVATIONS) else None
+
+
+_ACTIVATIONS = {name.replace("_", ""): name for name in ACTIVATIONS}
+
+
+def _activation_of(meta: dict[str, Any]) -> str:
+    """Our name of a case's activation, given as LeakyReLU or nn.LeakyReLU(0.1), or else by the name of the base model."""
+    given = meta.get("activation") or meta["base"].partition("yolov5")[2].lstrip("-").partition("-")[2] or "SiLU"
+    name, slope = re.fullmatch(r"(?:.*\.)?(\w+)(?:\((?:negative_slope=)?([\d.]*).*\))?", given).groups()  # type: ignore[union-attr]
+    assert name.lower() in _ACTIVATIONS, f"{given}: no network of ours has this activation"
+    assert "Leaky" not in name or slope in (None, "0.1"), f"{given}: ours has a slope of 0.1"
+    return _ACTIVATIONS[name.lower()]
+
+
+def read_case(path: Path) -> Case:
+    meta = _read_meta(path)
+    kind = meta.get("kind") or path.name.partition(".")[0]
+    return Case(path, "state_dict" if kind.startswith("state_dict") else kind, meta)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -101,12 +127,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
 
 def _find() -> list[Case]:
     files = {p.name: p for folder in (SLICE, SHARED / "golden") for p in sorted(folder.glob("*.[nj][ps][zo]*"))}
-    found = []
-    for name, path in sorted(files.items()):
-        meta = _read_meta(path)
-        kind = meta.get("kind") or name.partition(".")[0]
-        found.append(Case(path, "state_dict" if kind.startswith("state_dict") else kind, meta))
-    return found
+    return [read_case(path) for _, path in sorted(files.items())]
 
 
 ALL = _find()

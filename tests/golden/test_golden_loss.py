@@ -24,12 +24,12 @@ def test_loss(case: Case) -> None:
     levels = len(anchors)
     loss = DetectionLoss(
         meta["nc"],
-        [8, 16, 32, 64][:levels],
+        meta["strides"],
         **{k: hyp[k] for k in ("box", "obj", "cls", "cls_pw", "obj_pw", "fl_gamma", "anchor_t")},
         label_smoothing=meta["label_smoothing"],
         iou_ratio=meta.get("gr", 1.0),
         autobalance=meta.get("autobalance", False),
-        shared_cell="last",
+        shared_cell="best" if meta.get("sort_obj_iou") else "last",
     )
     for call in range(meta["calls"]):
         suffix = f"_call{call}" if meta["calls"] > 1 else ""

@@ -15,10 +15,11 @@ def test_nms(case: Case) -> None:
     decoded = case.tensor("in_pred")
     for k, setting in enumerate(case.meta["settings"]):
         known = None
-        if setting.pop("labels"):
+        if setting["labels"]:
             rows = case.tensor("in_labels")
             known = [rows[rows[:, 0] == i][:, 1:] for i in range(len(decoded))]
-        found = nms(decoded, known=known, rounded=True, **setting)
+        options = {name: value for name, value in setting.items() if name != "labels"}
+        found = nms(decoded, known=known, rounded=True, **options)
         counts = case[f"out_n_{k}"]
         assert [len(f.boxes) for f in found] == counts.tolist()
         theirs = np.split(case[f"out_det_{k}"], np.cumsum(counts)[:-1])
@@ -48,13 +49,14 @@ def test_average_precision(case: Case) -> None:
 @each("boxes")
 def test_boxes_to_metrics(case: Case) -> None:
     found, labels, nc = case["in_det"], case["in_labels"], case.meta["nc"]
+    limits = {"conf": case.meta["confusion_conf"], "iou": case.meta["confusion_iou"]}
     hits, confusion, metrics = [], np.zeros((nc + 1, nc + 1)), DetectionMetrics(nc)
     for i in range(case.meta["n_images"]):
         d, t = found[case["in_det_image"] == i], labels[case["in_label_image"] == i]
         if len(d):
             hits.append(match(d[:, :4], d[:, 5], t[:, 1:], t[:, 0]))
         if len(t):  # YOLOv5 leaves images without labels out
-            confusion += confusion_matrix(d[:, :4], d[:, 4], d[:, 5], t[:, 1:], t[:, 0], nc, skip_unmatched=True)
+            confusion += confusion_matrix(d[:, :4], d[:, 4], d[:, 5], t[:, 1:], t[:, 0], nc, **limits, skip_unmatched=True)
         metrics.update(i, d, Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6))
     assert np.array_equal(np.concatenate(hits), case["out_correct"])
     close(confusion, case["out_confusion"], 0)

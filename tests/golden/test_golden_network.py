@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from golden.cases import ALL, BASES_NOT_COVERED, Case, close, each, size_of
+from golden.cases import ALL, BASES_NOT_COVERED, Case, close, each, shape_of, size_of
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -60,9 +60,8 @@ def test_models_left_out_are_listed() -> None:
 @pytest.mark.parametrize("model", COVERED, ids=[m["base"] for m in COVERED])
 def test_models(model: dict) -> None:
     """Not compared: modules_total, modules_leaf, top_layers, save_layers, which count YOLOv5's own containers."""
-    leaky = model["activation"] == "LeakyReLU"
     with torch.device("meta"):
-        network = YOLOv5(model["nc"], size_of(model["base"]), activation="leaky_relu" if leaky else "silu")
+        network = YOLOv5(model["nc"], **shape_of(model))
     assert sum(p.numel() for p in network.parameters()) == model["params"]
     assert len(list(network.parameters())) == model["n_param_tensors"]
     assert len(network.state_dict()) == model["n_state_entries"]
@@ -80,14 +79,14 @@ def test_models(model: dict) -> None:
 
 @pytest.mark.parametrize("model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"])
 def test_default_anchors(model: dict) -> None:
-    network = YOLOv5(1, size_of(model["base"]), width_multiple=0.125)
+    network = YOLOv5(1, **{**shape_of(model), "width_multiple": 0.125})
     close(network.anchors_px.flatten(1), model["anchors_px"], 1e-4)
     close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
 
 
 @pytest.mark.parametrize("model", [m for m in COVERED if m["params"] < 8e6], ids=lambda m: m["base"])
 def test_fused_size(model: dict) -> None:
-    fused = YOLOv5(model["nc"], size_of(model["base"])).fused()
+    fused = YOLOv5(model["nc"], **shape_of(model)).fused()
     assert sum(p.numel() for p in fused.parameters()) == model["fused"]["params"]
 
 
@@ -96,7 +95,7 @@ GROUPS = [g for case in ALL if case.kind == "param_groups" for g in case.meta["g
 
 @pytest.mark.parametrize("model", [g for g in GROUPS if size_of(g["base"])], ids=lambda g: g["base"])
 def test_param_groups(model: dict) -> None:
-    groups = parameter_groups(YOLOv5(model["nc"], size_of(model["base"])))
+    groups = parameter_groups(YOLOv5(model["nc"], **shape_of(model)))
     names = {"bias": "bias", "weights_decay": "weight", "norm_weights": "norm"}
     assert [names[k] for k in model["optimizer_group_order"]] == list(groups)
     for g in model["groups"]:

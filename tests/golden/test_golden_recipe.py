@@ -54,13 +54,20 @@ class Recorder(L.Callback):
 def options(case: Case) -> dict[str, Any]:
     """A Detector's and Warmup's options from the hyper-parameters of a case."""
     meta, hyp = case.meta, case.meta["hyp_full"]
+    freeze = meta.get("freeze", 0)
+    if isinstance(freeze, list) and len(freeze) == 1:  # one number: so many first layers; several: these layers
+        (freeze,) = freeze
     return {
         "batch_size": meta["batch_size"],
         "optimizer": meta.get("optimizer", "SGD"),
         "lr_schedule": "cosine" if meta["cos_lr"] else "linear",
+        "nominal_batch_size": meta.get("nbs", 64),
+        "freeze": freeze,
+        "freeze_bn": False,
         "schedule_lag": True,
-        "shared_cell": "last",
+        "shared_cell": "best" if meta.get("sort_obj_iou") else "last",
         **{k: hyp[k] for k in ("lr0", "lrf", "momentum", "weight_decay", "box", "obj", "cls", "cls_pw", "obj_pw")},
+        **{k: hyp[k] for k in ("anchor_t", "fl_gamma")},
     }
 
 
@@ -104,7 +111,7 @@ def test_schedule(case: Case) -> None:
     close(recorder.column("momentum"), case["out_momentum"], 0, 1e-12)
     assert recorder.column("stepped").tolist() == case["out_stepped"].astype(bool).tolist()
     assert recorder.column("epoch").tolist() == case["out_epoch"].tolist()
-    decay = effective_weight_decay(meta["hyp_full"]["weight_decay"], 64, meta["batch_size"])
+    decay = effective_weight_decay(meta["hyp_full"]["weight_decay"], meta.get("nbs", 64), meta["batch_size"])
     close(decay, case["out_effective_weight_decay"], 0, 1e-12)
     groups = module.trainer.optimizers[0].param_groups
     close([g["weight_decay"] for g in groups], case["out_group_weight_decay"], 0, 1e-12)
@@ -112,8 +119,8 @@ def test_schedule(case: Case) -> None:
 
 @each("ema")
 def test_ema(case: Case) -> None:
-    start = case.meta.get("start_updates", 0)
-    decays = [ema_decay(n, case.meta.get("decay", 0.9999), case.meta.get("tau", 2000)) for n in case.meta["updates_list"]]
+    start, decay, tau = (case.meta.get(k, v) for k, v in (("start_updates", 0), ("decay", 0.9999), ("tau", 2000)))
+    decays = [ema_decay(n, decay, tau) for n in case.meta["updates_list"]]
     close(decays, case["out_decay_at"], 1e-12)
 
     module = Detector(["a"], width_multiple=0.0625)
@@ -121,7 +128,7 @@ def test_ema(case: Case) -> None:
     weight = nn.Parameter(case.tensor("in_weight_seq")[0].clone())
     module.network[0].weight, module.network[0].bias = weight, nn.Parameter(case.tensor("in_bias_seq")[0].clone())  # type: ignore[index]
     module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[0])  # type: ignore[index]
-    ema, optimizer = EMA(), torch.optim.SGD([weight], lr=0.0)
+    ema, optimizer = EMA(decay, tau), torch.optim.SGD([weight], lr=0.0)
     module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][0]))  # type: ignore[index]
     stub: Any = type("Trainer", (), {"optimizers": [optimizer]})()
     ema.setup(stub, module, "fit")
@@ -196,23 +203,29 @@ class RecordedOrder(DetectionData):
         return DataLoader(dataset, batch_sampler=Batches(), collate_fn=load)
 
 
-@each("e2e")
-def test_training_trace(case: Case, tmp_path: Path) -> None:
-    """Four epochs from the same weights give the same losses, weights, averages and figures."""
+def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder, EMA]:
+    """The training of a case, from its weights, on its batches; `given` replaces options that its metadata ask for."""
     torch.set_num_threads(1)
     meta = case.meta
     for split in ("train", "val"):
-        write_images(case, split, tmp_path)
+        write_images(case, split, folder)
     names = "\n".join(f"  {i}: {name}" for i, name in enumerate(case.names()))
-    (tmp_path / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames:\n{names}\n")
-    data = RecordedOrder(str(tmp_path / "data.yaml"), meta["imgsz"], meta["batch_size"], workers=0)
+    (folder / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames:\n{names}\n")
+    data = RecordedOrder(str(folder / "data.yaml"), meta["imgsz"], meta["batch_size"], workers=0)
     data.val_batch_size, data.recorded = 2 * meta["batch_size"], case["out_order"]
 
-    module = detector(case, image_size=meta["imgsz"], label_smoothing=meta["label_smoothing"], **options(case))
+    asked = {"image_size": meta["imgsz"], "label_smoothing": meta["label_smoothing"], **options(case), **given}
+    module = detector(case, **asked)
     load_yolov5(module.network, Weights(case.tensors("in_w::"), case.names()), case.path)
     recorder, ema = Recorder(), EMA()
     trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
+    return module, recorder, ema
 
+
+@each("e2e")
+def test_training_trace(case: Case, tmp_path: Path) -> None:
+    """Some epochs from the same weights give the same losses, weights, averages and figures."""
+    module, recorder, ema = trained(case, tmp_path)
     for i, row in enumerate(recorder.rows):
         theirs = case["out_batch_targets_iter_img_cls_xywh"]
         close(row["batch"].targets, theirs[theirs[:, 0] == i][:, 1:], 1e-5)
@@ -232,8 +245,8 @@ def test_training_trace(case: Case, tmp_path: Path) -> None:
     close(figures, theirs[:, :4], 0.02)
     close(losses, theirs[:, 4:], 1e-3)
     close([e["val/fitness"] for e in recorder.epochs], case["out_epoch_fitness"].ravel(), 0.02)
-    trained = [[e[f"train/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs]
-    close(trained, case["out_epoch_mean_losses"], 1e-7, 1e-4)
+    means = [[e[f"train/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs]
+    close(means, case["out_epoch_mean_losses"], 1e-7, 1e-4)
 
 
 @pytest.fixture(autouse=True)
