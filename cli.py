@@ -40,7 +40,7 @@ from detector.benchmark.command import benchmark
 from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
-from detector.errors import InputError, nearest
+from detector.errors import InputError, in_one_line, nearest
 from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
@@ -380,7 +380,7 @@ def main(args: Sequence[str] | None = None) -> None:
         )
     except (InputError, MisconfigurationException) as e:
         if callbacks.first_to_say(str(e)):
-            print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+            print(f"error: {in_one_line(e)}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):

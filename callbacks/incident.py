@@ -12,7 +12,7 @@ import lightning as L
 import torch
 
 from detector.data.sampler import GivenBatches, TrainBatches
-from detector.errors import InputError
+from detector.errors import InputError, in_one_line
 from detector.files import write_atomically
 from detector.say import say
 
@@ -77,7 +77,7 @@ def kind_of(crash: BaseException) -> Kind:
     """What a crash was about, by its type, its message, and whether it came out of a DataLoader."""
     text = str(crash)
     lacks = any(words in text.lower() for words in ("out of memory", "can't allocate memory"))
-    if isinstance(crash, torch.OutOfMemoryError) or (isinstance(crash, RuntimeError) and lacks):
+    if isinstance(crash, torch.OutOfMemoryError) or (isinstance(crash, RuntimeError | InputError) and lacks):
         return "out of memory"
     modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(crash.__traceback__)}
     return "data loader" if "torch.utils.data.dataloader" in modules or "DataLoader worker" in text else "other"
@@ -90,7 +90,7 @@ def sentence(
     files = _files(trainer, place)
     parts = [
         f"{kind} in epoch {trainer.current_epoch}, {'validation ' if place.split == 'val' else ''}batch {place.batch}",
-        str(crash).strip().rpartition("\n")[2] if crash else "",
+        (in_one_line(crash) if isinstance(crash, InputError) else str(crash).strip().rpartition("\n")[2]) if crash else "",
         f"images {', '.join(files[:3])}{f' and {len(files) - 3} more' if len(files) > 3 else ''}" if files else "",
         done,
         f"report: {report}" if report else "",

@@ -8,6 +8,14 @@ class InputError(ValueError):
     """Says what is wrong, where, and what to do."""
 
 
+def in_one_line(error: BaseException) -> str:
+    """What an error says; of one in a worker of a DataLoader, which torch gives us with its traceback, what that said itself."""
+    text = str(error)
+    if text.startswith("Caught InputError in "):
+        text = text.rpartition(f"{InputError.__module__}.InputError: ")[2]
+    return " ".join(text.split())
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a name that is not known: the nearest one, or the list when nothing is near.
 

@@ -25,6 +25,7 @@ from detector.data.colour import Albumentations, RandomHSV, adjust_hsv_floats
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.frames import Frames, letterboxed
+from detector.data.handover import Handed, room_for
 from detector.data.images import image_sizes
 from detector.data.letterbox import Resize, round_up
 from detector.data.readable import Readable, collate_readable
@@ -343,11 +344,16 @@ class DetectionData(L.LightningDataModule):
     def _loader(self, samples: Any, batches: Any, collate_fn: Callable[..., Batch] = collate) -> DataLoader:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
         workers = min(self.workers, max(len(os.sched_getaffinity(0)) // local, 1))
+        if workers and not room_for(workers):
+            say(
+                "/dev/shm is full: images are loaded in the training process, as with --data.workers 0; in Docker, give --shm-size"
+            )
+            self.workers = workers = 0
         return DataLoader(
             samples,
             batch_sampler=batches,
             num_workers=workers,
-            collate_fn=collate_fn,
+            collate_fn=Handed(collate_fn),
             pin_memory=torch.cuda.is_available(),
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,

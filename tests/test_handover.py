@@ -1,0 +1,122 @@
+"""Batches from the loader's workers, where /dev/shm is as small as a container's. Each test is a process whose /dev/shm is its own."""
+
+import ctypes
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import cli
+from detector.data.augment import Augment
+from detector.data.datamodule import DetectionData
+from detector.data.sample import Batch
+from detector.errors import InputError, in_one_line
+
+NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
+NOT_ALLOWED = 77
+
+
+def with_shm(size: str | None, run: Callable[[], None], log: Path) -> str:
+    """What a process says whose /dev/shm has this size."""
+
+    def become() -> None:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT)
+        sys.stdout = sys.stderr = open(file, "w", buffering=1)  # noqa: SIM115
+        if size is not None:
+            if ctypes.CDLL(None).unshare(NEW_MOUNTS):
+                os._exit(NOT_ALLOWED)
+            for line in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"]):
+                if subprocess.run(["mount", *line], check=False).returncode:
+                    os._exit(NOT_ALLOWED)
+        run()
+
+    process = multiprocessing.get_context("fork").Process(target=become)
+    process.start()
+    process.join(120)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        pytest.fail(f"it hangs; it said {log.read_text()}")
+    if process.exitcode == NOT_ALLOWED:
+        pytest.skip("needs the right to mount a /dev/shm of its own (unshare)")
+    said = log.read_text()
+    assert process.exitcode == 0, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data.yaml of 128 images of 32 x 32 px."""
+    root = tmp_path_factory.mktemp("many")
+    for folder in ("images", "labels"):
+        (root / folder).mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(128):
+        cv2.imwrite(str(root / f"images/{i}.png"), rng.integers(0, 256, (32, 32, 3), np.uint8))
+        (root / f"labels/{i}.txt").write_text("".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2)))
+    (root / "data.yaml").write_text(yaml.safe_dump({"train": "images", "val": "images", "names": ["thing"]}))
+    return root / "data.yaml"
+
+
+def batches(data: Path, workers: int, size: int = 640) -> list[Batch]:
+    """Of training, then of validation."""
+    plain = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0)
+    module = DetectionData(str(data), size, 64, workers, augment=plain, val_batch_size=64)
+    module.setup("fit")
+    return [*module.train_dataloader(), *module.val_dataloader()]
+
+
+def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
+    """640 px, batch 64: 79 MB a batch. They are those that the training process would have loaded itself, and may be written to."""
+
+    def compare() -> None:
+        torch.set_num_threads(1)
+        for found, wanted in zip(batches(many, 2), batches(many, 0), strict=True):
+            assert found.images.nbytes >= 64 * 3 * 640 * 640
+            assert torch.equal(found.images, wanted.images)
+            assert torch.equal(found.targets, wanted.targets)
+            assert found.targets.dtype == torch.float32
+            assert found.indices == wanted.indices
+            found.images.zero_()
+
+    assert "full" not in with_shm("64m", compare, tmp_path / "log")
+
+
+def test_a_training_with_1_mb_of_shm(small_data: Path, tmp_path: Path) -> None:
+    line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "256", "--data.batch_size", "8", "--data.workers", "2",
+            "--data.cache", "ram", "--model.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false",
+            "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.enable_progress_bar", "false",
+            "--trainer.accelerator", "cpu", "--run", str(tmp_path / "run")]  # fmt: skip
+    said = with_shm("1m", lambda: cli.main(line), tmp_path / "log")
+    assert "24 of 24 images cached in memory" in said
+    assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
+
+
+def test_no_room_for_semaphores(many: Path, tmp_path: Path) -> None:
+    """Then there are no workers, which is said once."""
+    said = with_shm("16k", lambda: print(len(batches(many, 2, 64))), tmp_path / "log")
+    assert said.splitlines()[-1] == "4"
+    assert said.count("/dev/shm is full: images are loaded in the training process") == 1
+    assert "--shm-size" in said
+
+
+def test_out_of_memory_in_a_worker_is_one_sentence(many: Path, tmp_path: Path) -> None:
+    """Files may hold 1 MB here, those in memory too."""
+
+    def fail() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))
+        with pytest.raises(InputError) as crash:
+            batches(many, 2, 128)
+        print(in_one_line(crash.value))
+
+    said = with_shm(None, fail, tmp_path / "log").splitlines()[-1]
+    assert said.startswith("out of memory: a loader's worker finds no room for a batch of 3 MB (File too large); use fewer")
