@@ -1,7 +1,7 @@
 """boltbox: train, evaluate and use a YOLOv5 detector.
 
 python cli.py fit --config configs/yolo.yaml
-python cli.py fit --config configs/yolo.yaml --data.dataset my/data.yaml --data.image_size 640 --model.weights yolov5n.pt
+python cli.py fit --config configs/yolo.yaml --data.dataset my/data.yaml --model.weights yolov5n.pt
 python cli.py fit --ckpt_path last
 python cli.py validate --ckpt_path last
 python cli.py predict --ckpt_path last --data.source my/images
@@ -38,6 +38,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 import callbacks
 from detector.benchmark.command import benchmark
 from detector.checkpoint_file import load_checkpoint, newest_intact
+from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
 from detector.errors import InputError, in_one_line, nearest
@@ -45,7 +46,8 @@ from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
-from detector.report.changes import differences
+from detector.precision import DEFAULT, usable_precision
+from detector.report.changes import differences, flatten
 from detector.runs import next_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.trainer import Trainer
@@ -139,7 +141,8 @@ class CLI(LightningCLI):
         """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
         self.typed = list(args[1:])
         try:
-            super().parse_arguments(parser, args)
+            asked = [word for word in args if word.partition("=")[0] != "--print_config"]  # which waits for all defaults
+            super().parse_arguments(parser, asked)
             command = self.config.subcommand
             options, inherited = self.config[command], []
             if command == "fit":
@@ -164,10 +167,14 @@ class CLI(LightningCLI):
                         inherited += ["--data.image_size", str(brought["data.image_size"])]
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = read_yolov5(options.model.weights).names
+            on_demo = {} if source else demo.defaults(command, options.data.dataset)
+            defaults |= on_demo
             self.defaults = self._subcommand_parsers[command].get_defaults()
-            if defaults or inherited:
+            if defaults or inherited or len(asked) < len(args):
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
+            if on_demo and not self.config[command].get("json"):
+                say(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
         except InputError as e:
             raise InputError(with_nearest(str(e), self._subcommand_parsers)) from None
 
@@ -194,10 +201,13 @@ class CLI(LightningCLI):
         if "ckpt_path" in options:
             options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
         options.trainer.default_root_dir = str(self.run)
-        options.trainer.precision = _precision(options.trainer.precision, options.trainer.accelerator, command)
+        trainer, strategy = options.trainer, callbacks.strategy_name(options.trainer.strategy)
+        if self.exported and trainer.precision == DEFAULT:
+            trainer.precision = "32-true"  # the file has a precision of its own
+        trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
         if command == "fit":
             callbacks.check_combinations(options)
-        elif callbacks.strategy_name(options.trainer.strategy) in ("fsdp2", "deepspeed_stage_2"):
+        elif strategy in ("fsdp2", "deepspeed_stage_2"):
             options.trainer.strategy = "auto"  # of the training's config.yaml; what they save, only a training has
         if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
             raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
@@ -289,21 +299,6 @@ def _checkpoint_defaults(path: Path) -> dict[str, Any]:
     return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
 
 
-def _precision(precision: str, accelerator: str, command: str) -> str:
-    """`16-mixed` without a GPU: bfloat16 in training where the processor computes in it, else float32. Said in one line."""
-    if precision == "bf16-true" and command != "fit":
-        say("precision bf16-true has too few digits for confidences; it becomes 32-true")
-        return "32-true"
-    if precision != "16-mixed" or (accelerator != "cpu" and torch.cuda.is_available()):
-        return precision
-    if command in ("anchors", "doctor", "benchmark", "evolve"):
-        return "32-true"
-    supported = command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    chosen = "bf16-mixed" if supported else "32-true"
-    say(f"precision 16-mixed needs a GPU; on this CPU it becomes {chosen}")
-    return chosen
-
-
 def _place_loggers(loggers: Any, run: Path, checkpoint: Path | None) -> None:
     """Loggers without a folder of their own write into the run's. After a checkpoint they go on where they were: W&B in the
     same run, TensorBoard without what it was told after the checkpoint."""
@@ -364,6 +359,7 @@ def main(args: Sequence[str] | None = None) -> None:
             save_config_callback=None,
             trainer_defaults={
                 "max_epochs": 100,
+                "precision": DEFAULT,
                 "devices": 1,
                 "gradient_clip_val": 10.0,
                 "logger": False,

@@ -9,7 +9,7 @@ class InputError(ValueError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says; of one in a worker of a DataLoader, which torch gives us with its traceback, what that said itself."""
+    """What an error says; of one in a DataLoader's worker, which torch raises anew with its traceback, what it said there."""
     text = str(error)
     if text.startswith("Caught InputError in "):
         text = text.rpartition(f"{InputError.__module__}.InputError: ")[2]

@@ -26,6 +26,7 @@ from detector.network import YOLOv5
 STRIDES = (8, 16, 32)
 QUICK = ["--report.enabled", "false", "--pictures.enabled", "false",
          "--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false",
+         "--trainer.precision", "32-true",
          "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from detector.checkpoint_file import fault, load_checkpoint, newest_intact
 from detector.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
-         "--trainer.enable_progress_bar", "false", "--trainer.limit_train_batches", "1",
+         "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
          "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 
 

@@ -17,10 +17,13 @@ import yaml
 
 import callbacks
 import cli
+from detector.data import demo
+from detector.data.datamodule import DetectionData
+from detector.data.demo import make_demo
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
-QUICK += ["--report.enabled", "false"]
+QUICK += ["--report.enabled", "false", "--trainer.precision", "32-true"]
 
 
 def fit(data: Path, *options: str) -> None:
@@ -317,6 +320,27 @@ def test_a_checkpoint_does_not_override_what_was_typed(trained: Path, small_data
     table = rows(here / "run")
     # epoch 2 of 4, linear: (1 - 2 / 4) * (1 - 0.01) + 0.01 = 0.505
     assert float(table[2]["lr/weight"]) == pytest.approx(0.123 * 0.505, rel=1e-4)
+
+
+def test_a_demo_run_keeps_its_sizes(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And its precision, which depends on the machine: here on a processor that computes in bfloat16."""
+    monkeypatch.setattr(demo, "make_demo", lambda root: make_demo(root, train=8, val=4))
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    small = ["--model.width_multiple", "0.125", "--data.workers", "0", "--trainer.accelerator", "cpu"]
+    small += ["--pictures.enabled", "false", "--report.enabled", "false", "--autoanchor.enabled", "false"]
+    cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--trainer.max_epochs", "1", *small])
+    told = capsys.readouterr().out
+    assert "no --data.dataset is given: this is on the demo data set, with its data.image_size 128, data.batch_size 64\n" in told
+    assert "precision: bf16-mixed (16-mixed needs a GPU)" in told
+    sizes: list[Any] = []
+    seen = DetectionData.setup
+    monkeypatch.setattr(DetectionData, "setup", lambda self, stage: (sizes.append((stage, self.image_size)), seen(self, stage)))
+    cli.main(["validate", "--ckpt_path", "last"])
+    assert "precision: 32-true (16-mixed needs a GPU)" in capsys.readouterr().out
+    cli.main(["fit", "--ckpt_path", "last", "--trainer.max_epochs", "2", "--trainer.precision", "32-true"])
+    assert "precision: " not in capsys.readouterr().out
+    assert sizes == [("validate", 128), ("fit", 128)]
+    assert [r["epoch"] for r in rows(here / "runs/fit-1")] == ["0", "1"]
 
 
 def test_classes_of_checkpoint_and_data_must_agree(trained: Path, small_data: Path, here: Path, capsys) -> None:

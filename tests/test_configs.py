@@ -1,6 +1,7 @@
 """Every YAML file that is shipped is taken by the parser, and says what the defaults say where it claims so."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,27 +12,55 @@ ROOT = Path(__file__).parents[1]
 CONFIGS = [p for p in sorted((ROOT / "configs").rglob("*.yaml")) if p.parent.name != "datasets"]
 
 
+def printed(capsys: pytest.CaptureFixture, *line: str) -> dict[str, Any]:
+    """The configuration that a command would run with."""
+    with pytest.raises(SystemExit) as leaving:
+        cli.main([*line, "--print_config"])
+    assert leaving.value.code in (0, None)
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+def sizes(options: dict[str, Any]) -> tuple[Any, ...]:
+    data = options["data"]
+    return data["dataset"], data["image_size"], data["batch_size"], options["trainer"]["max_epochs"]
+
+
+def test_sizes_of_the_demo_are_for_the_demo(capsys: pytest.CaptureFixture, here: Path) -> None:
+    """They are defaults: a configuration counts more, what is typed most. Other data have YOLOv5's."""
+    recipe = ["--config", str(ROOT / "configs/yolo.yaml")]
+    (here / "my_hyp.yaml").write_text("model:\n  lr0: 0.02\n")
+    (here / "of_demo.yaml").write_text("data:\n  dataset: demo\n  batch_size: 32\n")
+    assert sizes(printed(capsys, "fit", *recipe)) == ("demo", 128, 64, 60)
+    own = printed(capsys, "fit", *recipe, "--config", "my_hyp.yaml", "--data.dataset", "my.yaml", "--data.batch_size", "4")
+    assert sizes(own) == ("my.yaml", 640, 4, 100)
+    assert own["model"]["lr0"] == 0.02
+    assert sizes(printed(capsys, "fit", "--config", "of_demo.yaml", "--data.image_size", "96")) == ("demo", 96, 32, 60)
+    assert sizes(printed(capsys, "benchmark", "--data.dataset", "demo")) == ("demo", 128, 64, 60)
+    assert sizes(printed(capsys, "doctor")) == (None, 640, 16, 100)  # which then asks for data
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "predict"])
+def test_mixed_precision_is_the_default(command: str, capsys: pytest.CaptureFixture) -> None:
+    assert printed(capsys, command, "--data.dataset", "my.yaml")["trainer"]["precision"] == "16-mixed"
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_config_parses(path: Path, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(path), "--print_config"])
-    assert leaving.value.code in (0, None)
-    printed = yaml.safe_load(capsys.readouterr().out)
+    found = printed(capsys, "fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(path))
     for group, options in yaml.safe_load(path.read_text()).items():
         for name, value in options.items():
             if not isinstance(value, dict):
-                assert printed[group][name] == value
+                assert found[group][name] == value
 
 
-def test_low_yaml_repeats_the_defaults(capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["fit", "--print_config"])
-    defaults = yaml.safe_load(capsys.readouterr().out)
-    low = yaml.safe_load((ROOT / "configs/hyp/low.yaml").read_text())
+@pytest.mark.parametrize("name", ["yolo.yaml", "hyp/low.yaml"])
+def test_recipe_repeats_the_defaults(name: str, capsys: pytest.CaptureFixture) -> None:
+    defaults = printed(capsys, "fit", "--data.dataset", "my.yaml")
+    low = yaml.safe_load((ROOT / "configs" / name).read_text())
     for group, options in low.items():
         for name, value in options.items():
-            found = defaults[group][name]
-            assert (found | value if isinstance(value, dict) else value) == found, f"{group}.{name}"
+            usual = defaults[group][name]
+            assert (usual | value if isinstance(value, dict) else value) == usual, f"{group}.{name}"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs/datasets").glob("*.yaml")), ids=lambda p: p.name)

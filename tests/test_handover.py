@@ -1,4 +1,4 @@
-"""Batches from the loader's workers, where /dev/shm is as small as a container's. Each test is a process whose /dev/shm is its own."""
+"""Batches from the loader's workers where /dev/shm is small. Each test is a process with a /dev/shm of its own."""
 
 import ctypes
 import multiprocessing
@@ -76,7 +76,7 @@ def batches(data: Path, workers: int, size: int = 640) -> list[Batch]:
 
 
 def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
-    """640 px, batch 64: 79 MB a batch. They are those that the training process would have loaded itself, and may be written to."""
+    """640 px, batch 64: 79 MB a batch. They are those that the training process would load itself, and can be written to."""
 
     def compare() -> None:
         torch.set_num_threads(1)
@@ -92,7 +92,8 @@ def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
 
 
 def test_a_training_with_1_mb_of_shm(small_data: Path, tmp_path: Path) -> None:
-    line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "256", "--data.batch_size", "8", "--data.workers", "2",
+    line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "256", "--data.batch_size", "8",
+            "--data.workers", "2", "--trainer.precision", "32-true",
             "--data.cache", "ram", "--model.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false",
             "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.enable_progress_bar", "false",
             "--trainer.accelerator", "cpu", "--run", str(tmp_path / "run")]  # fmt: skip
@@ -105,7 +106,7 @@ def test_no_room_for_semaphores(many: Path, tmp_path: Path) -> None:
     """Then there are no workers, which is said once."""
     said = with_shm("16k", lambda: print(len(batches(many, 2, 64))), tmp_path / "log")
     assert said.splitlines()[-1] == "4"
-    assert said.count("/dev/shm is full: images are loaded in the training process") == 1
+    assert said.count("/dev/shm is full: no workers, images are loaded in the training process") == 1
     assert "--shm-size" in said
 
 

@@ -50,7 +50,8 @@ class DetectionData(L.LightningDataModule):
     """Training, validation, test and prediction images.
 
     Args:
-        dataset: A data.yaml (YOLO text, VOC or COCO labels), a VOC folder, or `demo`, a data set that is drawn on the spot.
+        dataset: A data.yaml (YOLO text, VOC or COCO labels), a VOC folder, or `demo`, a data set that is drawn on the spot. A
+            fit without one is on the demo, by default at 128 px, in batches of 64, for 60 epochs.
         image_size: Longer side of the network's input in pixels; rounded up to the network's stride.
         batch_size: Images a batch, over all devices.
         workers: Loader processes a device, at most; 0 loads in the training process.
@@ -345,9 +346,7 @@ class DetectionData(L.LightningDataModule):
         local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
         workers = min(self.workers, max(len(os.sched_getaffinity(0)) // local, 1))
         if workers and not room_for(workers):
-            say(
-                "/dev/shm is full: images are loaded in the training process, as with --data.workers 0; in Docker, give --shm-size"
-            )
+            say("/dev/shm is full: no workers, images are loaded in the training process; Docker makes room with --shm-size")
             self.workers = workers = 0
         return DataLoader(
             samples,

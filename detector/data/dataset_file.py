@@ -54,7 +54,7 @@ class DatasetFile:
         Raises:
             InputError: naming the file and the key.
         """
-        if source == "demo":
+        if source == demo.NAME:
             return cls(source, DEMO_ROOT, "yolo", list(demo.NAMES), _demo_splits())
         path = Path(source)
         if path.is_dir() and (path / "data.yaml").is_file():
@@ -115,7 +115,7 @@ class DatasetFile:
 
     def draw_demo(self) -> None:
         """Draw the demo data set if it was asked for and is not there yet; do it in one process only."""
-        if self.source == "demo":
+        if self.source == demo.NAME:
             demo.make_demo(self.root)
 
     def open(self, split: str, strict: bool = True) -> DetectionDataset:

@@ -13,9 +13,10 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.random import Generator
 
 from detector.errors import InputError
 
+NAME = "demo"  # what data.dataset calls it
 VERSION = 1  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
 TRAIN, VAL = 512, 64  # images
 EMPTY = 20  # one training image in so many is without an object
@@ -30,7 +32,31 @@ OBJECTS = (2, 5)  # an image, at most: what finds no room is left out
 SIZES = (0.18, 0.75)  # longer side of an object over the shorter side of its image, log-uniform
 INSIDE, VISIBLE = 0.75, 0.75  # least share of an object within the image, and of its whole not covered by later ones
 CONTRAST = 100  # of 255, in the channel where an object differs most from the mean of what lies behind it
+OPTIONS = {"data.image_size": 128, "data.batch_size": 64, "trainer.max_epochs": 60}  # a short training on small images
 FINE = 3  # objects are drawn this many times larger, then averaged down
+
+
+def defaults(command: str, dataset: str | None) -> dict[str, Any]:
+    """Options of a command on the demo data set, where the user or a configuration says nothing else. It is the one that is
+    trained on where none is given.
+
+    Args:
+        command: of the command line.
+        dataset: `data.dataset`, None if it is not given.
+
+    Returns:
+        option -> value; nothing for other data.
+    """
+    if dataset == NAME or (dataset is None and command in ("fit", "evolve", "benchmark")):
+        return {"data.dataset": NAME, **OPTIONS}
+    return {}
+
+
+def told(options: Mapping[str, Any], dataset: str | None) -> str:
+    """A line on which of these options hold. options: flat name -> value; dataset: as the user gave it."""
+    held = [f"{name} {value}" for name, value in OPTIONS.items() if options.get(name) == value]
+    what = "the demo data set" if dataset else "no --data.dataset is given: this is on the demo data set"
+    return f"{what}{', with its ' if held else ''}{', '.join(held)}"
 
 
 def circle(points: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """How a batch gets from a loader's worker into the process that trains.
 
-torch puts each tensor into a file under /dev/shm, whose size is fixed (64 MB in a container of Docker's), and a worker that finds
-no room there is waited for without end. Here a batch goes over in memory that belongs to no file system (memfd), of which there is
-as much as the machine, or the container, has.
+torch puts each tensor into a file under /dev/shm, whose size is fixed (in Docker's containers 64 MB), and a worker that finds
+no room there is waited for without end. Here a batch goes over in memory that belongs to no file system (memfd), of which there
+is as much as the machine, or the container, has.
 """
 
 import contextlib
@@ -47,7 +47,8 @@ class _Parcel:
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
-        content = memoryview(tensor.contiguous().view(torch.uint8).numpy()).cast("B") if tensor.numel() else memoryview(b"")
+        array: Any = tensor.contiguous().numpy()
+        content = memoryview(array).cast("B") if array.size else memoryview(b"")
         self.inline, self.descriptor = b"", -1
         if content.nbytes <= SMALL:
             self.inline = bytes(content)
@@ -89,8 +90,8 @@ def _of_file(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Ten
 
 
 def room_for(workers: int) -> bool:
-    """Whether semaphores, which are files of a page under /dev/shm too, find room: four for each worker of two loaders (training
-    and validation), and some for the rest."""
+    """Whether semaphores, which are files of a page under /dev/shm too, find room: four for each worker of two loaders, of
+    training and of validation, and some for the rest."""
     with contextlib.suppress(OSError):  # where there is none, the semaphores are elsewhere
         found = os.statvfs(SHARED)
         return found.f_bavail * found.f_frsize >= (2 * workers + 4) * 4 * os.sysconf("SC_PAGE_SIZE")

@@ -106,7 +106,8 @@ def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, 
     """Search for better hyper-parameters: a training for each set of them, generation by generation.
 
     The same command continues a study that was interrupted, and run at the same time, here or on other machines that share the
-    folder, takes part in it. Leaves the best in hyp_evolved.yaml, for `fit --config configs/yolo.yaml --config FILE`.
+    folder, takes part in it. Leaves the best in hyp_evolved.yaml, for
+    `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
     """
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
         raise InputError("evolve starts its processes itself: no torchrun, no trainer.num_nodes; run it on each machine")

@@ -127,7 +127,7 @@ def _evolved(genes: Sequence[Gene], ended: Sequence[Individual], generations: in
         f"The best of {len(done(ended))} individuals: {place}trial {winner.number}, fitness {winner.fitness:.5g}.",
         ", ".join(f"{name} {winner.figures[name]:.5g}" for name in FIGURES.values() if name in winner.figures),
         "An overlay: what was searched for, and what the search kept fixed.",
-        "  python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml",
+        "  python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE",
     ]
     options = {g.option: _rounded(g, winner.values[g.name]) for g in genes if g.name in winner.values}
     return overlay_text({**options, **fixed}, [c for c in comments if c])

@@ -19,6 +19,7 @@ from detector.data.sample import Batch, Frame, Sample, collate
 from detector.data.sampler import rectangular_batches
 from detector.data.tiled import Tiling, tiled_batch
 from detector.errors import InputError
+from detector.precision import autocast
 from detector.predict.detections import Detections
 from detector.predict.ensemble import load_network
 from detector.predict.rows import Limits, class_numbers
@@ -70,6 +71,7 @@ def predict(
     tile_size: int | None = None,
     tile_overlap: float = 0.2,
     batch_size: int = 16,
+    precision: str = "16-mixed",
 ) -> Detections | list[Detections]:
     """The objects in images; the numbers are those of `cli.py predict` on the same images with the same options.
 
@@ -81,12 +83,13 @@ def predict(
         tta: look three times at each image, at several sizes and mirrored.
         tiled: look at large images whole and in tiles of tile_size pixels (default: image_size) that overlap by tile_overlap.
         batch_size: most images, or tiles of one, that go through the network together.
+        precision: 16-mixed or 32-true; without a GPU it is float32 either way.
 
     Returns:
         Detections, or a list of them if `images` is a list; see there for units.
 
     Raises:
-        InputError: something that is no image, or a class that does not exist.
+        InputError: something that is no image, a class or a precision that does not exist.
     """
     limits = Limits(conf, iou, max_det, agnostic, class_numbers(classes, detector.names))
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
@@ -99,7 +102,8 @@ def predict(
     for batch in _batches(given, size, stride, batch_size, tiling):
         floats = batch.images.to(detector.device)
         batch = batch._replace(images=floats if tiled else floats.float() / 255)
-        rows, _ = detector.find(batch, limits, at_once=batch_size)
+        with autocast(precision, detector.device):
+            rows, _ = detector.find(batch, limits, at_once=batch_size)
         for index, own in zip(batch.indices, rows, strict=True):
             found[index] = Detections.of(own, detector.names)
     return found[0] if one else found
