@@ -385,5 +385,11 @@ def main(args: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
 
 
+@record
+def run() -> None:
+    """The command `boltbox`. torchrun's summary has the traceback of the process that failed first."""
+    main()
+
+
 if __name__ == "__main__":
-    record(main)()  # torchrun's summary then has the traceback of the process that failed first
+    run()

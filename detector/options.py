@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args, get_origin
 
 from docstring_parser import parse
+from jsonargparse import ActionConfigFile
 from lightning.pytorch.cli import LightningArgumentParser
 
 from detector.errors import InputError, nearest
 from detector.evolve.space import YOLOV5_GENES
+from detector.shipped import config_path
 
 YOLOV5_OPTIONS = {  # what people type from memory
     "epochs": "trainer.max_epochs",
@@ -76,11 +78,24 @@ YOLOV5_EXPORT = {  # and after export
 }
 
 
+class ConfigFile(ActionConfigFile):
+    """`--config`, which finds what comes with the project."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+        super().__call__(parser, cfg, config_path(values) if isinstance(values, str) else values, option_string)
+
+
 class Parser(LightningArgumentParser):
     """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("action") is ActionConfigFile:
+            told = "A YAML file of options; given several times, later ones count more. Where there is none of this name, it is one "
+            kwargs |= {"action": ConfigFile, "help": f"{told}that comes with boltbox, like configs/yolo.yaml or hyp/low.yaml."}
+        return super().add_argument(*args, **kwargs)
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         raise InputError(message)

@@ -330,7 +330,7 @@ def test_a_demo_run_keeps_its_sizes(here: Path, monkeypatch: pytest.MonkeyPatch,
     small += ["--pictures.enabled", "false", "--report.enabled", "false", "--autoanchor.enabled", "false"]
     cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--trainer.max_epochs", "1", *small])
     told = capsys.readouterr().out
-    assert "no --data.dataset is given: this is on the demo data set, with its data.image_size 128, data.batch_size 64\n" in told
+    assert "no --data.dataset is given: this is on the demo data set, with its data.image_size 128, data.batch_size 64" in told
     assert "precision: bf16-mixed (16-mixed needs a GPU)" in told
     sizes: list[Any] = []
     seen = DetectionData.setup

@@ -65,7 +65,8 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     options = {
         "config": here / "loggers.yaml", "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8,
         "data.workers": 0, "model.width_multiple": 0.125, "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
-        "trainer.enable_progress_bar": "false", "trainer.precision": "32-true", "autoanchor.enabled": "false", "run": here / "first",
+        "trainer.enable_progress_bar": "false", "trainer.precision": "32-true",
+        "autoanchor.enabled": "false", "run": here / "first",
         "dashboard.images": 3, "dashboard.conf": 0.001, "dashboard.artifacts": "all", "checkpoints.save_period": 2,
     }  # fmt: skip
     line = ["fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]

@@ -44,7 +44,7 @@ class Decoder:
         root = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "detector.doctor.decoder"],
+            [sys.executable, "-P", "-W", "ignore", "-m", "detector.doctor.decoder"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

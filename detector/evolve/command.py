@@ -247,7 +247,7 @@ class _Workers:
     """The worker processes of this command."""
 
     def __init__(self, options: WorkerOptions, places: Sequence[Mapping[str, str]]) -> None:
-        self._line = [sys.executable, "-m", "detector.evolve.worker", json.dumps(asdict(options))]
+        self._line = [sys.executable, "-P", "-m", "detector.evolve.worker", json.dumps(asdict(options))]
         self._places = places
         self._running = [self._start(place) for place in places]
         self._restarts = 0

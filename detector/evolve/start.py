@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from detector.evolve.space import Gene, flat
+from detector.shipped import CONFIGS
 
-FOLDER = Path(__file__).parents[2] / "configs" / "hyp"
+FOLDER = CONFIGS / "hyp"
 FILES = ("low", "med", "high", "none", "voc", "objects365")  # low.yaml has all values, the others what differs from it
 USUAL = {"model.anchors": 3.0}  # a level, where the configuration names none
 
