@@ -128,14 +128,14 @@ def model_entry(nc: int, meta: dict[str, Any], **options: Any) -> dict[str, Any]
 @pytest.mark.parametrize(("base", "size", "levels"), [("yolov5m", "n", 3), ("yolov5-p7", "n", 5)])
 def test_multiples_of_models(base: str, size: str, levels: int) -> None:
     """Not those of the model's name; with another number of anchors."""
-    given = {"depth_multiple": 0.4, "width_multiple": 0.1, "na": 2, "activation": "SiLU"}
-    options = {"depth_multiple": 0.4, "width_multiple": 0.1, "anchors": 2, "levels": tuple(range(3, 3 + levels))}
+    given = {"depth_multiple": 0.1, "width_multiple": 0.1, "na": 2, "activation": "SiLU"}
+    options = {"depth_multiple": 0.1, "width_multiple": 0.1, "anchors": 2, "levels": tuple(range(3, 3 + levels))}
     model = model_entry(4, {"base": base, **given}, size=size, **options)
     for reader in (networks.test_models, networks.test_fused_size, networks.test_param_groups, networks.test_default_anchors):
         reader(model)
     for reader in (networks.test_models, networks.test_fused_size, networks.test_param_groups):
         with pytest.raises(AssertionError):
-            reader({**model, "depth_multiple": None, "width_multiple": 0.2})
+            reader({**model, "width_multiple": 0.2})
 
 
 def loss_case(folder: Path, strides: list[int], shared_cell: str, **meta: Any) -> Case:
