@@ -93,8 +93,8 @@ class Parser(LightningArgumentParser):
 
     def add_argument(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("action") is ActionConfigFile:
-            told = "A YAML file of options; given several times, later ones count more. Where there is none of this name, it is one "
-            kwargs |= {"action": ConfigFile, "help": f"{told}that comes with boltbox, like configs/yolo.yaml or hyp/low.yaml."}
+            told = "A YAML file of options; of several, later ones count more. Where there is none of this name it is one that"
+            kwargs |= {"action": ConfigFile, "help": f"{told} comes with boltbox, like configs/yolo.yaml or hyp/med.yaml."}
         return super().add_argument(*args, **kwargs)
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:

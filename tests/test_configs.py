@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import cli
+from detector.precision import usable_precision
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = [p for p in sorted((ROOT / "configs").rglob("*.yaml")) if p.parent.name != "datasets"]
@@ -37,6 +39,38 @@ def test_sizes_of_the_demo_are_for_the_demo(capsys: pytest.CaptureFixture, here:
     assert sizes(printed(capsys, "fit", "--config", "of_demo.yaml", "--data.image_size", "96")) == ("demo", 96, 32, 60)
     assert sizes(printed(capsys, "benchmark", "--data.dataset", "demo")) == ("demo", 128, 64, 60)
     assert sizes(printed(capsys, "doctor")) == (None, 640, 16, 100)  # which then asks for data
+
+
+CASES = [
+    (("16-mixed", "auto", "fit", "auto"), {}, "32-true"),
+    (("16-mixed", "auto", "fit", "auto"), {"avx"}, "bf16-mixed"),
+    (("16-mixed", "cpu", "fit", "fsdp2"), {"avx", "gpu", "gpu_bf16"}, "bf16-mixed"),
+    (("16-mixed", "auto", "validate", "auto"), {"avx"}, "32-true"),
+    (("16-mixed", "auto", "fit", "ddp"), {"gpu", "gpu_bf16"}, "16-mixed"),
+    (("16-mixed", "gpu", "predict", "auto"), {"gpu"}, "16-mixed"),
+    (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu", "gpu_bf16"}, "bf16-mixed"),
+    (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu"}, "32-true"),
+    (("16-mixed", "gpu", "fit", "deepspeed_stage_2"), {"gpu"}, "32-true"),
+    (("32-true", "auto", "fit", "auto"), {"gpu"}, "32-true"),
+    (("bf16-true", "gpu", "predict", "auto"), {"gpu"}, "32-true"),
+]
+
+
+@pytest.mark.parametrize(("asked", "machine", "chosen"), CASES)
+def test_precision_that_a_machine_has(
+    asked: tuple[str, str, str, str],
+    machine: set[str],
+    chosen: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What differs from what was asked for is said in a line."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: "gpu" in machine)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: "gpu_bf16" in machine)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: "avx" in machine)
+    assert usable_precision(*asked) == chosen
+    told = capsys.readouterr().out
+    assert (chosen in told and len(told.splitlines()) == 1) if chosen != asked[0] else told == ""
 
 
 @pytest.mark.parametrize("command", ["fit", "validate", "predict"])

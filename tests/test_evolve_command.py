@@ -24,6 +24,8 @@ def test_three_generations_of_four(small_data: Path, here: Path, capsys: pytest.
     nothing left to do, and with other options it is refused."""
     line = ["evolve", "--config", str(ROOT / "configs/tensorboard.yaml"), "--data.dataset", str(small_data), *TINY, *SHORT]
     line += ["--evolve.generations", "3", "--evolve.population", "4", "--evolve.workers", "2", "--evolve.study", "found"]
+    for name in ("detector", "callbacks", "cli"):
+        Path(f"{name}.py").write_text("raise RuntimeError('this is not for the workers')\n")
     cli.main(line)
     printed = capsys.readouterr()
     assert "3 generations of 4: 10 individuals, 1 epochs a training, 2 at a time" in printed.out
