@@ -10,8 +10,8 @@ def config_path(name: str) -> str:
 
     Of shipped ones `configs/` and `.yaml` may be left out, and the folder of one that overlays others.
 
-    >>> [Path(config_path(name)).relative_to(CONFIGS).as_posix() for name in ("configs/yolo.yaml", "hyp/low.yaml", "med")]
-    ['yolo.yaml', 'hyp/low.yaml', 'hyp/med.yaml']
+    >>> [Path(config_path(name)).name for name in ("configs/yolo.yaml", "hyp/low.yaml", "med", "mine.yaml")]
+    ['yolo.yaml', 'low.yaml', 'med.yaml', 'mine.yaml']
     """
     if len(name) > 200 or not name.isprintable() or Path(name).exists():  # the text of a configuration is taken as well
         return name

@@ -11,6 +11,8 @@ from test_predict import NAMES, checkpoint, pictures, predict  # noqa: F401
 
 from detector.errors import InputError
 from detector.module import Detector
+from detector.precision import autocast
+from detector.predict.detections import Detections
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -35,6 +37,21 @@ def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: P
         np.testing.assert_allclose(np.stack(ours, 1), lines[:, 1:], rtol=2e-5, atol=1e-6)
         count += len(detections)
     assert count > 20
+
+
+def test_precision(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+    """On a GPU as the command's: 16-mixed unless 32-true is asked for. A CPU computes in float32 either way."""
+    detector, file = Detector.load(checkpoint, "cpu"), pictures / "0000.jpg"
+    mixed, full = (detector.predict(file, conf=0.0005, precision=p) for p in ("16-mixed", "32-true"))
+    assert isinstance(mixed, Detections)
+    assert isinstance(full, Detections)
+    np.testing.assert_array_equal(mixed.confidence, full.confidence)
+    with pytest.raises(InputError, match="precision is '16'; choose 16-mixed or 32-true"):
+        detector.predict(file, precision="16")
+    on_gpu = autocast("16-mixed", torch.device("cuda"))
+    assert isinstance(on_gpu, torch.autocast)
+    assert (on_gpu.device, on_gpu.fast_dtype) == ("cuda", torch.float16)
+    assert not isinstance(autocast("32-true", torch.device("cuda")), torch.autocast)
 
 
 def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
