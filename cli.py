@@ -41,14 +41,14 @@ from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
-from detector.errors import InputError, in_one_line, nearest
+from detector.errors import InputError, in_one_line, nearest, shortened
 from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
 from detector.options import Parser, call, with_nearest
 from detector.precision import DEFAULT, usable_precision
 from detector.report.changes import differences, flatten
-from detector.runs import next_run, resolve_checkpoint, run_of
+from detector.runs import check_run, next_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.trainer import Trainer
 from detector.weights import read_yolov5
@@ -145,6 +145,8 @@ class CLI(LightningCLI):
             super().parse_arguments(parser, asked)
             command = self.config.subcommand
             options, inherited = self.config[command], []
+            if options.run:
+                check_run(Path(options.run))
             if command == "fit":
                 _heed_torchrun(options)
             defaults: dict[str, Any] = {}
@@ -196,6 +198,7 @@ class CLI(LightningCLI):
             self.run = Path(os.environ["BOLTBOX_RUN"])
         else:
             self.run = next_run(command)
+        check_run(self.run)
         os.environ["BOLTBOX_RUN"] = str(self.run)
         self.fresh = command == "fit" and not self.continues
         if "ckpt_path" in options:
@@ -376,12 +379,16 @@ def main(args: Sequence[str] | None = None) -> None:
         )
     except (InputError, MisconfigurationException) as e:
         if callbacks.first_to_say(str(e)):
-            print(f"error: {in_one_line(e)}", file=sys.stderr)
+            print(f"error: {shortened(in_one_line(e))}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as e:
-        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if e.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+            todo = "give another file or folder, or move away what is there"
+        elif e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            todo = "make room, or give another folder with --run"
+        else:
             raise
-        print(f"error: {e}; make room, or give another folder with --run", file=sys.stderr)
+        print(f"error: {shortened(str(e))}; {todo}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -16,6 +16,11 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(text.split())
 
 
+def shortened(sentence: str, most: int = 2000) -> str:
+    """A sentence without its middle, if what the user gave makes it longer than anyone reads."""
+    return sentence if len(sentence) <= most else f"{sentence[: most // 2]} ... {sentence[-most // 2 :]}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a name that is not known: the nearest one, or the list when nothing is near.
 

@@ -5,13 +5,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args, get_origin
 
+import yaml
 from docstring_parser import parse
-from jsonargparse import ActionConfigFile
+from jsonargparse import ActionConfigFile, get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser
 
 from detector.errors import InputError, nearest
 from detector.evolve.space import YOLOV5_GENES
 from detector.shipped import config_path
+from detector.text_file import is_pipe, read_text
+from detector.yaml_text import LARGEST, NO_YAML, check_limits
 
 YOLOV5_OPTIONS = {  # what people type from memory
     "epochs": "trainer.max_epochs",
@@ -85,8 +88,26 @@ class ConfigFile(ActionConfigFile):
         super().__call__(parser, cfg, config_path(values) if isinstance(values, str) else values, option_string)
 
 
+DESCRIPTORS = "/dev/fd/"  # what a shell makes of <(...)
+
+_load = get_loader("yaml")
+
+
+def _load_within_limits(text: str) -> Any:
+    """jsonargparse's own loader, for text within the limits of `yaml_text`."""
+    try:
+        check_limits(text)
+        return _load(text)
+    except NO_YAML as e:
+        raise e if isinstance(e, yaml.YAMLError) else yaml.YAMLError(str(e)) from None
+
+
+set_loader("yaml", _load_within_limits, (yaml.YAMLError,))
+
+
 class Parser(LightningArgumentParser):
-    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
+    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name. YAML is read within
+    limits, from regular files."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
@@ -99,6 +120,22 @@ class Parser(LightningArgumentParser):
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         raise InputError(message)
+
+    def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
+        for word in args or []:  # a pipe that nobody writes into would be waited for
+            value = word.partition("=")[2] if word.startswith("--") else word
+            if is_pipe(value) and not value.startswith(DESCRIPTORS):
+                raise InputError(f"{value}: this is a pipe; give a file")
+        return super().parse_args(args, *more, **kwargs)
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """A file of options, given by --config."""
+        if not str(path).startswith(DESCRIPTORS):
+            read_text(str(path), LARGEST)
+        try:
+            return super().parse_path(path, *args, **kwargs)
+        except InputError as e:
+            raise InputError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
 
 
 def with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:

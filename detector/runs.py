@@ -3,11 +3,14 @@
 config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz · report.html · plots/
 """
 
+import os
+import stat
 from pathlib import Path
 
 from detector.checkpoint_file import fault, newest_intact
 from detector.errors import InputError
 from detector.say import say
+from detector.text_file import is_file, is_impossible
 
 ROOT = Path("runs")
 
@@ -24,6 +27,22 @@ def next_run(command: str) -> Path:
     return ROOT / f"{command}-{int(used[-1].name.rpartition('-')[2]) + 1 if used else 1}"
 
 
+def check_run(run: Path) -> None:
+    """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the one for its checkpoints is
+    a file, or the name is too long."""
+    for folder in (*reversed(run.parents), run, _folder(run)):
+        try:
+            mode = os.stat(folder).st_mode
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as e:
+            if is_impossible(e):
+                raise InputError(f"run {run}: no folder can have this name (too long); give another with --run") from None
+            raise
+        if not stat.S_ISDIR(mode):
+            raise InputError(f"run {run}: {folder} is not a folder; move it away, or give another folder with --run")
+
+
 def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
     """Which file `--ckpt_path` means.
 
@@ -36,7 +55,7 @@ def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
     """
     if ckpt_path not in ("last", "best", "auto"):
         path = Path(ckpt_path)
-        if not path.is_file():
+        if not is_file(path):
             raise InputError(f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`")
         wrong = fault(path)
         if wrong:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from detector.errors import InputError
 from detector.network import CHANNELS, SIZES, YOLOv5, scaled_channels
+from detector.text_file import is_file
 
 
 class StandIn:
@@ -117,7 +118,7 @@ def read_yolov5(path: str | Path) -> Weights:
 
 def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
     """`torch.load` of tensors, plain types, stand-ins for the allowed globals; anything else is an InputError that names it."""
-    if not Path(path).is_file():
+    if not is_file(path):
         raise InputError(f"{path}: no such weights file")
     try:
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):

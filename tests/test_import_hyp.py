@@ -72,7 +72,7 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         ("", "is empty"),
         ("# only a comment\n", "is empty"),
         ("lr0: [", "not valid YAML"),
-        (b"\xff\xfe\x00", "not valid YAML"),
+        (b"\xff\xfe\x00", "not a text file in UTF-8"),
         ("- 0.1\n- 0.2\n", "expected one key and number a line"),
         ("model:\n  lr0: 0.01\n", "is already an overlay: give it with --config hyp.yaml"),
         ("lr0: 0.1\nmosaik: 1.0\nnames: [a]\n", "'mosaik' (did you mean 'mosaic'?), 'names': no hyper-parameters"),
@@ -112,7 +112,7 @@ def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFix
     ("args", "says"),
     [
         (["none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
-        (["."], ".: cannot be read (Is a directory)"),
+        (["."], ".: this is a folder, not a file"),
         (["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"], "hyp.yaml/beneath/a.yaml: cannot be written (Not a directory)"),
     ],
 )

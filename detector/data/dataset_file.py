@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from detector.data import demo
 from detector.data.cache.labels import cached
@@ -16,9 +15,12 @@ from detector.data.images import SUFFIXES
 from detector.data.voc_xml import VocDataset
 from detector.data.yolo_txt import YoloDataset
 from detector.errors import InputError
+from detector.text_file import exists, is_dir, read_text
+from detector.yaml_text import LARGEST, NO_YAML, load_yaml
 
 FORMATS = ("yolo", "voc", "coco")
 DEMO_ROOT = Path("datasets/demo")
+MOST_CLASSES = 100_000  # that `nc` may promise without names
 _EXPECTED = {
     "yolo": "give a folder of images, or a text file that lists them",
     "voc": "format voc wants a text file of image IDs, like ImageSets/Main/train.txt",
@@ -57,15 +59,17 @@ class DatasetFile:
         if source == demo.NAME:
             return cls(source, DEMO_ROOT, "yolo", list(demo.NAMES), _demo_splits())
         path = Path(source)
-        if path.is_dir() and (path / "data.yaml").is_file():
+        if is_dir(path) and (path / "data.yaml").is_file():
             path = path / "data.yaml"
-        if path.is_dir():
+        if is_dir(path):
             return cls._read_voc_folder(path)
-        if not path.is_file():
+        if not exists(path):
             raise InputError(f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'")
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as e:
+            content = load_yaml(read_text(path, LARGEST))
+        except InputError as e:
+            raise InputError(f"data.dataset {e}; give a data.yaml, a VOC folder, or 'demo'") from None
+        except NO_YAML as e:
             raise InputError(f"data.dataset {path}: not valid YAML ({' '.join(str(e).split())})") from None
         if not isinstance(content, dict):
             raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
@@ -74,8 +78,8 @@ class DatasetFile:
     @classmethod
     def _from_content(cls, path: Path, content: dict[str, Any]) -> DatasetFile:
         root = Path(str(content.get("path") or "."))
-        root = next((p for p in (path.parent / root, root) if p.is_dir()), None) or path.parent / root
-        if not root.is_dir():
+        root = next((p for p in (path.parent / root, root) if is_dir(p)), None) or path.parent / root
+        if not is_dir(root):
             raise InputError(f"{path}: path '{content['path']}' is neither a folder beside this file nor one from here")
         splits = {}
         for split in ("train", "val", "test"):
@@ -89,7 +93,7 @@ class DatasetFile:
         if kind not in FORMATS:
             raise InputError(f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}")
         folders = content.get("images") or []
-        folders = [root / f for f in (folders if isinstance(folders, list) else [folders])]
+        folders = [root / str(f) for f in (folders if isinstance(folders, list) else [folders])]
         names = _names(path, content)
         if names is None and kind == "voc":
             names = VocDataset.find_names(root)
@@ -129,9 +133,9 @@ class DatasetFile:
             raise InputError(f"{self.source}: the key `{split}` is missing; it has {', '.join(self.splits)}")
         paths = self.splits[split]
         for path in paths:
-            if not path.exists():
+            if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
-            if path.is_dir() and self.format != "yolo":
+            if is_dir(path) and self.format != "yolo":
                 raise InputError(f"{self.source}: {split} refers to the folder {path}; {_EXPECTED[self.format]}")
             if path.suffix.lower() in SUFFIXES:
                 raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
@@ -172,7 +176,7 @@ def _demo_splits() -> dict[str, list[Path]]:
 
 def _resolve(root: Path, beside: Path, entry: str) -> Path:
     """A split's path: relative to the root, else to the description file, else to the current folder."""
-    return next((p for p in (root / entry, beside / entry, Path(entry)) if p.exists()), root / entry)
+    return next((p for p in (root / entry, beside / entry, Path(entry)) if exists(p)), root / entry)
 
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
@@ -188,12 +192,14 @@ def _names(path: Path, content: dict[str, Any]) -> list[str] | None:
     if isinstance(names, dict):
         try:
             numbered = {int(k): v for k, v in names.items()}
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             numbered = {}
         if sorted(numbered) != list(range(len(names))):
             raise InputError(f"{path}: `names` must have the keys 0 to {len(names) - 1}")
         names = [numbered[k] for k in range(len(numbered))]
     if names is None and isinstance(count, int):
+        if count > MOST_CLASSES:
+            raise InputError(f"{path}: nc is {count}, more than {MOST_CLASSES}; correct it, or give the class names as `names`")
         names = list(range(count))
     if names is None:
         return None
@@ -201,7 +207,7 @@ def _names(path: Path, content: dict[str, Any]) -> list[str] | None:
         raise InputError(f"{path}: `names` must be a list or a map of class names, not {names!r}")
     names = [str(n) for n in names]
     if len(set(names)) != len(names):
-        twice = next(n for n in names if names.count(n) > 1)
+        twice = next(n for n, times in Counter(names).items() if times > 1)
         raise InputError(f"{path}: `names` holds '{twice}' twice; every class needs its own name")
     if count is not None and count != len(names):
         raise InputError(f"{path}: nc is {count}, but `names` has {len(names)} entries; leave nc out or correct it")

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from detector.errors import InputError
+from detector.text_file import exists, is_dir, is_file, is_impossible
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
@@ -102,6 +103,8 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
 
     def probe(path: str | Path) -> tuple[int, int] | str:
         try:
+            if not is_file(path):
+                return "no regular file" if exists(path) else "no such image file"
             size = image_size(path)
         except FileNotFoundError:
             return "no such image file"
@@ -116,11 +119,20 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
     """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes: those that count."""
     path = Path(source)
-    if path.is_dir():
+    if is_dir(path):
         found = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
-    elif path.is_file():
+    elif is_file(path):
         found = [path]
+    elif not set(str(path)) & set("*?["):
+        found = []
     else:
-        anchor = Path(path.anchor or ".")
-        found = [p for p in anchor.glob(str(path.relative_to(path.anchor))) if p.suffix.lower() in suffixes and p.is_file()]
+        try:
+            anchored = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+            found = [p for p in anchored if p.suffix.lower() in suffixes and p.is_file()]
+        except RecursionError:  # thousands of folders within one another
+            found = []
+        except (OSError, ValueError) as e:
+            if not is_impossible(e):
+                raise
+            found = []
     return sorted(found)

@@ -10,6 +10,8 @@ from detector.data.datasets import read_lines
 from detector.data.images import SUFFIXES, find_images
 from detector.data.video import without_password
 from detector.errors import InputError
+from detector.file_names import MOST_BYTES, short_name
+from detector.text_file import exists, is_file
 
 VIDEOS = {".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
@@ -42,11 +44,11 @@ class Sources:
                 cls._listed([line.strip() for line in sys.stdin if line.strip()], Path(), "the standard input"),
                 "path",
             )
-        elif Path(source).suffix.lower() == ".txt" and Path(source).is_file():
+        elif Path(source).suffix.lower() == ".txt" and exists(source):
             found, what = cls._listed(read_lines(Path(source)), Path(source).parent, source), "path"
         else:
             found, what = find_images(source, SUFFIXES | VIDEOS), "image or video file"
-            if not found and not Path(source).exists() and not set(source) & set("*?["):
+            if not found and not exists(source) and not set(source) & set("*?["):
                 raise InputError(f"data.source {source}: no such file or folder")
         if not found:
             raise InputError(f"data.source {source}: no {what} there")
@@ -58,7 +60,7 @@ class Sources:
         """Files that a list names; what is not found from here is looked for from the list's folder."""
         found = []
         for number, line in enumerate(lines, 1):
-            path = next((p for p in (Path(line), beside / line) if p.is_file()), None)
+            path = next((p for p in (Path(line), beside / line) if is_file(p)), None)
             if path is None:
                 raise InputError(f"data.source: {where}, line {number}: no such file: {line}")
             found.append(path)
@@ -66,7 +68,8 @@ class Sources:
 
     def names(self) -> tuple[list[str], list[str]]:
         """For each image and for each video what its output is called: its path below the common folder of all, without suffix;
-        those that differ in their suffix alone keep it, as `name_png`. Files of one name in a list get numbers."""
+        those that differ in their suffix alone keep it, as `name_png`. Files of one name in a list get numbers, very long names
+        are cut (`short_name`)."""
         if self.stream is not None:
             address = without_password(self.stream).partition("://")[2] or f"camera{self.stream}"
             return [], [re.sub(r"\W+", "_", address).strip("_") or "stream"]
@@ -92,6 +95,7 @@ def output_names(files: Sequence[str]) -> list[str]:
     for name in names:
         stem = str(name.with_suffix(""))
         output = stem if len(files_of[stem]) == 1 else f"{stem}_{name.suffix[1:]}"
+        output = str(Path(output).with_name(short_name(Path(output).name))) if len(output) > MOST_BYTES // 4 else output
         uses[output] = uses.get(output, 0) + 1
         outputs.append(output if uses[output] == 1 else f"{output}_{uses[output]}")
     return outputs

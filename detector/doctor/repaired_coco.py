@@ -13,6 +13,7 @@ from detector.data.coco_json import Id, by_image, category_name, class_names, lo
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset, box_problem
 from detector.doctor.labels import PAST_FRAME
+from detector.errors import InputError
 
 Entry = dict[str, Any]
 
@@ -57,7 +58,10 @@ class CocoCopy:
         """Write it; returns the `split` of a data.yaml."""
         content = {**self.rest, "images": self.images, "annotations": self.annotations, "categories": self.categories}
         (folder / "annotations").mkdir(parents=True, exist_ok=True)
-        (folder / "annotations" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+        try:
+            (folder / "annotations" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+        except (RecursionError, ValueError) as e:  # lists within lists, integers of thousands of digits
+            raise InputError(f"{split}: its annotations cannot be written again as JSON ({e})") from None
         return f"annotations/{split}.json"
 
     def _add(self, source: Path, folders: list[Path]) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from detector.evolve.overlay import overlay_text
 from detector.evolve.space import YOLOV5_GENES
 from detector.files import write_atomically
 from detector.say import say
+from detector.text_file import read_text
+from detector.yaml_text import LARGEST, NO_YAML, load_yaml
 
 OPTIONS = {**{gene.name: gene.option for gene in YOLOV5_GENES.values()}, "label_smoothing": "model.label_smoothing"}
 UNUSED = {"iou_t": "nothing reads it, in YOLOv5 neither"}
@@ -63,11 +66,14 @@ def import_hyp(file: str, out: str | None = None) -> None:
 def _read(path: Path) -> dict[str, Any]:
     """The keys and values of a flat file."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        tree, content = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+        text = read_text(path, LARGEST)
+        content = load_yaml(text)
+        tree = yaml.compose(text, yaml.SafeLoader)
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror or e}); give a hyp*.yaml of YOLOv5") from None
-    except (yaml.YAMLError, ValueError) as e:  # not UTF-8, an impossible date
+    except InputError as e:
+        raise InputError(f"{e}; give a hyp*.yaml of YOLOv5") from None
+    except NO_YAML as e:
         raise InputError(f"{path}: not valid YAML ({' '.join(str(e).split())})") from None
     if content is None or content == {}:
         raise InputError(f"{path}: is empty; give a hyp*.yaml of YOLOv5")
@@ -76,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
     if any(isinstance(content.get(group), dict) for group in ("model", "data", "warmup", "trainer")):
         raise InputError(f"{path}: is already an overlay: give it with --config {path}")
     keys = [node.value for node, _ in tree.value] if isinstance(tree, yaml.MappingNode) else []
-    twice = next((key for key in keys if keys.count(key) > 1), None)
+    twice = next((key for key, times in Counter(map(str, keys)).items() if times > 1), None)
     if twice:
         raise InputError(f"{path}: holds the key {twice} twice; take one of them out")
     return {str(key): value for key, value in content.items()}

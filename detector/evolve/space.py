@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from detector.errors import InputError, nearest
+from detector.text_file import read_text
+from detector.yaml_text import LARGEST, NO_YAML, load_yaml
 
 
 class Gene(NamedTuple):
@@ -82,8 +82,8 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
         InputError: the file cannot be read, a name is unknown, no number, or bounds that make no sense.
     """
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+        content = load_yaml(read_text(path, LARGEST))
+    except (OSError, *NO_YAML) as e:
         raise InputError(f"evolve.space {path}: cannot be read: {' '.join(str(e).split())}") from None
     if not isinstance(content, dict) or not content:
         raise InputError(f"evolve.space {path}: give a line for each gene, like `mosaic: {{low: 0, high: 1}}`")

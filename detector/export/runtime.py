@@ -24,6 +24,7 @@ from detector.boxes import xyxy_to_cxcywh
 from detector.errors import InputError
 from detector.export.formats import ENDINGS, INPUT, METADATA_FILE, need, quiet
 from detector.export.metadata import Metadata
+from detector.text_file import exists, is_dir
 
 if TYPE_CHECKING:
     from detector.data.datamodule import DetectionData
@@ -127,7 +128,7 @@ def _times(shape: tuple[int, ...]) -> str:
 def format_of(path: str | Path) -> str | None:
     """Which format a path means by its name; None: no exported file."""
     path = Path(path)
-    if path.is_dir() or path.suffix == ".xml":
+    if is_dir(path) or path.suffix == ".xml":
         path = path.parent if path.suffix == ".xml" else path
         return "openvino" if path.name.endswith(ENDINGS["openvino"]) or (path / "model.xml").is_file() else None
     return next((kind for kind, ending in ENDINGS.items() if path.name.endswith(ending)), None)
@@ -143,7 +144,7 @@ def load_exported(path: str | Path) -> Exported:
     if kind is None:
         raise InputError(f"{path}: not the name of an exported file; these end in {', '.join(ENDINGS.values())}")
     path = path.parent if path.suffix == ".xml" else path
-    if not path.exists():
+    if not exists(path):
         raise InputError(f"{path}: no such exported file")
     load = {"onnx": _onnx, "openvino": _openvino, "torchscript": _torchscript, "exported-program": _exported_program}[kind]
     try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from detector.boxes import clip_xyxy, xyxy_to_cxcywhn
 from detector.data.sample import Picture
+from detector.file_names import short_name
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 # COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
@@ -79,4 +80,4 @@ def folder_name(name: str) -> str:
     ('traffic light', '.._a_b', '__')
     """
     safe = re.sub(r'[/\\:*?"<>|\x00-\x1f]', "_", name).strip()
-    return safe if safe.strip(".") else "_" * max(len(safe), 1)
+    return short_name(safe if safe.strip(".") else "_" * max(len(safe), 1))

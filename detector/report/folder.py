@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from detector.errors import InputError
 from detector.report.evidence import Evidence
+from detector.yaml_text import NO_YAML, load_yaml
 
 
 @dataclass
@@ -74,8 +73,8 @@ def _map(path: Path) -> dict[str, Any]:
         return {}
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as e:
+        content = json.loads(text) if path.suffix == ".json" else load_yaml(text)
+    except (*NO_YAML, RecursionError) as e:
         raise InputError(f"{path}: it cannot be read ({' '.join(str(e).split())}); remove it and evaluate again") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a map; remove it and evaluate again")
