@@ -69,9 +69,8 @@ def area_xyxy(boxes: Boxes) -> Boxes:
 
 def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, 4) and (m, 4) corners -> (n, m) intersection over union, in the dtype of the input."""
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    overlap = (high - low).clip(0).prod(-1)
+    wide, tall = (np.minimum(a[:, None, k + 2], b[None, :, k + 2]) - np.maximum(a[:, None, k], b[None, :, k]) for k in (0, 1))
+    overlap = wide.clip(0) * tall.clip(0)
     return overlap / (area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS)
 
 

@@ -11,6 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 # Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
 PALETTE = [(230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167)]
 
+LEGIBLE = 1000  # boxes of a picture; where there are more, their names would cover it and one another
+
 
 def draw_boxes(
     image: np.ndarray,
@@ -26,7 +28,7 @@ def draw_boxes(
         image: (H, W, 3) uint8 RGB.
         rows: (n, 6) x1, y1, x2, y2 in pixels, score (NaN for an object of the labels), class.
         names: class names.
-        labels: whether to write them.
+        labels: whether to write them; they are not where there are more than LEGIBLE boxes.
         confidences: whether to write the scores beside them.
         line_width: in pixels; default: by the size of the image.
     """
@@ -38,7 +40,7 @@ def draw_boxes(
         colour = PALETTE[int(c) % len(PALETTE)]
         text = names[int(c)] if math.isnan(score) or not confidences else f"{names[int(c)]} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line)
-        if not labels:
+        if not labels or len(rows) > LEGIBLE:
             continue
         left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
         width, height = right - left + 4, bottom - top + 4

@@ -11,13 +11,15 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from detector.data.cache.origins import Origins
-from detector.data.datasets import FARTHEST, DetectionDataset, box_problem
+from detector.data.datasets import FARTHEST, DetectionDataset, box_problem, too_many
 from detector.data.images import image_sizes
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
+from detector.text_file import is_file, read_text
 
 Id = int | float | str
+LARGEST = 8 * 2**30  # bytes; the largest sets have some GB
 
 
 class CocoDataset(DetectionDataset):
@@ -48,6 +50,9 @@ class CocoDataset(DetectionDataset):
             for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
                 if isinstance(size, str):
                     report.lost_images.append(Fault(path, "", size))
+                    continue
+                if problem := too_many(len(of_image[image["id"]])):
+                    report.lost_images.append(Fault(path, "", problem))
                     continue
                 kept, boxes, classes = [], [], []
                 for a in of_image[image["id"]]:
@@ -85,7 +90,7 @@ class CocoDataset(DetectionDataset):
 def read_coco(source: Path) -> dict:
     """The content of a COCO json file; InputError if it is not one."""
     try:
-        content = json.loads(source.read_text(encoding="utf-8"))
+        content = json.loads(read_text(source, LARGEST))
         for key, wanted in (("images", ("id", "file_name")), ("categories", ("id", "name"))):
             for entry in content[key] if isinstance(content[key], list) else [{}]:
                 lacking = [name for name in wanted if not (_is_id if name == "id" else _is_text)(entry.get(name))]
@@ -178,10 +183,10 @@ def _parts(segmentation: object) -> list[np.ndarray]:
 
 def locate(name: str, folders: Sequence[Path]) -> Path:
     """An image of a COCO file: in the first of the folders that has it."""
-    return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
+    return next((folder / name for folder in folders if is_file(folder / name)), folders[0] / name)
 
 
 def _tried(name: str, folders: Sequence[Path], found: str) -> list[str]:
     """The places where an image was looked for, up to the one where it is."""
     places = [str(folder / name) for folder in folders]
-    return places[: places.index(found) + 1] if Path(found).is_file() else places
+    return places[: places.index(found) + 1] if is_file(found) else places

@@ -45,6 +45,8 @@ from detector.data.tiled import TiledSamples, Tiling, tiled_batch
 from detector.errors import InputError
 from detector.say import say
 
+MOST_SEEN = 1_000_000  # objects that AutoAnchor looks at; it draws from them
+
 
 class DetectionData(L.LightningDataModule):
     """Training, validation, test and prediction images.
@@ -265,13 +267,19 @@ class DetectionData(L.LightningDataModule):
 
     def seen_sizes(self, most: int = 512) -> np.ndarray:
         """(m, 2) width and height of the objects in the first `most` training samples after the augmentation (Albumentations
-        aside), in pixels of the network's input."""
+        aside), in pixels of the network's input; in fewer samples where these have more than MOST_SEEN objects."""
         steps = [s for s in self.train_steps if not isinstance(s, Albumentations | RandomHSV)]
         samples = TrainSamples(self.datasets["train"], steps, self.seed)
         epoch_of_image = (divmod(k, len(samples)) for k in range(most))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts = pool.map(lambda key: _sizes(samples[Key(key[0], key[1], 0)]), epoch_of_image)
-            return np.concatenate(list(parts))
+            parts, total = [], 0
+            for sizes in pool.map(lambda key: _sizes(samples[Key(key[0], key[1], 0)]), epoch_of_image):
+                parts.append(sizes)
+                total += len(sizes)
+                if total > MOST_SEEN:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    break
+            return np.concatenate(parts)
 
     def _batches_done(self) -> int:
         """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""

@@ -19,20 +19,22 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
         candidates: numbers of the objects to try, in this order.
     """
     height, width = sample.size
-    boxes, classes, polygons = list(sample.boxes), list(sample.classes), list(sample.parts())
+    n, classes, polygons = len(sample.boxes), list(sample.classes), list(sample.parts())
+    boxes = np.concatenate((sample.boxes, np.empty((len(candidates), 4), np.float32)))  # the first n are there
     mask = np.zeros((height, width), np.uint8)
     for i in candidates:
         if not polygons[i]:
             continue
         x1, y1, x2, y2 = sample.boxes[i]
         mirrored = np.array((width - x2, y1, width - x1, y2), np.float32)
-        if (_covered(mirrored, np.stack(boxes)) < MAX_COVERED).all():
-            boxes.append(mirrored)
+        if (_covered(mirrored, boxes[:n]) < MAX_COVERED).all():
+            boxes[n] = mirrored
+            n += 1
             classes.append(sample.classes[i])
             cv2.drawContours(mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED)
             polygons.append([np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]])
     image = np.where(mask[:, ::-1, None] > 0, sample.image[:, ::-1], sample.image)
-    return Sample(image, np.stack(boxes), np.array(classes), polygons, sample.frame, sample.index)
+    return Sample(image, boxes[:n].copy(), np.array(classes), polygons, sample.frame, sample.index)
 
 
 def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:

@@ -21,9 +21,13 @@ _KINDS = {  # how a reason begins -> its slug
     "its image": "orphan_annotation",
     "no map": "not_an_annotation",
     "no such image file": "missing_image",
+    "no regular file": "missing_image",
     "not a readable image": "unreadable_image",
     "image too small": "too_small_image",
     "not valid XML": "unreadable_labels",
+    "too many objects": "too_many_objects",
+    "the file has": "unreadable_labels",
+    "this is no regular file": "unreadable_labels",
 }
 
 

@@ -2,20 +2,23 @@
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 
 from detector.data.cache.origins import Origins
-from detector.data.datasets import DetectionDataset, box_problem, read_lines
+from detector.data.datasets import DetectionDataset, box_problem, read_lines, too_many
 from detector.data.images import SUFFIXES, image_sizes
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels
 from detector.errors import InputError
+from detector.text_file import LARGEST, is_file
 
 NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
 
+DEEPEST = 30  # elements within one another
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -49,9 +52,13 @@ class VocDataset(DetectionDataset):
             if isinstance(size, str):
                 report.lost_images.append(Fault(path, "", size))
                 continue
-            report.unlabelled += not xml.is_file()
+            labelled = is_file(xml)
+            report.unlabelled += not labelled
             try:
-                objects = read_objects(xml) if xml.is_file() else []
+                objects = read_objects(xml) if labelled else []
+                if problem := too_many(len(objects)):
+                    report.lost_images.append(Fault(str(xml), "", problem))
+                    continue
             except NO_XML as e:
                 report.lost_images.append(Fault(str(xml), "", f"not valid XML ({e})"))
                 continue
@@ -93,7 +100,15 @@ def annotation_path(root: Path, image_id: str) -> Path:
 
 def read_objects(xml: Path) -> list[ElementTree.Element]:
     """The objects of an annotation file; one of NO_XML if it is none."""
+    size = xml.stat().st_size
+    if size > LARGEST:
+        raise ValueError(f"the file has {size / 2**20:.0f} MB, more than the {LARGEST / 2**20:.0f} MB that are read")
     root = ElementTree.parse(xml).getroot()
+    level = [root]
+    for _ in range(DEEPEST):
+        level = list(chain.from_iterable(level))
+    if level:
+        raise ValueError(f"it is nested more than {DEEPEST} deep")
     if root.tag != "annotation":
         raise ValueError(f"it is about <{root.tag}>, not <annotation>")
     return root.findall("object")

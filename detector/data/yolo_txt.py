@@ -8,11 +8,12 @@ import numpy as np
 
 from detector.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
 from detector.data.cache.origins import Origins
-from detector.data.datasets import DetectionDataset, read_lines
+from detector.data.datasets import DetectionDataset, read_lines, too_many
 from detector.data.images import find_images, image_sizes
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Labels, Polygons
 from detector.errors import InputError
+from detector.text_file import exists, is_dir, read_text
 
 LEAST_SIDE = 1e-6  # fraction of the image; thinner, and the two edges of a box become one in float32
 
@@ -39,7 +40,14 @@ class YoloDataset(DetectionDataset):
                 report.lost_images.append(Fault(path, "", size))
                 continue
             label_file = label_path(path)
-            text = read_labels(label_file) if label_file.is_file() else None
+            try:
+                text = read_labels(label_file) if exists(label_file) and not label_file.is_dir() else None
+                problem = too_many(0 if text is None else text.count("\n"))
+            except InputError as e:
+                problem = str(e).removeprefix(f"{label_file}: ")
+            if problem:
+                report.lost_images.append(Fault(str(label_file), "", problem))
+                continue
             report.unlabelled += text is None
             rows, polygons, faults = parse_yolo(text or "", None if strict else len(names))
             report.faults += [Fault(str(label_file), where, problem) for where, problem in faults]
@@ -68,15 +76,16 @@ def label_path(image: str | Path) -> Path:
 
 
 def read_labels(path: Path) -> str:
-    """The text of a label file, with or without the mark that editors put before UTF-8. Other bytes become no number."""
-    return path.read_text(encoding="utf-8-sig", errors="replace")
+    """The text of a label file, with or without the mark that editors put before UTF-8. Other bytes become no number.
+    InputError if it is no regular file, or too large."""
+    return read_text(path, replace=True)
 
 
 def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     """The text of a label file -> (n, 5) float32 class, cx, cy, w, h as fractions; n lists of polygon parts (k, 2) in
     fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too, and if `classes` is given, the
     lines of class numbers from there on."""
-    rows: list[np.ndarray] = []
+    rows: dict[tuple[float, ...], np.ndarray] = {}  # by their numbers
     polygons: Polygons = []
     faults = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -97,14 +106,14 @@ def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polyg
                 values = np.concatenate((values[:1], xyxy_to_cxcywh(corners)))
             if min(values[3:]) < LEAST_SIDE:
                 problem = "zero width or height"
-            elif any(np.array_equal(values, row) for row in rows):
+            elif (key := tuple(values.tolist())) in rows:
                 problem = "duplicate of an earlier line"
             else:
-                rows.append(values)
+                rows[key] = values
                 polygons.append([] if points is None else [points])
         if problem:
             faults.append((f"line {number}", problem))
-    return np.array(rows, np.float32).reshape(-1, 5), polygons, faults
+    return np.array(list(rows.values()), np.float32).reshape(-1, 5), polygons, faults
 
 
 def _problem(number: float, values: np.ndarray, classes: int | None) -> str:
@@ -126,17 +135,17 @@ def _problem(number: float, values: np.ndarray, classes: int | None) -> str:
 
 def _images_of(source: Path, root: Path, origins: Origins) -> list[Path]:
     """Images of a folder, or those that a text file lists."""
-    if source.is_dir():
+    if is_dir(source):
         origins.note(folder for folder, _, _ in os.walk(source))
         return find_images(source)
-    if not source.is_file():
+    if not exists(source):
         raise InputError(f"{source}: no such folder or list of images; correct the path in the data set's file")
     origins.note([source])
     found, elsewhere = [], []  # an image is the first of its places that exists; one that comes later may come before it
     for line in read_lines(source):
         places = [source.parent / line, root / line, Path(line)]
-        k = next((i for i, p in enumerate(places) if p.exists()), 0)
+        k = next((i for i, p in enumerate(places) if exists(p)), 0)
         found.append(places[k])
-        elsewhere += places[:k] if places[k].exists() else places[1:]
+        elsewhere += places[:k] if exists(places[k]) else places[1:]
     origins.note(elsewhere)
     return found

@@ -23,6 +23,7 @@ from detector.errors import InputError
 UNREADABLE = ("unreadable_image", "missing_image")  # kinds
 LONGEST = 480  # pixels of a picture's longer side
 CROWDED = 25  # more boxes than that are drawn without their names
+FRAMED = 500  # suspects of one image that get a frame; more would cover it
 
 
 class Picture(NamedTuple):
@@ -46,11 +47,12 @@ class Gallery:
         self.datasets = datasets
         self._unreadable = {f.file: f.problem for f in findings if f.kind in UNREADABLE}
         self._images: dict[tuple[str, str], tuple[str, int]] = {}  # split ("": any) and file of image or labels
-        self._named: dict[str, list[tuple[str, int]]] = {}  # by the name of the image file
+        self._named: dict[tuple[str, str], tuple[str, int]] = {}  # split ("": any) and name of the image file
         self._annotations: dict[str, dict[str, tuple[str, np.ndarray | None]]] = {}  # of the COCO files that were needed
         for split, dataset in datasets.items():
             for i, file in enumerate(dataset.files):
-                self._named.setdefault(Path(file).name, []).append((split, i))
+                for key in ((split, Path(file).name), ("", Path(file).name)):
+                    self._named.setdefault(key, (split, i))
                 for path in (file, *map(str, label_files(file))):
                     self._images.setdefault((split, path), (split, i))
                     self._images.setdefault(("", path), (split, i))
@@ -95,8 +97,7 @@ class Gallery:
         """Split and index of the image that a finding is about."""
         if finding.file.endswith(".json"):
             name, _ = self._annotation(finding)
-            same = [place for place in self._named.get(Path(name).name, []) if place[0] == finding.split or not finding.split]
-            return same[0] if same else None
+            return self._named.get((finding.split, Path(name).name))
         return self._images.get((finding.split, finding.file)) or self._images.get(("", finding.file))
 
     def _draw(self, file: str, findings: Sequence[Finding]) -> np.ndarray:
@@ -118,14 +119,13 @@ class Gallery:
         both = np.concatenate((rows, np.column_stack((suspects, np.zeros((len(suspects), 2))))))
         image, both = enlarge(image, both)
         image = draw_boxes(image, both[: len(rows)], names)
-        for box in both[len(rows) :, :4]:
-            image = _frame(image, box)
-        return image
+        return _frame(image, both[len(rows) :, :4])
 
     def _suspects(self, findings: Sequence[Finding], labels: Labels) -> np.ndarray:
         """(n, 4) xyxy pixels of the image file: the boxes that findings of one image name, as far as they can be placed."""
         found = []
-        for finding in findings:
+        written: dict[Path, dict[str, np.ndarray]] = {}
+        for finding in findings[:FRAMED]:
             key = _key(finding.where)
             path = Path(finding.file)
             if path.suffix == ".json":
@@ -134,7 +134,9 @@ class Gallery:
                 number = int(key.split()[1]) - 1 if key.startswith("object ") else -1
                 box = labels.boxes[number] if 0 <= number < len(labels.boxes) else None
             else:
-                box = written_boxes(path, labels.height, labels.width).get(key)
+                if path not in written:
+                    written[path] = written_boxes(path, labels.height, labels.width)
+                box = written[path].get(key)
             if box is not None:
                 found.append(box)
         return np.array(found, float).reshape(-1, 4)
@@ -177,27 +179,29 @@ def _corners(bbox: object) -> np.ndarray | None:
     """COCO's x, y, width, height -> (4,) xyxy."""
     try:
         x, y, w, h = np.array(bbox, float).reshape(4)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     box = np.array((x, y, x + w, y + h))
     return box if np.isfinite(box).all() else None
 
 
-def _frame(image: np.ndarray, box: np.ndarray, dash: int = 6) -> np.ndarray:
-    """A dashed frame in black and white around a box, with some room: no class has such a one, and it is seen on any ground."""
+def _frame(image: np.ndarray, boxes: np.ndarray, dash: int = 6) -> np.ndarray:
+    """A dashed frame in black and white around each of the boxes (n, 4), with some room: no class has such a one, and it is
+    seen on any ground."""
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
-    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
-    room = np.maximum((30 - (high - low)) / 2, 5)
-    edges = np.concatenate((low - room, high + room))
-    x1, y1, x2, y2 = edges.clip(1, (picture.width - 2, picture.height - 2) * 2).tolist()
-    canvas.rectangle((x1, y1, x2, y2), outline="white", width=3)
-    for start in np.arange(x1, x2, 2 * dash):
-        for y in (y1, y2 - 2):
-            canvas.rectangle((start, y, min(start + dash, x2), y + 2), fill="black")
-    for start in np.arange(y1, y2, 2 * dash):
-        for x in (x1, x2 - 2):
-            canvas.rectangle((x, start, x + 2, min(start + dash, y2)), fill="black")
+    for box in boxes:
+        low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
+        room = np.maximum((30 - (high - low)) / 2, 5)
+        edges = np.concatenate((low - room, high + room))
+        x1, y1, x2, y2 = edges.clip(1, (picture.width - 2, picture.height - 2) * 2).tolist()
+        canvas.rectangle((x1, y1, x2, y2), outline="white", width=3)
+        for start in np.arange(x1, x2, 2 * dash):
+            for y in (y1, y2 - 2):
+                canvas.rectangle((start, y, min(start + dash, x2), y + 2), fill="black")
+        for start in np.arange(y1, y2, 2 * dash):
+            for x in (x1, x2 - 2):
+                canvas.rectangle((x, start, x + 2, min(start + dash, y2)), fill="black")
     return np.asarray(picture)
 
 

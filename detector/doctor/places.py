@@ -37,18 +37,40 @@ def written_boxes(file: Path, height: int, width: int) -> dict[str, np.ndarray]:
         return {}
 
 
-def place_of(dataset: DetectionDataset, image: int, number: int) -> tuple[str, str]:
-    """File and place of an object: a line of the text file, an object of the xml file; else (COCO) the image and "object N".
+class Places:
+    """Where the objects of a split are written. The label files of one image are kept, so that many objects of an image, asked
+    for one after the other, cost one look at them.
 
     Args:
-        dataset: the split. image: index in it. number: of the object in the image's Labels, from 0.
+        dataset: the split.
     """
-    labels, path = dataset.labels[image], dataset.files[image]
-    for file in label_files(path):
-        for place, box in written_boxes(file, labels.height, labels.width).items():
-            if np.allclose(box, labels.boxes[number], rtol=1e-5, atol=1e-3):
-                return str(file), place
-    return path, f"object {number + 1}"
+
+    def __init__(self, dataset: DetectionDataset) -> None:
+        self._dataset = dataset
+        self._image = -1
+        self._labels = np.zeros((0, 4), np.float32)
+        self._written: list[tuple[Path, list[str], np.ndarray]] = []  # label file, places, (n, 4) boxes
+
+    def of(self, image: int, number: int) -> tuple[str, str]:
+        """File and place of an object: a line of the text file, an object of the xml file; else (COCO) image and "object N".
+
+        Args:
+            image: index in the split. number: of the object in the image's Labels, from 0.
+        """
+        if image != self._image:
+            self._read(image)
+        for file, places, boxes in self._written:
+            same = np.isclose(boxes, self._labels[number], rtol=1e-5, atol=1e-3).all(1)
+            if same.any():
+                return str(file), places[int(same.argmax())]
+        return self._dataset.files[image], f"object {number + 1}"
+
+    def _read(self, image: int) -> None:
+        labels = self._dataset.labels[image]
+        self._image, self._labels, self._written = image, labels.boxes, []
+        for file in label_files(self._dataset.files[image]):
+            written = written_boxes(file, labels.height, labels.width)
+            self._written.append((file, list(written), np.array(list(written.values()), np.float32).reshape(-1, 4)))
 
 
 def _yolo_boxes(text: str, height: int, width: int) -> dict[str, np.ndarray]:

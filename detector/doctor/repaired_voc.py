@@ -48,7 +48,7 @@ def _annotation_of(image: str) -> Path:
 
 def _repair_objects(annotation: ElementTree.Element, dropped: dict[str, str], height: int, width: int) -> list[str]:
     """Remove and clip in place; "object 2 (cat): what was done"."""
-    repairs, seen = [], set()
+    repairs, seen, gone = [], set(), set()
     for number, item in enumerate(annotation.findall("object"), 1):
         name = item.findtext("name", "").strip()
         where = f"object {number} ({name})"
@@ -69,8 +69,9 @@ def _repair_objects(annotation: ElementTree.Element, dropped: dict[str, str], he
                 why = "duplicate of an earlier object"
             seen.add((name, *box))
         if why:
-            annotation.remove(item)
+            gone.add(item)
             repairs.append(f"{where}: dropped ({why})")
+    annotation[:] = [item for item in annotation if item not in gone]
     return repairs
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from detector.anchors import label_sizes, measure
 from detector.data.datasets import DetectionDataset
 from detector.doctor.finding import Finding
-from detector.doctor.places import place_of
+from detector.doctor.places import Places
 
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above, so a smaller one is never trained on
 STRIDE = 8  # pixels; of the finest level of most networks: a smaller object is less than one cell of its grid
@@ -188,14 +188,14 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
     tiny = (objects.sizes <= TINY).any(1)
     extreme = ~tiny & (elongation >= EXTREME)
     long = ~tiny & ~extreme & (elongation >= ELONGATED)
-    findings = []
+    findings, places = [], Places(dataset)
     for kind, mask, consequence in (
         ("tiny_box", tiny, f"the augmentation drops boxes of {TINY:g} px or less"),
         ("extreme_ratio", extreme, f"the augmentation drops boxes with a side {EXTREME} times the other"),
     ):
         chosen = np.flatnonzero(mask)
         for k in chosen[:MOST_PLACES]:
-            file, where = place_of(dataset, int(objects.image[k]), int(objects.number[k]))
+            file, where = places.of(int(objects.image[k]), int(objects.number[k]))
             width, height = objects.sizes[k]
             problem = f"the box is {width:.1f}x{height:.1f} px at --data.image_size {image_size}; {consequence}"
             findings.append(Finding("warning", kind, split, file, where, problem))
@@ -204,7 +204,7 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
             findings.append(Finding("warning", kind, split, "", "", problem))
     if long.any():
         longest = int(np.where(long, elongation, 0).argmax())
-        file, where = place_of(dataset, int(objects.image[longest]), int(objects.number[longest]))
+        file, where = places.of(int(objects.image[longest]), int(objects.number[longest]))
         problem = (
             f"{int(long.sum())} boxes have a side over {ELONGATED} times the other, this one most of all "
             f"({elongation[longest]:.0f}); anchors hardly fit them"

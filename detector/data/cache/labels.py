@@ -21,7 +21,7 @@ from detector.data.report import DataReport, Fault
 from detector.files import write_beside
 from detector.say import say
 
-VERSION = 2  # raise it with any change to what is read from an image's header or made of a label file
+VERSION = 3  # raise it with any change to what is read from an image's header or made of a label file
 
 
 def cached(
