@@ -1,0 +1,255 @@
+"""Images of thousands of objects: the findings are those of a slow loop, the work is not."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml
+from made_samples import few, noise, seeds
+
+import cli
+from detector import drawing
+from detector.boxes import EPS, area_xyxy, pairwise_iou_xyxy
+from detector.data import datamodule, datasets
+from detector.data.datamodule import DetectionData
+from detector.data.datasets import FARTHEST, box_problem
+from detector.data.mixing import copy_paste
+from detector.data.sample import Sample
+from detector.data.yolo_txt import parse_yolo
+from detector.doctor import places
+from detector.doctor.places import Places, label_files, written_boxes
+from detector.drawing import draw_boxes
+
+MANY = 4000
+
+
+def crowd(n: int, seed: int = 0, least: float = 0.0005, most: float = 0.01) -> np.ndarray:
+    """(n, 4) cx, cy, w, h as fractions."""
+    rng = np.random.default_rng(seed)
+    sides = rng.uniform(least, most, (n, 2))
+    return np.concatenate((rng.uniform(sides / 2, 1 - sides / 2), sides), 1)
+
+
+def lines_of(boxes: np.ndarray) -> str:
+    return "".join("0 " + " ".join(f"{v:.6f}" for v in box) + "\n" for box in boxes)
+
+
+# ---- The same findings
+
+
+words = st.sampled_from(["0", "-0", "0.0", "1", ".5", "0.50", "5e-1", "0.25", "1e-9", "2", "nan", "x"])
+
+
+@given(st.lists(st.lists(words, min_size=4, max_size=7).map(" ".join), max_size=12))
+@example(["0 .5 .5 .5 .5", "-0 .5 .50 .5 5e-1", "0 -0 .5 .5 .5", "0 0 .5 .5 .5"])
+@few
+def test_duplicates_are_those_of_a_slow_loop(lines: list[str]) -> None:
+    """Each line is compared with each earlier one that was kept, number by number."""
+    rows, _, faults = parse_yolo("\n".join(lines))
+    kept: list[np.ndarray] = []
+    expected = []
+    for number, line in enumerate(lines, 1):
+        alone, _, wrong = parse_yolo(line)
+        if wrong:
+            expected.append((f"line {number}", wrong[0][1]))
+        elif any(np.array_equal(alone[0], row) for row in kept):
+            expected.append((f"line {number}", "duplicate of an earlier line"))
+        else:
+            kept.append(alone[0])
+    assert faults == expected
+    assert np.array_equal(rows, np.array(kept, np.float32).reshape(-1, 5))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_places_are_those_of_a_slow_loop(tmp_path: Path, seed: int) -> None:
+    """Of several lines that are nearly the object the first counts; what is in no line is an object of the image."""
+    root = tmp_path
+    as_yolo(root)
+    boxes = crowd(12, seed, 0.2, 0.4).round(1)  # some are alike
+    lay_out(root, {"labels/train/c.txt": lines_of(boxes) + "0 .1 .1 .5 .1 .5 .5\n\nx\n"})
+    dataset = load(root)
+    found = Places(dataset)
+    for image in (2, 0, 2):
+        labels = dataset.labels[image]
+        for number, box in enumerate(labels.boxes):
+            (file,) = label_files(dataset.files[image])
+            written = written_boxes(file, labels.height, labels.width)
+            place = next(place for place, other in written.items() if np.allclose(other, box, rtol=1e-5, atol=1e-3))
+            assert found.of(image, number) == (str(file), place)
+    lay_out(root, {"labels/train/c.txt": ""})
+    assert Places(dataset).of(2, 3) == (dataset.files[2], "object 4")
+
+
+numbers = st.sampled_from([0.0, -0.0, 1.0, 1e7, 1e7 + 0.4, 2.0**24, 2.0**24 - 1, 3.4028235e38, 3.4028236e38, -1e300, 1e-46])
+
+
+@given(st.lists(numbers | st.floats(), min_size=4, max_size=4))
+@few
+def test_box_problems_are_those_of_float32_arrays(xyxy: list[float]) -> None:
+    def in_arrays() -> str:
+        with np.errstate(over="ignore"):
+            x1, y1, x2, y2 = corners = np.array(xyxy, np.float32)
+        if not np.isfinite(corners).all():
+            return "missing or non-finite coordinate"
+        if np.abs(corners).max() >= FARTHEST:
+            return f"coordinate beyond {FARTHEST:.0f} px"
+        return "zero or negative width or height" if x2 <= x1 or y2 <= y1 else ""
+
+    assert box_problem(xyxy) == in_arrays()
+
+
+@given(seeds)
+@few
+def test_overlaps_are_those_of_one_product(seed: int) -> None:
+    """Bit for bit: figures hang on ties."""
+    rng = np.random.default_rng(seed)
+    a, b = (np.sort(rng.integers(0, 9, (n, 2, 2)) + rng.random((n, 1, 1)), 1).reshape(n, 4).astype(np.float32) for n in (7, 5))
+    overlap = (np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])).clip(0).prod(-1)
+    union = area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS
+    assert np.array_equal(pairwise_iou_xyxy(a, b), overlap / union)
+
+
+# ---- The work
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The label files that the doctor opens to see where a box is written."""
+    seen: list[Path] = []
+    parsed = places._yolo_boxes, places._voc_boxes
+
+    def counted(of: int) -> object:
+        return lambda text, *more: seen.append(Path(str(of))) or parsed[of](text, *more)
+
+    monkeypatch.setattr(places, "_yolo_boxes", counted(0))
+    monkeypatch.setattr(places, "_voc_boxes", counted(1))
+    return seen
+
+
+def test_doctor_on_a_crowd_in_yolo_text(here: Path, looks: list[Path], capsys: pytest.CaptureFixture) -> None:
+    as_yolo(here)
+    boxes = crowd(MANY)
+    text = lines_of(boxes)
+    lay_out(
+        here, {"labels/train/c.txt": text + text.partition("\n")[0], "data.yaml": "train: images/train\nnames: [cat, dog]\n"}
+    )
+    cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [f["where"] for f in findings if f["kind"] == "duplicate_box"] == [f"line {MANY + 1}"]
+    tiny = [f for f in findings if f["kind"] == "tiny_box"]
+    assert len(tiny) == 1001
+    expected = np.flatnonzero((boxes[:, 2:] * 640 <= 2).any(1)) + 1
+    assert [f["where"] for f in tiny[:1000]] == [f"line {n}" for n in expected[:1000]]
+    assert len(looks) <= 4, "a few times for the places, a few for the pictures"
+
+
+def test_doctor_repairs_a_crowd_in_xml(here: Path, looks: list[Path], capsys: pytest.CaptureFixture) -> None:
+    as_voc(here)
+    corners = crowd(MANY // 4, 1, 0.1, 0.2) * 64
+    objects = [voc_object("cat", *(f"{v:.3f}" for v in (*b[:2] - b[2:] / 2, *b[:2] + b[2:] / 2))) for b in corners]
+    lay_out(here, {"Annotations/c.xml": voc_xml(*objects, *objects)})
+    cli.main(["doctor", "--data.dataset", ".", "--fix", str(here.parent / "fixed"), "--run", "run"])
+    repairs = (here.parent / "fixed/repairs.txt").read_text().splitlines()
+    assert sum("duplicate of an earlier object" in line for line in repairs) == MANY // 4
+    assert len(load(here.parent / "fixed").labels[2].boxes) == MANY // 4
+    assert len(looks) <= 4
+
+
+def test_doctor_on_a_crowd_in_coco_json(here: Path, capsys: pytest.CaptureFixture) -> None:
+    corners = crowd(MANY, 2, 0.001, 0.2) * 40
+    boxes = [[*(b[:2] - b[2:] / 2).tolist(), *b[2:].tolist()] for b in corners]
+    as_coco(here, coco_with([{"bbox": box} for box in [*boxes, boxes[0]]]))
+    cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [f["where"] for f in findings if f["kind"] == "duplicate_box"] == [f"annotation {101 + MANY} (cat)"]
+    tiny = [f["where"] for f in findings if f["kind"] == "tiny_box"]
+    assert tiny == [f"object {n + 1}" for n in np.flatnonzero((corners[:, 2:] * 640 / 60 <= 2).any(1))]
+
+
+def test_many_lines_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without comparing each with each."""
+    monkeypatch.setattr(np, "array_equal", lambda *_: pytest.fail("lines are compared in pairs"))
+    text = lines_of(crowd(5_000, 3))
+    rows, _, faults = parse_yolo(text + text)
+    assert len(rows) + len(faults) == 10_000
+    assert len(faults) >= 5_000
+
+
+def test_copies_in_a_crowd() -> None:
+    """Each candidate is held against an array, not against a list that is made into one."""
+    rng = np.random.default_rng(0)
+    corners = np.stack(np.meshgrid(np.arange(40) * 4, np.arange(40) * 4), -1).reshape(-1, 2).astype(np.float32)
+    boxes = np.concatenate((corners, corners + 2), 1)
+    square = np.array(((0, 0), (2, 0), (2, 2), (0, 2)), np.float32)
+    sample = Sample(noise(160, 320), boxes, np.zeros(len(boxes), int), [[square + c] for c in corners])
+    pasted = copy_paste(sample, rng.permutation(len(boxes)).tolist())
+    assert len(pasted.boxes) == 2 * len(boxes), "the right half was empty"
+
+
+def test_names_are_left_out_where_nobody_could_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "LEGIBLE", 3)
+    rows = np.column_stack((crowd(4, 4, 0.3, 0.4)[:, [0, 1, 0, 1]] * 60, np.full(4, 0.5), np.zeros(4)))
+    rows[:, 2:4] += 20
+    image = noise(100, 100)
+    assert np.array_equal(draw_boxes(image, rows, ["cat"]), draw_boxes(image, rows, ["cat"], labels=False))
+    assert not np.array_equal(draw_boxes(image, rows[:3], ["cat"]), draw_boxes(image, rows[:3], ["cat"], labels=False))
+
+
+def test_autoanchor_looks_at_so_many_objects(small_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DetectionData(str(small_data), image_size=64, workers=0)
+    data.setup("fit")
+    whole = data.seen_sizes(24)
+    monkeypatch.setattr(datamodule, "MOST_SEEN", len(whole) // 3)
+    part = data.seen_sizes(24)
+    assert len(whole) // 3 < len(part) < len(whole)
+    assert np.array_equal(part, whole[: len(part)])
+
+
+# ---- Absurd files
+
+
+def test_label_file_beyond_its_size(here: Path, capsys: pytest.CaptureFixture) -> None:
+    """It is named, its image is left out, and nobody reads it."""
+    as_yolo(here)
+    lay_out(here, {"data.yaml": "train: images/train\nnames: [cat, dog]\n"})
+    with open(here / "labels/train/b.txt", "wb") as file:
+        file.truncate(200 * 2**20)
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (told,) = [f for f in findings if f["kind"] == "unreadable_labels"]
+    assert told["severity"] == "fault"
+    assert told["file"].endswith("labels/train/b.txt")
+    assert told["problem"] == "the file has 200 MB, more than the 32 MB that are read"
+    assert len(load(here).files) == 2
+
+
+def test_too_many_objects_in_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "MOST_OBJECTS", 3)
+    problem = "too many objects: 4, and an image may have 3"
+    as_yolo(tmp_path / "yolo")
+    lay_out(tmp_path, {"yolo/labels/train/c.txt": lines_of(crowd(4))})
+    as_voc(tmp_path / "voc")
+    lay_out(tmp_path, {"voc/Annotations/c.xml": voc_xml(*[voc_object("cat")] * 4)})
+    as_coco(tmp_path / "coco", coco_with([{"image_id": 20, "bbox": [k, 1, 5, 5]} for k in range(4)]))
+    for kind, file in (("yolo", "labels/train/c.txt"), ("voc", "Annotations/c.xml"), ("coco", "photos/c.png")):
+        dataset = load(tmp_path / kind)
+        assert len(dataset) == 2
+        assert [(f.file, f.problem) for f in dataset.report.lost_images] == [(str(tmp_path / kind / file), problem)]
+
+
+def test_large_annotation_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_voc(tmp_path)
+    save(tmp_path / "JPEGImages/d.png", picture(20, 20))
+    nested = "<annotation>" + "<part>" * 200 + "</part>" * 200 + "</annotation>"
+    lay_out(tmp_path, {"Annotations/d.xml": nested, "ImageSets/Main/train.txt": "a\nc\nd\n"})
+    with open(tmp_path / "Annotations/c.xml", "wb") as file:
+        file.truncate(40 * 2**20)
+    lost = {Path(f.file).name: f.problem for f in load(tmp_path).report.lost_images}
+    assert lost == {
+        "c.xml": "not valid XML (the file has 40 MB, more than the 32 MB that are read)",
+        "d.xml": "not valid XML (it is nested more than 30 deep)",
+    }

@@ -1,0 +1,270 @@
+"""Files that are not what they should be: each command ends soon, with one sentence and exit code 2."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save
+from made_samples import few
+
+import cli
+from detector.data.images import image_sizes
+from detector.data.sources import output_names
+from detector.file_names import MOST_BYTES, short_name
+from detector.predict.outputs import folder_name
+from detector.yaml_text import BeyondLimits, check_limits, load_yaml
+
+LONG = "a" * 300  # a file system takes 255
+BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all
+LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 9))
+
+
+@pytest.fixture(autouse=True)
+def _alarm() -> Iterator[None]:
+    """What waits for ever is a failure, not a suite that hangs."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("it waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def data(here: Path) -> Path:
+    """A current folder with a YOLO set, a VOC set, a COCO set, and hostile files beside them."""
+    as_yolo(here / "yolo")
+    as_voc(here / "voc")
+    as_coco(here / "coco")
+    lay_out(
+        here,
+        {
+            "laughs.yaml": LAUGHS + f"names: *a8\ntrain: *a8\n{'':9}",
+            "deep.yaml": f"train: {'[' * 3000}{']' * 3000}\n{PAIR}",
+            "long.txt": f"{LONG}.png\n{BEYOND}.png\n",
+            "file": "no folder",
+            "run/checkpoints": "no folder",
+            "yolo/list.yaml": f"train: /proc/self/environ\n{PAIR}",
+            "yolo/pipe.yaml": f"train: ../pipe\nformat: yolo\n{PAIR}",
+            "yolo/device.yaml": f"train: /dev/zero\nformat: yolo\n{PAIR}",
+            "yolo/users.yaml": f"train: /etc/passwd\n{PAIR}",
+            "yolo/zero.yaml": f"train: ../zero.txt\n{PAIR}",
+            "yolo/long.yaml": f"train: ../long.txt\n{PAIR}",
+            "yolo/name.yaml": f"train: {LONG}\n{PAIR}",
+            "yolo/path.yaml": f"path: {LONG}\ntrain: images/train\n{PAIR}",
+            "voc/long.yaml": f"train: ../long.txt\nformat: voc\n{PAIR}",
+            "coco/pipe.yaml": f"train: ../pipe\nformat: coco\n{PAIR}",
+        },
+    )
+    (here / "zero.txt").write_bytes(b"./images/train/a.png\n\0\n")
+    os.mkfifo(here / "pipe")
+    with open(here / "large.yaml", "wb") as file:
+        file.truncate(500 * 2**20)
+    return here
+
+
+DOCTOR, NEW = ["doctor", "--run", "new", "--data.dataset"], ["--run", "new"]
+FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ([*DOCTOR, "laughs.yaml"], ["laughs.yaml", "aliases stand for more than 10000 values"]),
+        ([*DOCTOR, "deep.yaml"], ["deep.yaml", "line 1: it is nested more than 30 deep"]),
+        ([*DOCTOR, "large.yaml"], ["large.yaml", "500 MB, more than the 4 MB"]),
+        ([*DOCTOR, "/dev/zero"], ["/dev/zero: this is no regular file"]),
+        ([*DOCTOR, "pipe"], ["pipe: this is a pipe"]),
+        ([*DOCTOR, LONG], ["no such file"]),
+        ([*DOCTOR, "yolo/list.yaml"], ["/proc/self/environ: this is not a text file (it holds zero bytes)"]),
+        ([*DOCTOR, "yolo/zero.yaml"], ["zero.txt: this is not a text file (it holds zero bytes)"]),
+        ([*DOCTOR, "yolo/pipe.yaml"], ["pipe: this is no regular file"]),
+        ([*DOCTOR, "yolo/device.yaml"], ["/dev/zero: this is no regular file"]),
+        ([*DOCTOR, "coco/pipe.yaml"], ["pipe: this is no regular file"]),
+        ([*DOCTOR, "yolo/name.yaml"], ["train refers to", "does not exist"]),
+        ([*DOCTOR, "yolo/path.yaml"], ["path 'aaa", "neither a folder"]),
+        (["anchors", *NEW, "--data.dataset", "yolo/users.yaml"], ["yolo/users.yaml", "train has no usable image"]),
+        (["anchors", *NEW, "--data.dataset", "yolo/long.yaml"], ["all 2 were left out", "no such image file"]),
+        (["anchors", *NEW, "--data.dataset", "voc/long.yaml"], ["all 2 were left out", "no such image file"]),
+        (["predict", *NEW, "--data.names", "[a]", "--data.source", "long.txt"], ["long.txt, line 1: no such file"]),
+        (["predict", *NEW, "--data.names", "[a]", "--data.source", BEYOND], ["data.source b/b/", "no such file or folder"]),
+        (["predict", *NEW, "--data.names", "[a]", "--data.source", "*" + LONG], ["no image or video file there"]),
+        (["predict", *NEW, "--data.names", "[a]", "--data.source", "zero.txt"], ["zero.txt: this is not a text file"]),
+        (["fit", "--config", "laughs.yaml"], ["laughs.yaml", "aliases stand for more than 10000 values"]),
+        (["fit", "--config", "deep.yaml"], ["deep.yaml", "it is nested more than 30 deep"]),
+        (["fit", "--config", "large.yaml"], ["large.yaml", "500 MB, more than the 4 MB"]),
+        (["fit", "--config", "pipe"], ["pipe: this is a pipe"]),
+        (["fit", "--data=pipe"], ["pipe: this is a pipe"]),
+        (["import-hyp", "laughs.yaml"], ["laughs.yaml", "aliases stand for more than 10000 values"]),
+        (["import-hyp", "/proc/self/environ"], ["/proc/self/environ: this is not a text file"]),
+        (["import-hyp", "/dev/zero"], ["/dev/zero: this is no regular file"]),
+        ([*FIT, "--run", "file"], ["run file: file is not a folder"]),
+        ([*FIT, "--run", "file/below"], ["run file/below: file is not a folder"]),
+        ([*FIT, "--run", "/dev/null"], ["run /dev/null: /dev/null is not a folder"]),
+        ([*FIT, "--run", LONG], ["run aaa", "no folder can have this name"]),
+        ([*FIT, "--run", BEYOND], ["run b/b", "no folder can have this name"]),
+        ([*FIT, "--run", "run"], ["run run: run/checkpoints is not a folder"]),
+        (["fit", "--ckpt_path", "last", "--run", "run"], ["run run: run/checkpoints is not a folder"]),
+        ([*FIT, "--ckpt_path", LONG], ["ckpt_path aaa", "no such file"]),
+        ([*FIT, "--model.weights", LONG], ["no such weights file"]),
+        (["report", LONG], ["File name too long"]),
+    ],
+    ids=lambda x: " ".join(x)[:60],
+)  # fmt: skip
+def test_one_sentence(data: Path, capfd: pytest.CaptureFixture, line: list[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(line)
+    assert left.value.code == 2
+    told = [text for text in capfd.readouterr().err.splitlines() if text.startswith("error: ")]
+    assert len(told) == 1, "one sentence"
+    assert len(told[0]) < 2500
+    assert [word for word in words if word not in told[0]] == []
+    assert not (data / "new").exists()
+
+
+def test_process_substitution_is_a_config_still(data: Path, capfd: pytest.CaptureFixture) -> None:
+    """`--config <(...)`: a pipe that the shell writes into."""
+    reader, writer = os.pipe()
+    os.write(writer, b"data: {image_size: -7}\n")
+    os.close(writer)
+    with pytest.raises(SystemExit):
+        cli.main([*FIT, "--config", f"/dev/fd/{reader}"])
+    os.close(reader)
+    assert "-7" in capfd.readouterr().err
+
+
+def test_json_of_any_numbers_is_repaired(data: Path) -> None:
+    """Integers beyond float, NaN and Infinity, lists within lists."""
+    odd = {"id": 10**400, "area": 10**400, "note": float("nan")}
+    annotations = [
+        {},
+        odd,
+        {"bbox": [1, 1, 10**400, 5]},
+        {"bbox": [10**400, 1, 5, 5]},
+        {"bbox": [1, 1, float("inf"), float("nan")]},
+        {"bbox": [3, 3, 5, 5], "segmentation": [[10**400] * 6], "iscrowd": 10**400},
+        {"category_id": 10**400},
+        {"image_id": 10**400},
+        {"image_id": float("nan")},
+    ]
+    content = coco_with(annotations)
+    content["images"][0] |= {"height": 10**400, "width": float("inf")}
+    as_coco(data / "coco", content)
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", "--data.dataset", "coco/data.yaml", "--fix", "fixed", "--run", "new"])
+    assert len(load(data / "fixed").labels.boxes) == 2
+    assert (data / "fixed/repairs.txt").read_text().count("dropped") >= 5
+
+
+def test_json_nested_too_deep(data: Path, capfd: pytest.CaptureFixture) -> None:
+    text = json.dumps(coco_with([{}]))
+    lay_out(data / "coco", {"train.json": f'{text[:-1]}, "info": {"[" * 100_000}{"]" * 100_000}}}'})
+    with pytest.raises(SystemExit) as left:
+        cli.main([*DOCTOR, "coco/data.yaml"])
+    assert left.value.code == 2
+    assert "train.json: not a COCO json file" in capfd.readouterr().err
+
+
+def test_images_that_are_no_files(data: Path) -> None:
+    """A pipe would be waited for."""
+    os.mkfifo(data / "yolo/images/train/pipe.png")
+    (data / "yolo/images/train/device.png").symlink_to("/dev/zero")
+    (data / "yolo/images/train/round.png").symlink_to("round.png")
+    lay_out(data, {"yolo/all.txt": "".join(f"./images/train/{n}.png\n" for n in ("a", "pipe", "device", "round", LONG))})
+    lay_out(data, {"yolo/all.yaml": f"train: all.txt\n{PAIR}"})
+    dataset = load(data / "yolo/all.yaml")
+    assert [Path(f).name for f in dataset.files] == ["a.png"]
+    lost = {Path(f.file).stem[:6]: (f.problem, f.kind) for f in dataset.report.lost_images}
+    assert lost == {
+        "pipe": ("no regular file", "missing_image"),
+        "device": ("no regular file", "missing_image"),
+        "round": ("no such image file", "missing_image"),
+        "aaaaaa": ("no such image file", "missing_image"),
+    }
+    assert len(load(data / "yolo").files) == 3
+    assert image_sizes([data / "pipe"]) == ["no regular file"]
+
+
+def test_labels_that_are_no_files(data: Path) -> None:
+    (data / "yolo/labels/train/c.txt").unlink()
+    os.mkfifo(data / "yolo/labels/train/c.txt")
+    dataset = load(data / "yolo")
+    assert [Path(f).name for f in dataset.files] == ["a.png", "b.png"]
+    assert [f.problem for f in dataset.report.lost_images] == ["this is no regular file but a device, a pipe or a socket"]
+
+
+def test_long_names_of_coco_images_and_crops(data: Path) -> None:
+    content = coco_with([{}])
+    content["images"][0]["file_name"], content["images"][1]["file_name"] = f"{LONG}.png", f"{BEYOND}.png"
+    as_coco(data / "coco", content)
+    dataset = load(data / "coco")
+    assert [f.problem for f in dataset.report.lost_images] == ["no such image file"] * 2
+
+
+def test_names_of_outputs_leave_room_for_endings(tmp_path: Path) -> None:
+    """Of images whose names are as long as a file system takes."""
+    names = ["n" * 250 + k for k in "12"]
+    files = [str(save(tmp_path / f"{name}.png", picture(12, 12))) for name in names]
+    outputs = output_names([*files, str(tmp_path / "short.png")])
+    assert outputs[2] == "short"
+    assert len({*outputs}) == 3
+    for output in outputs:
+        (tmp_path / f".tmp.{output}_png_000012_001.jpg").write_bytes(b"")
+    folder = folder_name("é" * 300)
+    assert len(os.fsencode(folder)) <= MOST_BYTES
+    assert folder.startswith("ééé")
+    assert folder_name("é" * 301) != folder
+
+
+@given(st.text("aé日\udc80", max_size=40), st.integers(10, 30))
+@few
+def test_short_names(name: str, most: int) -> None:
+    cut, length = os.fsencode(short_name(name, most)), len(os.fsencode(name))
+    assert len(cut) <= most
+    assert (cut == os.fsencode(name)) == (length <= most)
+
+
+# ---- The limits of YAML
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text("ab:-# \n*&", max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(plain)
+@example({"a": [1, [2]], "b": {"c": None}})
+@few
+def test_yaml_within_the_limits_is_what_it_was(value: object) -> None:
+    import yaml
+
+    assert load_yaml(yaml.safe_dump(value)) == value
+    shared = [value, value, {"x": value}]
+    assert load_yaml(yaml.safe_dump(shared)) == shared, "aliases are no fault"
+
+
+def test_yaml_at_its_limits() -> None:
+    nested = "[" * 30 + "]" * 30
+    check_limits(nested)
+    for text, why in (
+        (f"[{nested}]", "nested more than 30 deep"),
+        ("&a [*a]", "stands within what it stands for"),
+        ("&a {b: {c: *a}}", "stands within what it stands for"),
+        (f"a: &a [{'x, ' * 2000}]\nb: [{'*a, ' * 6}]", "more than 10000 values"),
+        (" " * 5 * 2**20, "it has 5 MB"),
+    ):
+        with pytest.raises(BeyondLimits, match=why):
+            check_limits(text)
+    check_limits(f"a: &a [{'x, ' * 2000}]\nb: [{'*a, ' * 4}]")
+    assert np.array_equal(load_yaml("&a [1, 2]\n"), [1, 2])
