@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from detector.batch_norm import BatchNorm2d
+
 
 class Conv(nn.Module):
     """Convolution without bias, batch norm, SiLU; output (B, c_out, ceil(H / stride), ceil(W / stride)) for odd kernels."""
@@ -15,7 +17,7 @@ class Conv(nn.Module):
         super().__init__()
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, bias=False)
-        self.bn: nn.Module = nn.BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
+        self.bn: nn.Module = BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
         self.act: nn.Module = nn.SiLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
