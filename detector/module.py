@@ -92,6 +92,7 @@ class Detector(L.LightningModule):
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         agnostic: Suppress across classes.
+        rounded_nms: Suppress as YOLOv5 does, which rounds the boxes it compares, those of higher classes more: up to 1/16 px.
         classes: Only detections of these classes, by name or number (predict).
         tta: Look three times at each image, at several sizes and mirrored (YOLOv5's --augment; not during a training).
         ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that look too, with the same classes (not during a training).
@@ -141,6 +142,7 @@ class Detector(L.LightningModule):
         iou: float = 0.6,
         max_det: int = 300,
         agnostic: bool = False,
+        rounded_nms: bool = False,
         classes: list[int | str] | None = None,
         tta: bool = False,
         ensemble: list[str] | None = None,
@@ -336,7 +338,7 @@ class Detector(L.LightningModule):
     def limits(self) -> Limits:
         """Which detections count."""
         h = self.hparams
-        return Limits(h["conf"], h["iou"], h["max_det"], h["agnostic"])
+        return Limits(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["rounded_nms"])
 
     def find(self, batch: Batch, limits: Limits, at_once: int | None = None) -> tuple[list[np.ndarray], list[Tensor] | None]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw maps if

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_samples import SIZE, few, noise, noise_set, random_boxes, random_sample, seeds
@@ -188,6 +189,31 @@ def test_image_weights_in_the_data_module(data_yaml: str) -> None:
 
 
 # ---- Rectangular batches
+
+
+def test_literal_validation_batches() -> None:
+    """Twice the training batch; equal aspect ratios as numpy's default sort leaves them, which is the original's order."""
+    shapes = np.array([(h, w) for h, w in np.random.default_rng(0).integers(2, 5, (200, 2)) * 60])
+    ratio = shapes[:, 0] / shapes[:, 1]
+    literal = np.concatenate(rectangular_batches(shapes, 320, 16, 32, 0.5, stable=False)[0])
+    assert literal.tolist() == ratio.argsort().tolist()
+    ours = np.concatenate(rectangular_batches(shapes, 320, 16, 32, 0.5)[0])
+    assert ours.tolist() != literal.tolist()
+    assert np.array_equal(ratio[ours], ratio[literal])
+
+
+def test_literal_yaml_reaches_the_loader(data_yaml: str) -> None:
+    literal = yaml.safe_load((Path(__file__).parents[1] / "configs/literal.yaml").read_text())["data"]
+    sizes = []
+    for options in ({}, literal, {**literal, "val_batch_size": 5}):
+        data = DetectionData(data_yaml, image_size=SIZE, batch_size=3, workers=0, **options)
+        data.setup("validate")
+        shapes, sampler = data.datasets["val"].shapes(), data.val_dataloader().batch_sampler
+        assert sampler is not None
+        sizes.append(max(len(b) for b in sampler))
+        wanted = rectangular_batches(shapes, SIZE, sizes[-1], 32, 0.5, stable=not options)[0]
+        assert list(sampler) == wanted
+    assert sizes == [3, 6, 5]
 
 
 @given(st.lists(st.tuples(st.integers(10, 900), st.integers(10, 900)), min_size=1, max_size=30), st.integers(1, 8))

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from detector import postprocess
+from detector.data.sample import Frame, Labels, Sample, collate
+from detector.module import Detector
 from detector.postprocess import Detections, decode, nms
+from detector.predict.detections import Detections as Found
 
 # ---- decode
 
@@ -266,3 +269,26 @@ def test_the_input_stays_as_it_is() -> None:
     (found,) = nms(decoded)
     found.boxes.zero_()
     assert torch.equal(decoded, before)
+
+
+def test_rounded_nms_is_an_option_of_the_model() -> None:
+    """In evaluation, prediction and the Python API. Class 79 lies 606,720 px to the right, where float32 has 1/16 px."""
+    rng = np.random.default_rng(0)
+    first = np.column_stack((rng.integers(1, 7, (300, 2)) * 100.0, np.full((300, 2), 6.0)))
+    pairs = np.stack((first, first + rng.normal(0, 0.5, first.shape)), 1).reshape(-1, 4)
+    rows = torch.zeros(1, len(pairs), 5 + 80)
+    rows[0, :, :4], rows[0, :, 4], rows[0, :, -1] = torch.from_numpy(pairs), torch.linspace(1, 0.1, len(pairs)), 1
+    empty = Labels.of(np.zeros((0, 4)), np.zeros(0), 640, 640)
+    sample = Sample(np.zeros((640, 640, 3), np.uint8), empty.boxes, empty.classes, frame=Frame(640, 640), index=0, truth=empty)
+    batch = collate([sample])
+    exact, rounded = (nms(rows, 0.001, 0.6, 300, False, rounded=r)[0] for r in (False, True))
+    assert exact.scores.tolist() != rounded.scores.tolist()
+    for option, wanted in ((False, exact), (True, rounded)):
+        detector = Detector([f"class{i}" for i in range(80)], width_multiple=0.0625, rounded_nms=option).eval()
+        detector.predictor = lambda images: rows
+        evaluated, _ = detector.find(batch, detector.limits()._replace(multi_label=True))
+        for found in (detector.predict_step(batch, 0)[0], evaluated[0]):
+            assert found[:, 4].tolist() == wanted.scores.tolist()
+        by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)
+        assert isinstance(by_api, Found)
+        assert by_api.confidence.tolist() == wanted.scores.tolist()

@@ -69,7 +69,10 @@ class DetectionData(L.LightningDataModule):
             files at 1/2, 1/4, 1/8 of their size where that is enough. false: YOLOv5's way, over a canvas of twice the size.
         hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`, which takes work from
             the loader; for GPUs that wait for data (benchmarks/loader.md).
-        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
+        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32; `double`: twice batch_size,
+            as YOLOv5 in training.
+        stable_sort: Images of one aspect ratio meet in validation batches (and rect's) by area. false: as numpy's unstable sort
+            leaves them, which is YOLOv5's way and differs between processors.
         source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt, a path a line), an address
             (rtsp://, http://, ...), the number of a camera, or `-` for paths from the standard input.
         frame_step: Of videos and streams: every so many-th frame.
@@ -101,7 +104,8 @@ class DetectionData(L.LightningDataModule):
         partners: Literal["all", "batch"] = "all",
         resample_once: bool = True,
         hsv_on: Literal["loader", "device"] = "loader",
-        val_batch_size: int | None = None,
+        val_batch_size: int | Literal["double"] | None = None,
+        stable_sort: bool = True,
         source: str | None = None,
         frame_step: int = 1,
         buffer: bool = False,
@@ -131,7 +135,8 @@ class DetectionData(L.LightningDataModule):
         self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
         self.weighted_by_map = image_weights_by_map
         self.partners, self.resample_once, self.hsv_on = partners, resample_once, hsv_on
-        self.val_batch_size = val_batch_size or min(batch_size, 32)
+        self.val_batch_size = 2 * batch_size if val_batch_size == "double" else val_batch_size or min(batch_size, 32)
+        self.stable_sort = stable_sort
         self.source, self.frame_step, self.buffer = source, frame_step, buffer
         self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
         self.sources = Sources("")  # once `predict` has found them
@@ -186,7 +191,9 @@ class DetectionData(L.LightningDataModule):
             say("data.image_weights draws images in any order, which turns data.rect off")
             self.rect = False
         if self.rect:
-            batches, shapes = rectangular_batches(dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0)
+            batches, shapes = rectangular_batches(
+                dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0, stable=self.stable_sort
+            )
             self.train_order = np.concatenate(batches)
         self.train_steps = self.augment.steps(self.image_size, shapes, self.resample_once, self.hsv_on == "device")
 
@@ -340,7 +347,7 @@ class DetectionData(L.LightningDataModule):
             samples, batches = TiledSamples(dataset, tiling), [[i] for i in range(len(dataset))]
         else:
             size, most = self.image_size, self.val_batch_size
-            batches, shapes = rectangular_batches(dataset.shapes(), size, most, self.stride, pad)
+            batches, shapes = rectangular_batches(dataset.shapes(), size, most, self.stride, pad, self.stable_sort)
             if self.fixed_shape:
                 shapes = np.tile(self.fixed_shape, (len(dataset), 1))
             samples = ValidationSamples(dataset, validation_steps(size, shapes))

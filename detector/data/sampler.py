@@ -114,20 +114,22 @@ class GivenBatches(Sampler[list[int]]):
 
 
 def rectangular_batches(
-    shapes: np.ndarray, size: int, batch_size: int, stride: int, pad: float
+    shapes: np.ndarray, size: int, batch_size: int, stride: int, pad: float, stable: bool = True
 ) -> tuple[list[list[int]], np.ndarray]:
     """Batches of images of like aspect ratio, so that little padding is needed.
 
     Args:
         shapes: (n, 2) height and width of every image.
         size, stride, pad: see `batch_shapes`.
+        stable: images of one ratio by area; else as numpy's unstable sort leaves them.
 
     Returns:
         batches of image numbers, from wide to tall; (n, 2) height and width in pixels to letterbox each image to.
     """
     # Images of one ratio are sorted by area. YOLOv5 leaves them to an unstable sort, whose order differs between processors;
     # which images meet in a batch moves the figures of a small set by a few thousandths.
-    order = np.lexsort((shapes.prod(1), shapes[:, 0] / shapes[:, 1]))
+    ratio = shapes[:, 0] / shapes[:, 1]
+    order = np.lexsort((shapes.prod(1), ratio)) if stable else np.argsort(ratio)
     batch = np.arange(len(order)) // batch_size
     per_image = np.empty((len(order), 2), np.int64)
     per_image[order] = batch_shapes(shapes[order], batch, size, stride, pad)[batch]

@@ -91,7 +91,8 @@ def predict(
     Raises:
         InputError: something that is no image, a class or a precision that does not exist.
     """
-    limits = Limits(conf, iou, max_det, agnostic, class_numbers(classes, detector.names))
+    numbers = class_numbers(classes, detector.names)
+    limits = Limits(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
     given: Sequence[Picture] = [images] if one else images  # type: ignore[assignment, list-item]
     stride = max(detector.max_stride, 32)

@@ -23,12 +23,13 @@ class Limits(NamedTuple):
     agnostic: bool = False
     classes: Sequence[int] | None = None
     multi_label: bool = False
+    rounded: bool = False
 
 
 def to_rows(decoded: Tensor, frames: Sequence[Frame | None], limits: Limits) -> list[np.ndarray]:
     """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
     results = []
-    found = nms(decoded, limits.conf, limits.iou, limits.max_det, limits.multi_label, limits.agnostic, limits.classes)
+    found = nms(decoded, **limits._asdict())
     for detections, frame in zip(found, frames, strict=True):
         assert frame is not None
         boxes = frame.to_file(detections.boxes.float().cpu().numpy())
