@@ -11,7 +11,7 @@ from detector.data import demo
 from detector.data.cache.labels import cached
 from detector.data.coco_json import CocoDataset, read_coco
 from detector.data.datasets import DetectionDataset
-from detector.data.images import SUFFIXES
+from detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
 from detector.data.voc_xml import VocDataset
 from detector.data.yolo_txt import YoloDataset
 from detector.errors import InputError
@@ -140,6 +140,7 @@ class DatasetFile:
             if path.suffix.lower() in SUFFIXES:
                 raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
         options = {"format": self.format, "names": self.names, "keep_difficult": self.keep_difficult}
+        options[MAX_PIXELS_VARIABLE] = most_pixels()
         if strict:
             dataset = cached(split, self.places(split), options, lambda: self._parse(split, strict))
         else:

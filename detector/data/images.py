@@ -15,12 +15,42 @@ from detector.text_file import exists, is_dir, is_file, is_impossible
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
+MAX_PIXELS = 2**29  # 23,170 x 23,170, 1.6 GB as RGB: beyond what a camera or a scanner gives; the variable below sets another
+MAX_PIXELS_VARIABLE = "BOLTBOX_MAX_PIXELS"
 UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
 _SHRUNK = {2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 8: cv2.IMREAD_REDUCED_GRAYSCALE_8}
 ORIENTATION, ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
-Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose
+Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose; `check_pixels` is the limit
+
+
+class TooManyPixels(ValueError):
+    """A header promises more pixels than are decoded."""
+
+
+def most_pixels() -> int:
+    """Images of more pixels are not decoded: a file of a few bytes can promise any number.
+
+    Raises:
+        InputError: the environment variable is no number.
+    """
+    said = os.environ.get(MAX_PIXELS_VARIABLE, str(MAX_PIXELS))
+    if not said.isdecimal() or not int(said):
+        raise InputError(f"the environment variable {MAX_PIXELS_VARIABLE} is {said!r}; it must be a number of pixels")
+    return int(said)
+
+
+def check_pixels(width: int, height: int) -> None:
+    """
+    Raises:
+        TooManyPixels: an image of this size is not to be decoded.
+    """
+    if width * height > most_pixels():
+        raise TooManyPixels(
+            f"image too large ({width}x{height} px, most {most_pixels()} pixels; the environment variable "
+            f"{MAX_PIXELS_VARIABLE}={width * height} allows it)"
+        )
 
 
 def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
@@ -29,21 +59,36 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     Args:
         shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so (JPEG: fewer frequencies of each
             block go into its pixels, the others cost nothing); else the whole image all the same.
+
+    Raises:
+        InputError: it cannot be decoded, or promises more pixels than `most_pixels`.
     """
     suffix = os.path.splitext(path)[1].lower()
+    try:
+        with Image.open(path) as file:  # its header alone
+            check_pixels(*file.size)
+            has_alpha = "A" in file.getbands()
+    except TooManyPixels as e:
+        raise InputError(f"{path}: {e}") from None
+    except UNREADABLE as e:  # OpenCV, which reads more formats, would believe any header
+        raise _undecodable(path, e) from None
     if shrink > 1 and suffix in (".jpg", ".jpeg"):
         image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
         if image is not None:
             return image
     tiff = suffix in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    image = None if tiff and _has_alpha(path) else _by_opencv(path, cv2.IMREAD_COLOR_RGB)
+    image = None if tiff and has_alpha else _by_opencv(path, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return image
     try:  # formats and variants that OpenCV refuses
         with Image.open(path) as file:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
     except UNREADABLE as e:
-        raise InputError(f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or repair it") from None
+        raise _undecodable(path, e) from None
+
+
+def _undecodable(path: str | Path, error: Exception) -> InputError:
+    return InputError(f"{path}: this image cannot be decoded ({error or 'not enough memory'}); remove or repair it")
 
 
 def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
@@ -52,14 +97,6 @@ def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
         return cv2.imread(str(path), mode) if _is_unicode(str(path)) else None
     except cv2.error:
         return None
-
-
-def _has_alpha(path: str | Path) -> bool:
-    try:
-        with Image.open(path) as file:
-            return "A" in file.getbands()
-    except UNREADABLE:
-        return False
 
 
 def _is_unicode(name: str) -> bool:
@@ -71,10 +108,12 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """(height, width) in pixels as `read_image` gives them, from the file's header.
 
     Raises:
+        TooManyPixels: it is not to be decoded.
         UNREADABLE: the header cannot be read.
     """
     with Image.open(path) as file:
         width, height = file.size
+        check_pixels(width, height)
         try:
             exif = _png_exif(path) if file.format == "PNG" and "exif" not in file.info else file.getexif()
             orientation = exif.get(ORIENTATION)
@@ -108,6 +147,8 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             size = image_size(path)
         except FileNotFoundError:
             return "no such image file"
+        except TooManyPixels as e:
+            return str(e)
         except UNREADABLE as e:
             return f"not a readable image ({e})"
         return size if min(size) >= MIN_SIDE else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"

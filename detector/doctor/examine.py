@@ -16,7 +16,7 @@ from detector.doctor.pictures import examine_images
 from detector.doctor.statistics import statistics
 from detector.errors import InputError
 
-IMAGE_KINDS = ("unreadable_image", "too_small_image")  # left out, but there to be looked at
+IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image")  # left out, but there to be looked at
 
 
 def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool) -> Diagnosis:

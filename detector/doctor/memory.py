@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from detector.data.cache.folder import cache_folder
+from detector.data.images import most_pixels
 from detector.doctor.finding import Finding
 from detector.files import write_atomically
 
@@ -16,7 +17,7 @@ _VERSION = 1  # to be raised when the examinations change
 
 def state_of(paths: Iterable[str | Path], *more: object) -> str:
     """A name for the state of files and folders: paths, sizes, times of change; and whatever else counts."""
-    digest = hashlib.sha256(repr((_VERSION, more)).encode(errors="surrogateescape"))
+    digest = hashlib.sha256(repr((_VERSION, most_pixels(), more)).encode(errors="surrogateescape"))
     for path in paths:
         try:
             stat = os.stat(path)

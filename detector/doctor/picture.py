@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from detector.data.images import MIN_SIDE, UNREADABLE, image_size, read_image
+from detector.data.images import MIN_SIDE, UNREADABLE, TooManyPixels, image_size, read_image
 from detector.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
@@ -31,6 +31,7 @@ LOST = {  # kinds of faults for which an image cannot be used
     "truncated_image",
     "damaged_image",
     "too_small_image",
+    "too_large_image",
     "size_unlike_header",
 }
 END_OF_JPEG = b"\xff\xd9"
@@ -73,6 +74,8 @@ def look_at(path: str, complaints: Callable[[], str]) -> Picture:
     except UnidentifiedImageError:
         problem = "its content is no image of a known format" if data else "the file is empty"
         return Picture([("fault", "unreadable_image", problem)], digest)
+    except TooManyPixels as e:
+        return Picture([("fault", "too_large_image", str(e))], digest)
     except UNREADABLE as e:
         return Picture([("fault", "unreadable_image", f"not a readable image ({e})")], digest)
     if min(height, width) < MIN_SIDE:

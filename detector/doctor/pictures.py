@@ -36,7 +36,8 @@ def examine_images(splits: dict[str, list[str]], progress: Callable[[int], None]
         progress: is told how many more images are done.
 
     Returns:
-        faults: missing_image, unreadable_image, truncated_image, damaged_image, too_small_image, size_unlike_header;
+        faults: missing_image, unreadable_image, truncated_image, damaged_image, too_small_image, too_large_image,
+        size_unlike_header;
         warnings: wrong_suffix, no_end_marker, duplicate_image (in a split), duplicate_across_splits, shared_images (one file in
         several splits, said once), similar_across_splits; notes: exif_rotation, damaged_exif, grey_image, alpha_channel,
         cmyk_image, deep_colours, large_image, narrow_image, decoder_remark, similar_image.

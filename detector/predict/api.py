@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from detector.checkpoint_file import load_checkpoint
 from detector.data.augment import validation_steps
-from detector.data.images import ON_ITS_SIDE, ORIENTATION, image_sizes, read_image
+from detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
 from detector.data.letterbox import round_up
 from detector.data.sample import Batch, Frame, Sample, collate
 from detector.data.sampler import rectangular_batches
@@ -133,6 +133,7 @@ def _size(picture: Picture) -> tuple[int, int]:
             raise InputError(f"{picture}: {size}")
         return size
     if isinstance(picture, Image.Image):  # as it will be turned
+        _check_size(picture)
         on_its_side = picture.getexif().get(ORIENTATION) in ON_ITS_SIDE
         return (picture.width, picture.height) if on_its_side else (picture.height, picture.width)
     _check(picture)
@@ -143,12 +144,21 @@ def _sample(picture: Picture, index: int) -> Sample:
     if isinstance(picture, str | Path):
         pixels = read_image(picture)
     elif isinstance(picture, Image.Image):
+        _check_size(picture)
         pixels = np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
     else:
         _check(picture)
         pixels = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, 2)
     height, width = pixels.shape[:2]
     return Sample(pixels, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), frame=Frame(height, width), index=index)
+
+
+def _check_size(picture: Image.Image) -> None:
+    """It may come from a file that is not decoded yet, and even a PNG's EXIF data is read behind its pixels."""
+    try:
+        check_pixels(*picture.size)
+    except TooManyPixels as e:
+        raise InputError(f"{e}") from None
 
 
 def _check(array: object) -> None:

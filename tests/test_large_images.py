@@ -1,0 +1,122 @@
+"""Files of a few bytes whose headers promise 10 gigapixels: refused before a decoder is called, wherever images are read."""
+
+import struct
+import zlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from made_datasets import picture
+from PIL import Image, ImageFile
+from test_predict import checkpoint, pictures, predict  # noqa: F401
+
+import cli
+from detector.data.dataset_file import DatasetFile
+from detector.data.images import image_sizes, read_image
+from detector.doctor.picture import look_at
+from detector.errors import InputError
+from detector.module import Detector
+
+SIDE = 100_000
+
+
+def encoded(kind: str) -> bytearray:
+    file = BytesIO()
+    Image.fromarray(picture(24, 40)).save(file, kind)
+    return bytearray(file.getvalue())
+
+
+def huge(folder: Path, kind: str) -> tuple[Path, int]:
+    """An image file of this format whose header promises a square, and the side of that."""
+    data, side = encoded(kind), SIDE
+    if kind == "PNG":
+        data[16:24] = struct.pack(">2I", side, side)
+        data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    elif kind == "BMP":
+        data[18:26] = struct.pack("<2i", side, side)
+    elif kind == "JPEG":
+        side, at = 65_500, data.index(b"\xff\xc0")  # start of frame: length, precision, height, width; 16 bits each
+        data[at + 5 : at + 9] = struct.pack(">2H", side, side)
+    elif kind == "TIFF":  # little-endian; entries of 12 bytes: tag, type (4: 32 bits), count, value
+        first = struct.unpack_from("<I", data, 4)[0]
+        for k in range(struct.unpack_from("<H", data, first)[0]):
+            at = first + 2 + 12 * k
+            if struct.unpack_from("<H", data, at)[0] in (256, 257, 278):  # width, height, rows a strip
+                data[at + 2 : at + 12] = struct.pack("<HII", 4, 1, side)
+    path = folder / f"huge.{ {'JPEG': 'jpg', 'TIFF': 'tif'}.get(kind, kind.lower()) }"
+    path.write_bytes(data)
+    return path, side
+
+
+@pytest.fixture
+def no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any decoder that is called fails the test."""
+
+    def decode(*args: Any, **options: Any) -> Any:
+        pytest.fail("a decoder was called")
+
+    monkeypatch.setattr(cv2, "imread", decode)
+    monkeypatch.setattr(cv2, "imdecode", decode)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", decode)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "TIFF"])
+def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> None:
+    path, side = huge(tmp_path, kind)
+    said = f"image too large ({side}x{side} px, most 536870912 pixels; the environment variable "
+    said += f"BOLTBOX_MAX_PIXELS={side * side} allows it)"
+    assert image_sizes([path]) == [said]
+    for shrink in (1, 8):
+        with pytest.raises(InputError) as refused:
+            read_image(path, shrink)
+        assert str(refused.value) == f"{path}: {said}"
+    seen = look_at(str(path), lambda: "")
+    assert (seen.remarks, seen.thumbnail) == ([("fault", "too_large_image", said)], b"")
+    detector = Detector(["a"], width_multiple=0.0625).eval()
+    for tiled in (False, True):
+        for given in (path, Image.open(path)):
+            with pytest.raises(InputError, match="image too large"):
+                detector.predict(given, tiled=tiled)
+
+
+def test_predict_and_doctor_name_it(
+    checkpoint: Path,  # noqa: F811
+    pictures: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    huge(pictures, "PNG")
+    said = "huge.png: image too large (100000x100000 px"
+    run = predict(checkpoint, "pictures", "--save.images", "false")
+    assert said in capsys.readouterr().out
+    assert len(list(run.glob("labels/*.txt"))) == len(list(pictures.glob("*.jpg"))) > 0
+    Path("labels").mkdir()
+    for file in pictures.iterdir():
+        Path("labels", f"{file.stem}.txt").write_text("0 .5 .5 .2 .2\n")
+    pictures.rename("images")
+    Path("data.yaml").write_text("train: images\nval: images\nnames: [a]\n")
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["doctor", "--data.dataset", "data.yaml", "--json"])
+    assert leaving.value.code == 2
+    assert "too_large_image" in capsys.readouterr().out
+
+
+def test_the_limit_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the labels' cache too."""
+    (tmp_path / "images").mkdir()
+    (tmp_path / "labels").mkdir()
+    for name, side in (("small", 20), ("large", 40)):
+        cv2.imwrite(str(tmp_path / f"images/{name}.png"), np.full((side, side, 3), 80, np.uint8))
+        (tmp_path / f"labels/{name}.txt").write_text("0 .5 .5 .2 .2\n")
+    (tmp_path / "data.yaml").write_text("train: images\nval: images\nnames: [a]\n")
+    for limit, names in (("400", ["small"]), ("1600", ["large", "small"]), ("1599", ["small"])):
+        monkeypatch.setenv("BOLTBOX_MAX_PIXELS", limit)
+        dataset = DatasetFile.read(str(tmp_path / "data.yaml")).open("train")
+        assert [Path(f).stem for f in dataset.files] == names
+        assert [f.kind for f in dataset.report.lost_images] == ["too_large_image"] * (2 - len(names))
+    assert "rebuilt because BOLTBOX_MAX_PIXELS changed" in capsys.readouterr().out
+    monkeypatch.setenv("BOLTBOX_MAX_PIXELS", "many")
+    with pytest.raises(InputError, match="BOLTBOX_MAX_PIXELS is 'many'; it must be a number of pixels"):
+        DatasetFile.read(str(tmp_path / "data.yaml")).open("train")
