@@ -21,6 +21,7 @@ import errno
 import inspect
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -228,6 +229,7 @@ class CLI(LightningCLI):
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
         own: list[L.Callback] = [
             callbacks.RunFolder(self.text, self._changed(), self.fresh),
+            callbacks.EpochLines(_command_line("fit", "--ckpt_path", "last", "--run", str(self.run))),
             callbacks.Agreement(self.text, self.checkpoint),
         ]
         last = [c for kind in (callbacks.Pictures, callbacks.Report) for c in callbacks_ if isinstance(c, kind)]
@@ -300,6 +302,13 @@ def _checkpoint_defaults(path: Path) -> dict[str, Any]:
     known = set(inspect.signature(Detector.__init__).parameters) - LINKED
     defaults = {f"model.{k}": v for k, v in saved.items() if k in known}
     return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
+
+
+def _command_line(*words: str) -> str:
+    """A command of ours as the user would type it, by the way this one was started."""
+    program = Path(sys.argv[0])
+    start = ["boltbox"] if program.name == "boltbox" else ["python", str(program) if program.name == "cli.py" else "cli.py"]
+    return shlex.join([*start, *words])
 
 
 def _place_loggers(loggers: Any, run: Path, checkpoint: Path | None) -> None:

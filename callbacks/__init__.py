@@ -9,6 +9,7 @@ from callbacks.dashboard import Dashboard
 from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
 from callbacks.ema import EMA
+from callbacks.epoch_lines import EpochLines
 from callbacks.flight_recorder import FlightRecorder
 from callbacks.fsdp2 import FSDP2
 from callbacks.incident import Incident, RollBack
@@ -35,6 +36,7 @@ __all__ = [
     "Dashboard",
     "DoctorCheck",
     "EarlyStop",
+    "EpochLines",
     "FlightRecorder",
     "Incident",
     "Iterations",

@@ -1,8 +1,18 @@
 """Telling the user something, once, whatever the number of processes."""
 
+from collections.abc import Callable
+
+makes_way: Callable[[], None] | None = None  # a progress bar, from the line that it stands on
+
 
 def say(text: str) -> None:
     """Print on the first process alone."""
     from lightning.fabric.utilities import rank_zero_only  # takes seconds, which a process that says nothing need not spend
 
-    rank_zero_only(print)(text)
+    rank_zero_only(_print)(text)
+
+
+def _print(text: str) -> None:
+    if makes_way:
+        makes_way()
+    print(text, flush=True)

@@ -1,0 +1,143 @@
+"""What a training says of itself: what it runs on, a line an epoch, and how to go on when it was stopped."""
+
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+
+from callbacks.bar import duration
+from callbacks.early_stop import EarlyStop
+from detector.module import Detector
+from detector.say import say
+
+HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "left", "best"]
+WIDTHS = (6, 6, 6, 5, 5, 5, 8, 6, 6, 9)  # after the first column, which is as wide as the number of epochs needs
+LOSSES = ("box_loss", "obj_loss", "cls_loss")
+FIGURES = ("P", "R", "mAP50", "mAP50-95")
+EVERY = 20  # epochs under one heading
+STOPS = (129, 130, 143)  # exit codes of SIGHUP, Ctrl-C, SIGTERM
+
+
+class EpochLines(L.Callback):
+    """First device, precision, folder of the run, images, and whether it is new. Then a line an epoch: the means of the losses
+    and the figures of the validation, as in metrics.csv; the seconds it took, how long the rest will take, and mAP50-95 and
+    number of the best epoch by fitness. At most 79 columns wide. After Ctrl-C and the like: how to go on.
+
+    Args:
+        go_on: command, or line of Python, that continues the run from its last checkpoint.
+    """
+
+    def __init__(self, go_on: str = "") -> None:
+        self.go_on = go_on
+        self.best: dict[str, float] = {}  # epoch, fitness, mAP50-95
+        self._origin = "new"
+        self._lines = self._finished = 0
+        self._started, self._share = time.perf_counter(), 1.0  # of this epoch, the part that this process trains
+        self._validated = False
+        self._seconds: deque[float] = deque(maxlen=10)  # of the last epochs, each as long as a whole one
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        fit_loop = checkpoint["loops"]["fit_loop"]
+        epochs, batches = fit_loop["epoch_progress"]["current"], fit_loop["epoch_loop.batch_progress"]
+        within = epochs["processed"] < epochs["started"] and not batches["is_last_batch"]
+        where = f" after batch {batches['current']['completed']}" if within else ""
+        self._finished = int(epochs["processed"])
+        self._origin = f"continued in epoch {self._finished + 1}{where}"
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        data = getattr(getattr(trainer, "datamodule", None), "datasets", {})
+        counts = [f"{len(data[split])} {word}" for split, word in (("train", "training"), ("val", "validation")) if split in data]
+        images = f"; {' and '.join(counts)} images, {len(pl_module.names)} classes" if counts else ""
+        origin = f"finished: all {self._finished} epochs" if self._finished >= (trainer.max_epochs or 1) else self._origin
+        say(f"fit on {_device(trainer)}, {trainer.precision}; run folder {trainer.default_root_dir}, {origin}{images}")
+        self._lines = 0  # a roll-back comes by again
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """A run that is resumed within an epoch does not come by on_train_epoch_start."""
+        done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+        self._begin(1 - done / trainer.num_training_batches if trainer.num_training_batches else 1.0)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._begin(1.0)
+
+    def _begin(self, share: float) -> None:
+        self._started, self._share, self._validated = time.perf_counter(), share, False
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
+            return
+        self._validated = True
+        metrics = trainer.callback_metrics
+        fitness = float(metrics.get("val/fitness", -1))
+        if fitness > self.best.get("fitness", -1):
+            self.best = {"epoch": trainer.current_epoch, "fitness": fitness, "mAP50-95": float(metrics["val/mAP50-95"])}
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        metrics = trainer.callback_metrics  # after a validation within the epoch the processes have yet to add theirs up
+        seconds = time.perf_counter() - self._started
+        self._seconds.append(seconds / max(self._share, 1e-3))
+        self._finished = trainer.current_epoch + 1
+        if not self._lines % EVERY:
+            say(_row(trainer, HEADING))
+        self._lines += 1
+        losses = [_loss(metrics.get(f"train/{name}")) for name in LOSSES]
+        figures = [_figure(metrics.get(f"val/{name}") if self._validated else None) for name in FIGURES]
+        best = f"{self.best['mAP50-95']:.3f}@{self.best['epoch'] + 1:.0f}" if self.best else "-"
+        epoch = f"{self._finished}/{trainer.max_epochs}"
+        say(_row(trainer, [epoch, *losses, *figures, duration(seconds), self._left(trainer), best]))
+
+    def _left(self, trainer: L.Trainer) -> str:
+        """How long the epochs that are still to come will take, by the last ones; an early stop comes as a surprise."""
+        epochs = (trainer.max_epochs or 0) - self._finished
+        return duration(epochs * sum(self._seconds) / len(self._seconds)) if epochs > 0 else "-"
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        early = next((c for c in trainer.callbacks if isinstance(c, EarlyStop) and c.stopped_epoch), None)  # type: ignore[attr-defined]
+        if early:
+            say(f"early stop: no better epoch in the last {early.patience} (early_stop.patience)")
+        elif trainer.max_epochs and self._finished < trainer.max_epochs:
+            say(f"stopped after {self._finished} of {trainer.max_epochs} epochs{self._hint(trainer)}")
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        stopped = isinstance(exception, SystemExit) and exception.code in STOPS
+        if trainer.state.fn == TrainerFn.FITTING and (stopped or isinstance(exception, KeyboardInterrupt)):
+            say(f"stopped in epoch {min(self._finished + 1, trainer.max_epochs or 1)}/{trainer.max_epochs}{self._hint(trainer)}")
+
+    def _hint(self, trainer: L.Trainer) -> str:
+        if not (Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt").is_file():
+            return "; there is no checkpoint yet to go on from: start again"
+        return f"; go on with: {self.go_on}" if self.go_on else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = dict(state_dict["best"])
+
+
+def _device(trainer: L.Trainer) -> str:
+    """`cpu (2 threads)`, `NVIDIA H100`, `4 x NVIDIA H100`."""
+    device: torch.device = trainer.strategy.root_device
+    threads = torch.get_num_threads()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    if device.type == "cpu":
+        name = f"cpu ({threads} thread{'s' * (threads != 1)})"
+    return name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"
+
+
+def _row(trainer: L.Trainer, cells: list[str]) -> str:
+    widths = (max(5, 2 * len(str(trainer.max_epochs)) + 1), *WIDTHS)
+    return " ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+
+
+def _loss(value: Any) -> str:
+    return "-" if value is None else f"{float(value):.4f}" if float(value) < 10 else f"{float(value):.4g}"
+
+
+def _figure(value: Any) -> str:
+    return "-" if value is None else f"{float(value):.3f}"
