@@ -49,7 +49,7 @@ from detector.module import Detector
 from detector.options import Parser, call, with_nearest
 from detector.precision import DEFAULT, usable_precision
 from detector.report.changes import differences, flatten
-from detector.runs import check_run, next_run, resolve_checkpoint, run_of
+from detector.runs import check_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.trainer import Trainer
 from detector.weights import read_yolov5
@@ -122,16 +122,8 @@ class CLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
         parser.add_lightning_class_args(callbacks.Ranks, "ranks")
-        parser.add_lightning_class_args(callbacks.DoctorCheck, "doctor")
-        parser.add_lightning_class_args(callbacks.AutoAnchor, "autoanchor")
-        parser.add_lightning_class_args(callbacks.Warmup, "warmup")
-        parser.add_lightning_class_args(callbacks.EMA, "ema")
-        parser.add_lightning_class_args(callbacks.EarlyStop, "early_stop")
-        parser.add_lightning_class_args(callbacks.FlightRecorder, "flight_recorder")
-        parser.add_lightning_class_args(callbacks.Checkpoints, "checkpoints")
-        parser.add_lightning_class_args(callbacks.Dashboard, "dashboard")
-        parser.add_lightning_class_args(callbacks.Pictures, "pictures")
-        parser.add_lightning_class_args(callbacks.Report, "report")
+        for group, kind in callbacks.CALLBACKS.items():
+            parser.add_lightning_class_args(kind, group)
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("data.image_size", "model.image_size")
@@ -195,10 +187,8 @@ class CLI(LightningCLI):
             self.run = Path(options.run)
         elif self.continues and self.checkpoint:
             self.run = self.checkpoint.parent.parent
-        elif "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ:  # a process that the first one started
-            self.run = Path(os.environ["BOLTBOX_RUN"])
         else:
-            self.run = next_run(command)
+            self.run = callbacks.own_folder(command)
         check_run(self.run)
         os.environ["BOLTBOX_RUN"] = str(self.run)
         self.fresh = command == "fit" and not self.continues
@@ -227,19 +217,15 @@ class CLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
-        own: list[L.Callback] = [
+        first: list[L.Callback] = [
             callbacks.RunFolder(self.text, self._changed(), self.fresh),
             callbacks.EpochLines(_command_line("fit", "--ckpt_path", "last", "--run", str(self.run))),
             callbacks.Agreement(self.text, self.checkpoint),
+            callbacks.RunState(self.text),
         ]
-        last = [c for kind in (callbacks.Pictures, callbacks.Report) for c in callbacks_ if isinstance(c, kind)]
-        own += [callbacks.RunState(self.text), *(c for c in callbacks_ if c not in last), callbacks.Iterations()]
-        own += [callbacks.MetricsFiles(), *last]  # the report shows what the others leave
-        if config["enable_progress_bar"] is not False:
-            own.append(callbacks.Progress())
-        given = config["callbacks"] or []
-        config["callbacks"] = own + (given if isinstance(given, list) else [given])
-        config["plugins"] = [*_as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
+        given, bar = callbacks.as_list(config["callbacks"]), config["enable_progress_bar"] is not False
+        config["callbacks"] = callbacks.in_order(first, callbacks_, given, bar)
+        config["plugins"] = [*callbacks.as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
         self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.Ranks))
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
@@ -315,7 +301,7 @@ def _place_loggers(loggers: Any, run: Path, checkpoint: Path | None) -> None:
     """Loggers without a folder of their own write into the run's. After a checkpoint they go on where they were: W&B in the
     same run, TensorBoard without what it was told after the checkpoint."""
     content = load_checkpoint(checkpoint) if checkpoint else {}
-    for logger in _as_list(loggers):
+    for logger in callbacks.as_list(loggers):
         if isinstance(logger, bool):
             continue
         arguments, name = logger.init_args, logger.class_path.rpartition(".")[2]
@@ -343,10 +329,6 @@ def _heed_torchrun(options: Any) -> None:
             os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
 
 
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
-
-
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command; what the user can put right ends in one sentence and exit code 2."""
     warnings.filterwarnings("ignore", module="lightning")
@@ -371,13 +353,7 @@ def main(args: Sequence[str] | None = None) -> None:
             save_config_callback=None,
             trainer_defaults={
                 "max_epochs": 100,
-                "precision": DEFAULT,
-                "devices": 1,
-                "gradient_clip_val": 10.0,
-                "logger": False,
-                "num_sanity_val_steps": 0,
-                "use_distributed_sampler": False,
-                "enable_model_summary": False,
+                **callbacks.TRAINER_OPTIONS,
             },
             seed_everything_default=0,
             auto_configure_optimizers=False,

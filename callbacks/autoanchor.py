@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
+from callbacks.data import data_of
 from detector.anchor_report import AnchorReport
 from detector.anchors import Choice, choose_anchors, label_sizes, measure
 from detector.data.datamodule import DetectionData
@@ -42,7 +43,7 @@ class AutoAnchor(L.Callback):
         if trainer.ckpt_path:
             say("anchors: those of the checkpoint; the labels are not looked at")
             return
-        report = self.examine(pl_module, trainer.datamodule) if trainer.is_global_zero else None  # type: ignore[attr-defined]
+        report = self.examine(pl_module, data_of(trainer)) if trainer.is_global_zero else None
         told = report and (report.choice.changed, report.choice.anchors.tolist())
         changed, anchors = trainer.strategy.broadcast(told)  # type: ignore[misc]
         if changed:

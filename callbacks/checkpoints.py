@@ -89,7 +89,7 @@ class Checkpoints(Checkpoint):
             write_atomically(target, lambda file: file.write(source.read_bytes()))
 
     def _save(self, trainer: L.Trainer, name: str) -> None:
-        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / name)
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / name, weights_only=False)
         self._saved = time.monotonic()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

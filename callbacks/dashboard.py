@@ -69,7 +69,8 @@ class Dashboard(L.Callback):
             elif isinstance(logger, TensorBoardLogger):
                 self._boards.append(TensorBoard(logger))
         if self._boards:
-            options = yaml.safe_load((Path(trainer.default_root_dir) / "config.yaml").read_text())
+            config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there may be none
+            options = yaml.safe_load(config.read_text()) if config.is_file() else {"model": dict(pl_module.hparams)}
             options["names"] = list(pl_module.names)
             self._tell(lambda board: board.start(options, self.best))
 

@@ -2,6 +2,7 @@
 
 import lightning as L
 
+from callbacks.data import data_of
 from detector.doctor.brief import brief
 from detector.say import say
 
@@ -19,7 +20,8 @@ class DoctorCheck(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.enabled and trainer.is_global_zero:
-            data = trainer.datamodule  # type: ignore[attr-defined]
+            data = data_of(trainer)
+            assert data.file is not None
             for line in brief(data.file, data.datasets, data.image_size):
                 say(line)
         self.enabled = False  # a roll-back comes by again

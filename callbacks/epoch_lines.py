@@ -51,7 +51,9 @@ class EpochLines(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         data = getattr(getattr(trainer, "datamodule", None), "datasets", {})
-        counts = [f"{len(data[split])} {word}" for split, word in (("train", "training"), ("val", "validation")) if split in data]
+        counts = [
+            f"{len(data[split])} {word}" for split, word in (("train", "training"), ("val", "validation")) if split in data
+        ]
         images = f"; {' and '.join(counts)} images, {len(pl_module.names)} classes" if counts else ""
         origin = f"finished: all {self._finished} epochs" if self._finished >= (trainer.max_epochs or 1) else self._origin
         say(f"fit on {_device(trainer)}, {trainer.precision}; run folder {trainer.default_root_dir}, {origin}{images}")
@@ -106,7 +108,9 @@ class EpochLines(L.Callback):
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         stopped = isinstance(exception, SystemExit) and exception.code in STOPS
         if trainer.state.fn == TrainerFn.FITTING and (stopped or isinstance(exception, KeyboardInterrupt)):
-            say(f"stopped in epoch {min(self._finished + 1, trainer.max_epochs or 1)}/{trainer.max_epochs}{self._hint(trainer)}")
+            say(
+                f"stopped in epoch {min(self._finished + 1, trainer.max_epochs or 1)}/{trainer.max_epochs}{self._hint(trainer)}"
+            )
 
     def _hint(self, trainer: L.Trainer) -> str:
         if not (Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt").is_file():

@@ -18,7 +18,8 @@ from callbacks.incident import ADVICE, Incident, Kind, Place, RollBack, kind_of,
 from callbacks.ranks import lost_contact
 from detector.data.sample import Batch
 from detector.errors import InputError
-from detector.module import COLLECT, Detector, DroppedStep
+from detector.module import Detector, DroppedStep
+from detector.recipe import COLLECT
 from detector.say import say
 from detector.sharding import local
 

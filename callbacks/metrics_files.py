@@ -12,6 +12,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from callbacks.data import data_of
 from detector.files import not_fatal, write_atomically
 from detector.metrics import Result
 from detector.module import Detector
@@ -32,6 +33,7 @@ class MetricsFiles(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After a resume: rows of epochs that will be trained again go."""
+        self.started = time.perf_counter()  # within an epoch nobody calls on_train_epoch_start
         if trainer.is_global_zero:
             rows = _read(_csv_path(trainer))
             self.rows = [row for row in rows if int(row["epoch"]) < trainer.current_epoch]
@@ -95,7 +97,7 @@ class MetricsFiles(L.Callback):
             content["epoch"] = trainer.current_epoch
         content |= result_json(result, pl_module.names)
         with not_fatal(path.with_name("detections.npz")):
-            data = trainer.datamodule  # type: ignore[attr-defined]
+            data = data_of(trainer)
             files = [os.path.abspath(data.path(split, index)) for index in result.seen]
             evidence = Evidence.of(
                 result.seen, files, pl_module.names, data.image_size, split, command, content.get("epoch", -1)

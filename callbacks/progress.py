@@ -122,7 +122,7 @@ class Progress(ProgressBar):
         self._start_other(trainer, "predict", trainer.num_predict_batches)
 
     on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _next_other  # type: ignore[assignment]
-    on_validation_end = on_test_end = on_predict_end = _end_other  # type: ignore[assignment]
+    on_validation_end = on_test_end = on_predict_end = _end_other
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         self._line.clear()
@@ -160,7 +160,9 @@ class Progress(ProgressBar):
         if self._other is not None or self._losses is None:
             return []
         means = (self._losses / self._batches).tolist()  # waits for the device
-        losses = " ".join(f"{name} {f'{mean:.4f}'.lstrip('0')}" for name, mean in zip(("box", "obj", "cls"), means, strict=True))
+        losses = " ".join(
+            f"{name} {f'{mean:.4f}'.lstrip('0')}" for name, mean in zip(("box", "obj", "cls"), means, strict=True)
+        )
         waits = self._waited / max(self._waited + self._worked, 1e-9)
         return [losses, f"wait {waits:.0%}", f"mem {_memory()}", f"{self._instances} instances", f"size {self._size}"]
 

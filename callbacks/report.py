@@ -6,6 +6,7 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from callbacks.data import data_of
 from detector.report.command import make
 from detector.say import say
 
@@ -38,7 +39,7 @@ class Report(L.Callback):
             return
         started = time.perf_counter()
         try:
-            page = make(run, trainer.datamodule.datasets)  # type: ignore[attr-defined]
+            page = make(run, data_of(trainer).datasets)
         except Exception as e:  # the training is done and must not end in an error because of its report
             why = " ".join(f"{type(e).__name__}: {e}".split())
             say(f"warning: no report ({why}); try again with: python cli.py report {run}")

@@ -9,6 +9,8 @@ import lightning as L
 import yaml
 from lightning.pytorch.trainer.states import TrainerFn
 
+from callbacks.configuration import configuration
+from callbacks.data import data_of
 from detector.benchmark.host import host
 from detector.errors import InputError
 from detector.files import write_atomically
@@ -20,43 +22,50 @@ class RunFolder(L.Callback):
     or images were left out.
 
     Args:
-        config: text of config.yaml.
-        changed: by flat name, what in it differs from the defaults.
-        fresh: the folder must not hold a run yet.
+        config: text of config.yaml; default: what module, data and Trainer of a script were made with.
+        changed: by flat name, what in it differs from the defaults; default: nobody knows, and changed.yaml is not written.
+        fresh: the folder must not hold a run yet; default: unless a fit goes on from a checkpoint.
     """
 
-    def __init__(self, config: str, changed: dict[str, Any], fresh: bool) -> None:
+    def __init__(self, config: str | None = None, changed: dict[str, Any] | None = None, fresh: bool | None = None) -> None:
         self.config, self.changed, self.fresh = config, changed, fresh
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        folder = Path(trainer.default_root_dir)
-        if trainer.is_global_zero and self.fresh and (folder / "config.yaml").exists():
-            raise InputError(f"{folder} already holds a run: continue it with --ckpt_path last, or name another folder")
+        data_of(trainer)
+        folder, fresh = Path(trainer.default_root_dir), self.fresh
+        if fresh is None:
+            fresh = stage == "fit" and not trainer.ckpt_path
+        if trainer.is_global_zero and fresh and (folder / "config.yaml").exists():
+            raise InputError(
+                f"{folder} already holds a run: continue it with --ckpt_path last (in a script: trainer.fit(..., "
+                f'ckpt_path="{folder}/checkpoints/last.ckpt")), or name another folder'
+            )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._make(trainer, "")
+        self._make(trainer, pl_module, "")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test and predict: the config.yaml of a fit stays."""
         if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
             first = not (Path(trainer.default_root_dir) / "config.yaml").exists()
-            self._make(trainer, "" if first else f".{trainer.state.fn.value}")
+            self._make(trainer, pl_module, "" if first else f".{trainer.state.fn.value}")
 
     on_test_start = on_predict_start = on_validation_start
 
-    def _make(self, trainer: L.Trainer, ending: str) -> None:
+    def _make(self, trainer: L.Trainer, pl_module: L.LightningModule, ending: str) -> None:
         self.fresh = False  # a roll-back comes by again
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"config{ending}.yaml", self.config)
-        _write(folder / f"changed{ending}.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
+        _write(folder / f"config{ending}.yaml", self.config or configuration(trainer, pl_module))
+        if self.changed is not None:
+            _write(folder / f"changed{ending}.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
         command = trainer.state.fn.value if trainer.state.fn else ""
         started = datetime.now().astimezone().isoformat(timespec="seconds")
         machine = {"command": command, "started": started, **host(), "versions": versions(), "git": git_revision()}
         _write(folder / f"machine{ending}.json", json.dumps(machine, indent=1))
-        datasets = trainer.datamodule.datasets  # type: ignore[attr-defined]
+        datasets = data_of(trainer).datasets
         dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
         if dropped:
             _write(folder / "dropped.txt", "".join(dropped))

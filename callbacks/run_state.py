@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from callbacks.configuration import configuration
 from detector.errors import InputError
 from detector.module import Detector
 from detector.sharding import shared_out_like, whole
@@ -24,10 +25,10 @@ class RunState(L.Callback):
     Only tensors and plain types. Resumed with another number of processes, gradients and sums are shared out evenly.
 
     Args:
-        config: text of config.yaml.
+        config: text of config.yaml; default: what module, data and Trainer of a script were made with.
     """
 
-    def __init__(self, config: str) -> None:
+    def __init__(self, config: str | None = None) -> None:
         self.config = config
         self._gradients: dict[str, Tensor] = {}
 
@@ -45,7 +46,7 @@ class RunState(L.Callback):
         checkpoint["processes"] = everyone
         checkpoint["accumulate_grad_batches"] = trainer.accumulate_grad_batches
         checkpoint["run"] = {
-            "config": self.config,
+            "config": self.config or configuration(trainer, pl_module),
             "names": list(pl_module.names),
             "versions": versions(),
             "git": git_revision(),

@@ -4,7 +4,8 @@ from typing import Any
 
 import lightning as L
 
-from detector.module import COLLECT, Detector
+from detector.module import Detector
+from detector.recipe import COLLECT
 from detector.schedule import accumulation, warmup, warmup_iterations
 
 

@@ -25,7 +25,7 @@ class ZeRO2(DeepSpeedStrategy):
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
         assert self.lightning_module is not None
-        steps = self.lightning_module.trainer.accumulate_grad_batches == 1  # else the window goes on: detector.module.COLLECT
+        steps = self.lightning_module.trainer.accumulate_grad_batches == 1  # else the window goes on: detector.recipe.COLLECT
         self.deepspeed_engine.set_gradient_accumulation_boundary(steps)
         return super().backward(closure_loss, optimizer, *args, **kwargs)
 

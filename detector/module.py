@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
+from detector.data.datamodule import DetectionData
 from detector.data.letterbox import round_up
 from detector.data.sample import Batch
 from detector.errors import InputError
@@ -30,6 +31,7 @@ from detector.predict.detections import Detections
 from detector.predict.ensemble import Ensemble, load_member
 from detector.predict.rows import Limits, class_numbers, dtype_of, look_of, rows_of_tiles, to_rows
 from detector.predict.tta import TestTimeAugmentation
+from detector.recipe import COLLECT, UNLESS_GIVEN, follow, missing
 from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
 from detector.sharding import is_sharded, shard
@@ -37,10 +39,6 @@ from detector.weights import load_weights
 
 # float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it: what may look in the network's place.
 Predictor = Callable[[Tensor], Tensor]
-
-# `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and training_step
-# multiplies by it, which is exact for a power of two. With 1 the batch ends in an optimizer step.
-COLLECT = 2**40
 
 
 class DroppedStep(Exception):
@@ -56,9 +54,9 @@ class Detector(L.LightningModule):
         names: Class names; their number is the number of classes.
         size: Network size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
         weights: Weights to start from: a YOLOv5 .pt file or a checkpoint of ours.
-        image_size: Longer side of the input in pixels, for the scale of the objectness loss.
-        batch_size: Images a batch over all devices, for accumulation and weight decay.
-        seed: Of the random image sizes (multi_scale).
+        image_size: Longer side of the input in pixels, for the scale of the objectness loss; default: the training data's.
+        batch_size: Images a batch over all devices, for accumulation and weight decay; default: the training data's.
+        seed: Of the random image sizes (multi_scale); default: the training data's.
         depth_multiple: Instead of that of the size.
         width_multiple: Instead of that of the size.
         levels: Detection levels, level k has stride 2**k; instead of those of the size.
@@ -106,9 +104,9 @@ class Detector(L.LightningModule):
         names: list[str],
         size: str = "n",
         weights: str | None = None,
-        image_size: int = 640,
-        batch_size: int = 16,
-        seed: int = 0,
+        image_size: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
         depth_multiple: float | None = None,
         width_multiple: float | None = None,
         levels: list[int] | None = None,
@@ -150,6 +148,8 @@ class Detector(L.LightningModule):
         super().__init__()
         # logger=False: callbacks.Dashboard shows the whole configuration
         self.save_hyperparameters(ignore=["weights", "ensemble"], logger=False)
+        self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
+        self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
         self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
@@ -157,12 +157,9 @@ class Detector(L.LightningModule):
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
             say(load_weights(self.network, weights, keep_anchors=anchors is not None))
-        self.image_size = round_up(image_size, self.network.max_stride)
-        gains = scaled_gains(box, obj, cls, len(self.network.levels), len(names), self.image_size)
         self.loss = DetectionLoss(
             len(names),
             self.network.strides,
-            *gains,
             cls_pw=cls_pw,
             obj_pw=obj_pw,
             label_smoothing=label_smoothing,
@@ -171,6 +168,7 @@ class Detector(L.LightningModule):
             autobalance=autobalance,
             shared_cell=shared_cell,
         )
+        self.set_image_size(self.hparams["image_size"])
         self.metrics = DetectionMetrics(len(names))
         self.lr_scale = 1.0  # of all learning rates; callbacks.FlightRecorder lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
@@ -212,7 +210,17 @@ class Detector(L.LightningModule):
             module.requires_grad_(False)
         return frozen
 
+    def set_image_size(self, image_size: int) -> None:
+        """Longer side of the input in pixels; the gains of the loss go by it."""
+        h, network = self.hparams, self.network
+        self.image_size = round_up(image_size, network.max_stride)
+        levels, classes = len(network.levels), len(self.names)
+        self.loss.gains = scaled_gains(h["box"], h["obj"], h["cls"], levels, classes, self.image_size)
+
     def setup(self, stage: str) -> None:
+        data = getattr(self.trainer, "datamodule", None)
+        if stage == "fit" and isinstance(data, DetectionData):
+            follow(self, data)
         if stage == "fit" and self.hparams["class_prior"] == "frequency" and not is_sharded(self.network):
             counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
             self.network.head.set_class_prior(counts)
@@ -236,6 +244,11 @@ class Detector(L.LightningModule):
         if not epochs or epochs < 1:
             raise InputError("trainer.max_epochs must be a positive number: the learning rate falls over the whole run")
         return self.lr_scale * h["lr0"] * lr_factor(epoch, epochs, h["lrf"], h["lr_schedule"], h["t_0"], h["t_mult"])
+
+    def on_fit_start(self) -> None:
+        lacking = missing(self.trainer)
+        if lacking:
+            say(f"not the whole recipe: {'; '.join(lacking)}. L.Trainer(**callbacks.recipe(...)) has it all: docs/python.md")
 
     def on_train_start(self) -> None:
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
@@ -382,7 +395,7 @@ class Detector(L.LightningModule):
             self._log_losses(split, losses[:3] / losses[3], sync=False)
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
         datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if hasattr(datamodule, "class_maps"):
+        if hasattr(datamodule, "class_maps") and not self.trainer.sanity_checking:
             datamodule.class_maps = class_maps
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> list[np.ndarray]:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,6 +117,8 @@ class DetectionData(L.LightningDataModule):
         cache: Literal["none", "ram", "disk"] = "none",
         cache_budget: int | str | None = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        self.options = given | {"augment": asdict(augment)}  # what it was made with, as plain values
         super().__init__()
         for option, value, least in (
             ("image_size", image_size, 1),

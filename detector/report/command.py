@@ -45,7 +45,7 @@ def _open(files: RunFiles) -> Mapping[str, DetectionDataset] | str:
     """The splits that the run looked at, or why they cannot be opened."""
     source, command = files.option("data.dataset"), str(files.metrics.get("command", "fit"))
     if source is None:
-        return "config.yaml names no data set"
+        return "config.yaml is missing, or names no data set"
     try:
         file = DatasetFile.read(str(source))
         datasets = {split: file.open(split) for split in SPLITS.get(command, ("val",))}

@@ -28,12 +28,13 @@ class RunFiles:
 
     @classmethod
     def read(cls, path: Path) -> RunFiles:
-        """Raises InputError unless the folder holds config.yaml, and metrics.json or metrics.csv."""
-        if not (path / "config.yaml").is_file():
+        """Raises InputError unless the folder holds metrics.json or metrics.csv."""
+        figures = (path / "metrics.json").is_file() or (path / "metrics.csv").is_file()
+        if not figures and not (path / "config.yaml").is_file():
             raise InputError(
                 f"{path}: no run lies there (no config.yaml); give the folder of a fit, validate or test, as runs/fit-1"
             )
-        if not (path / "metrics.json").is_file() and not (path / "metrics.csv").is_file():
+        if not figures:
             raise InputError(f"{path}: no figures yet (neither metrics.json nor metrics.csv); let it finish an epoch first")
         config, metrics = _map(path / "config.yaml"), _map(path / "metrics.json")
         changed = _map(path / "changed.yaml") if (path / "changed.yaml").is_file() else None

@@ -126,7 +126,7 @@ class Report:
     def _changed(self) -> str:
         changed = self.files.changed
         if changed is None:
-            why = "changed.yaml is missing: the run is older than reports; config.yaml has everything that was set"
+            why = "changed.yaml is missing: a script started the run, or it is older than reports; see config.yaml"
             return f"<h3>Options</h3>{_missing(why)}"
         rows = [[name, str(value)] for name, value in changed.items()]
         title = "<h3>Options that differ from the defaults</h3>"

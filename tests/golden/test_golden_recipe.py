@@ -16,7 +16,8 @@ from callbacks import EMA, EarlyStop, Warmup
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
 from detector.data.sample import Batch, Sample, collate
-from detector.module import COLLECT, Detector
+from detector.module import Detector
+from detector.recipe import COLLECT
 from detector.schedule import effective_weight_decay, ema_decay
 from detector.weights import Weights, key_map, load_yolov5
 
