@@ -7,7 +7,7 @@ import time
 
 from detector import say
 
-LEAST, MOST = 10, 40  # columns of the bar itself
+LEAST, FAIR, MOST = 10, 20, 40  # columns of the bar itself: with one note, with more, in any case
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -71,8 +71,8 @@ def bar_line(pace: Pace, notes: list[str], columns: int, blocks: bool = True) ->
     head = f"{pace.label} {share:4.0%} " if known else f"{pace.label} "
     tail = " ".join(part for part in (f" {pace.count}", pace.left) if part)
     room = columns - 1 - len(head) - len(tail)
-    for note in notes:
-        if room - len(note) - 2 < (LEAST if known else 0):
+    for least, note in zip((LEAST, *[FAIR] * len(notes)), notes, strict=False):
+        if room - len(note) - 2 < (least if known else 0):
             break
         tail, room = f"{tail}  {note}", room - len(note) - 2
     return (head + (_bar(share, min(room, MOST), blocks) if known else "") + tail)[: columns - 1]

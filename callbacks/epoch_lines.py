@@ -36,7 +36,8 @@ class EpochLines(L.Callback):
         self.best: dict[str, float] = {}  # epoch, fitness, mAP50-95
         self._origin = "new"
         self._lines = self._finished = 0
-        self._started, self._share = time.perf_counter(), 1.0  # of this epoch, the part that this process trains
+        self._started = time.perf_counter()  # this epoch
+        self._share: float | None = None  # of it, the part that this process trains; None before its first batch
         self._validated = False
         self._seconds: deque[float] = deque(maxlen=10)  # of the last epochs, each as long as a whole one
 
@@ -44,7 +45,7 @@ class EpochLines(L.Callback):
         fit_loop = checkpoint["loops"]["fit_loop"]
         epochs, batches = fit_loop["epoch_progress"]["current"], fit_loop["epoch_loop.batch_progress"]
         within = epochs["processed"] < epochs["started"] and not batches["is_last_batch"]
-        where = f" after batch {batches['current']['completed']}" if within else ""
+        where = f" after batch {batches['current']['processed']}" if within else ""
         self._finished = int(epochs["processed"])
         self._origin = f"continued in epoch {self._finished + 1}{where}"
 
@@ -61,14 +62,13 @@ class EpochLines(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
-        done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
-        self._begin(1 - done / trainer.num_training_batches if trainer.num_training_batches else 1.0)
+        self._started, self._share, self._validated = time.perf_counter(), None, False
 
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._begin(1.0)
+    on_train_epoch_start = on_train_start
 
-    def _begin(self, share: float) -> None:
-        self._started, self._share, self._validated = time.perf_counter(), share, False
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._share is None:
+            self._share = 1 - batch_idx / trainer.num_training_batches
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
@@ -82,7 +82,7 @@ class EpochLines(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         metrics = trainer.callback_metrics  # after a validation within the epoch the processes have yet to add theirs up
         seconds = time.perf_counter() - self._started
-        self._seconds.append(seconds / max(self._share, 1e-3))
+        self._seconds.append(seconds / (self._share or 1.0))
         self._finished = trainer.current_epoch + 1
         if not self._lines % EVERY:
             say(_row(trainer, HEADING))

@@ -32,17 +32,22 @@ class RunFolder(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data_of(trainer)
-        folder, fresh = Path(trainer.default_root_dir), self.fresh
-        if fresh is None:
-            fresh = stage == "fit" and not trainer.ckpt_path
-        if trainer.is_global_zero and fresh and (folder / "config.yaml").exists():
+        if self.fresh:
+            self._refuse_another(trainer)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.fresh is None and not trainer.ckpt_path:  # Lightning tells no earlier
+            self._refuse_another(trainer)
+        self._make(trainer, pl_module, "")
+
+    @staticmethod
+    def _refuse_another(trainer: L.Trainer) -> None:
+        folder = Path(trainer.default_root_dir)
+        if trainer.is_global_zero and (folder / "config.yaml").exists():
             raise InputError(
                 f"{folder} already holds a run: continue it with --ckpt_path last (in a script: trainer.fit(..., "
                 f'ckpt_path="{folder}/checkpoints/last.ckpt")), or name another folder'
             )
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._make(trainer, pl_module, "")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test and predict: the config.yaml of a fit stays."""

@@ -1,0 +1,201 @@
+"""A Trainer of one's own, as docs/python.md tells it."""
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
+from test_recipe import batches
+from torch.utils.data import DataLoader
+
+import callbacks
+import cli
+from callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, Warmup, recipe
+from detector.data.datamodule import DetectionData
+from detector.errors import InputError
+from detector.module import Detector
+from detector.recipe import CALLBACKS
+
+ROOT = Path(cli.__file__).parent
+SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
+QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 1, "limit_val_batches": 1}
+
+
+def program(replaced: dict[str, str]) -> str:
+    """The one of docs/python.md, smaller."""
+    text = re.findall("```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)[0]
+    for old, new in replaced.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text
+
+
+def options(**given: Any) -> dict[str, Any]:
+    """Of a tiny Trainer by the recipe that draws nothing."""
+    own = [callbacks.Pictures(enabled=False), Report(enabled=False), callbacks.DoctorCheck(enabled=False)]
+    return recipe(**{"max_epochs": 1, **QUIET, **given, "callbacks": [*own, *given.get("callbacks", [])]})
+
+
+def small_detector(data: DetectionData, **given: Any) -> Detector:
+    return Detector(data.names, width_multiple=0.125, **given)
+
+
+def test_the_program_trains_what_the_command_trains(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """Bit for bit; it leaves the same files, says the same, and its folder is one that commands take."""
+    replaced = {
+        '"demo", image_size=128, batch_size=64': f'"{small_data}", image_size=64, batch_size=8, workers=0',
+        "max_epochs=60": 'max_epochs=2, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
+        "from callbacks import recipe": "from callbacks import Report, recipe",
+        "conf=0.25": "conf=0.001",
+    }
+    exec(compile(program(replaced), "docs/python.md", "exec"), {"__name__": "__main__"})
+    told = capsys.readouterr().out
+    assert "; run folder runs/fit-1, new; 24 training and 8 validation images, 5 classes\n" in told
+    assert "not the whole recipe" not in told
+    assert len(re.findall(r"^\S*/images/val/\S+ \['.*'\]$", told, re.M)) == 3
+
+    line = [
+        "fit",
+        "--data.dataset",
+        str(small_data),
+        "--data.image_size",
+        "64",
+        "--data.batch_size",
+        "8",
+        "--data.workers",
+        "0",
+    ]
+    line += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]
+    cli.main([*line, "--report.enabled", "false", "--run", "command"])
+    ours, theirs = (torch.load(here / run / "checkpoints/last.ckpt", weights_only=True) for run in ("runs/fit-1", "command"))
+    assert ours["state_dict"].keys() == theirs["state_dict"].keys()
+    assert any(name.startswith("ema.") for name in ours["state_dict"])
+    assert all(torch.equal(value, theirs["state_dict"][name]) for name, value in ours["state_dict"].items())
+    assert {k: v for k, v in ours["hyper_parameters"].items() if k != "_class_path"} == {
+        k: v for k, v in theirs["hyper_parameters"].items() if k not in ("_class_path", "_instantiator")
+    }
+    files = [
+        {str(p.relative_to(here / run)) for p in (here / run).rglob("*") if p.is_file()} for run in ("runs/fit-1", "command")
+    ]
+    assert files[1] - files[0] == {"changed.yaml"}
+    assert files[0] <= files[1]
+    tables = []
+    for run in ("runs/fit-1", "command"):
+        with open(here / run / "metrics.csv", newline="") as file:
+            tables.append([{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)])
+    assert tables[0] == tables[1]
+
+    capsys.readouterr()
+    cli.main(["validate", "--ckpt_path", "runs/fit-1/checkpoints/last.ckpt", "--trainer.accelerator", "cpu"])
+    figures = re.search(r"^all +28 .* (\S+)\n", capsys.readouterr().out, re.M)
+    assert figures
+    assert float(figures[1]) == pytest.approx(float(tables[0][-1]["val/coco/AP"]), abs=5.1e-4)
+
+
+def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> None:
+    plain: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, **QUIET}
+
+    def told(**given: Any) -> list[str]:
+        trainer = L.Trainer(max_epochs=1, **plain, **given)
+        trainer.fit(
+            Detector(["a", "b"], width_multiple=0.125, image_size=64),
+            DataLoader(batches()[:1], batch_size=None),  # type: ignore[arg-type]
+        )
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("not the whole recipe")]
+
+    (line,) = told()
+    for name in CALLBACKS:
+        assert f"(callbacks.{name})" in line
+        assert name in callbacks.__all__
+    assert "no gradient clipping" in line
+    assert "recipe(...)" in line
+
+    class Own(Warmup):
+        pass
+
+    (line,) = told(callbacks=[Own(), EMA(enabled=False)], gradient_clip_val=10.0, accumulate_grad_batches=4)
+    assert "Warmup" not in line
+    assert "EMA" not in line
+    assert "accumulate_grad_batches=4 gives way to model.nominal_batch_size" in line
+    (line,) = told(callbacks=[Warmup(), EMA()], gradient_clip_val=10.0)
+    assert line.startswith("not the whole recipe: no look at whether the anchors fit (callbacks.AutoAnchor). ")
+
+
+def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
+    """The gains of the loss and the hyper-parameters of the checkpoint are those of one that was told."""
+    data = DetectionData(str(small_data), seed=7, **SMALL)
+    given, follows = small_detector(data, image_size=64, batch_size=8, seed=7), small_detector(data)
+    assert follows.loss.gains != given.loss.gains
+    L.Trainer(**options(run="run")).fit(follows, data)
+    assert follows.loss.gains == given.loss.gains
+    assert follows.image_size == given.image_size
+    saved = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)["hyper_parameters"]
+    assert {k: saved[k] for k in ("image_size", "batch_size", "seed")} == {"image_size": 64, "batch_size": 8, "seed": 7}
+    assert Detector.load(here / "run/checkpoints/last.ckpt").image_size == 64
+
+    for detector, sentence in (
+        (small_detector(data, image_size=96), "image_size is 96 in the Detector and 64 in its data: leave it out"),
+        (small_detector(data, batch_size=16), "batch_size is 16 in the Detector and 8 in its data: leave it out"),
+        (
+            Detector(["a", "b"], width_multiple=0.125),
+            r"knows the classes \['a', 'b'\], its data have \['disc', .*give it data.names",
+        ),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            L.Trainer(**options(run="other")).fit(detector, data)
+    with pytest.raises(InputError, match=r"run already holds a run: .*checkpoints/last.ckpt"):
+        L.Trainer(**options(run="run")).fit(small_detector(data), data)
+    assert not (here / "other").exists()
+
+
+def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """An interrupted run ends with the weights of one that was not."""
+    data = DetectionData(str(small_data), **SMALL)
+    for run in ("whole", "part"):
+        L.seed_everything(0)
+        L.Trainer(**options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1)).fit(small_detector(data), data)
+    told = capsys.readouterr().out
+    last = here / "part/checkpoints/last.ckpt"
+    line = 'stopped after 1 of 2 epochs; go on with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
+    assert told.count(line) == 1
+    L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path=last)
+    assert "; run folder part, continued in epoch 2; 24" in capsys.readouterr().out
+    whole, part = (
+        torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"] for run in ("whole", "part")
+    )
+    assert all(torch.equal(value, part[name]) for name, value in whole.items())
+
+
+def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
+    warmup, rates, bar = Warmup(warmup_epochs=1), LearningRateMonitor(), TQDMProgressBar()
+    given = recipe(max_epochs=7, gradient_clip_val=5.0, callbacks=[warmup, rates], precision="bf16-mixed")
+    assert (given["max_epochs"], given["gradient_clip_val"], given["precision"]) == (7, 5.0, "bf16-mixed")
+    assert given["default_root_dir"] == "runs/fit-1"
+    kinds = [type(c) for c in given["callbacks"]]
+    assert len(kinds) == len(set(kinds))
+    assert {*callbacks.CALLBACKS.values(), Progress} <= set(kinds)
+    assert warmup in given["callbacks"]
+    assert kinds[-1] is LearningRateMonitor
+    assert Progress not in [type(c) for c in recipe(enable_progress_bar=False)["callbacks"]]
+    assert [c for c in recipe(callbacks=[bar])["callbacks"] if isinstance(c, ProgressBar)] == [bar]
+
+
+def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """A report without the recipe's other files; one sentence where they need boltbox's data."""
+    data = DetectionData(str(small_data), **SMALL)
+    plain: dict[str, Any] = {"max_epochs": 1, "logger": False, "enable_model_summary": False, **QUIET, "default_root_dir": here}
+    trainer = L.Trainer(callbacks=[Warmup(), EMA(), MetricsFiles(), Report()], enable_checkpointing=False, **plain)
+    trainer.fit(small_detector(data), data)
+    told = capsys.readouterr().out
+    assert "warning" not in told
+    assert f"report: {here / 'report.html'} (" in told
+    assert not (here / "config.yaml").exists()
+
+    loader: Any = DataLoader(batches()[:1], batch_size=None)
+    for callback in (AutoAnchor(), callbacks.RunFolder(), callbacks.DoctorCheck()):
+        with pytest.raises(InputError, match=r"need boltbox's data module: trainer.fit"):
+            L.Trainer(callbacks=[callback], **plain).fit(Detector(["a", "b"], width_multiple=0.125, image_size=64), loader)
