@@ -7,7 +7,8 @@ import time
 
 from detector import say
 
-LEAST, FAIR, MOST = 10, 20, 40  # columns of the bar itself: with one note, with more, in any case
+FREE = 3  # columns at the end of the line: some terminals begin a new one in the last, and Ctrl-C shows as ^C
+LEAST, FAIR, MOST = 8, 20, 40  # columns of the bar itself: with one note, with more, in any case
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -63,19 +64,19 @@ def bar_line(pace: Pace, notes: list[str], columns: int, blocks: bool = True) ->
     Args:
         pace: of the pass that is shown.
         notes: by importance; those that leave the bar no room are left out, with all that come after them.
-        columns: of the terminal; the last one stays free, for some begin a new line there.
+        columns: of the terminal.
         blocks: the terminal can show them; else #.
     """
     known = math.isfinite(pace.total) and pace.total > 0
     share = min(pace.done / pace.total, 1.0) if known else 0.0
     head = f"{pace.label} {share:4.0%} " if known else f"{pace.label} "
     tail = " ".join(part for part in (f" {pace.count}", pace.left) if part)
-    room = columns - 1 - len(head) - len(tail)
+    room = columns - FREE - len(head) - len(tail)
     for least, note in zip((LEAST, *[FAIR] * len(notes)), notes, strict=False):
         if room - len(note) - 2 < (least if known else 0):
             break
         tail, room = f"{tail}  {note}", room - len(note) - 2
-    return (head + (_bar(share, min(room, MOST), blocks) if known else "") + tail)[: columns - 1]
+    return (head + (_bar(share, min(room, MOST), blocks) if known else "") + tail)[: columns - FREE]
 
 
 def _bar(share: float, width: int, blocks: bool) -> str:
@@ -113,9 +114,9 @@ class LastLine:
     def clear(self) -> None:
         """The cursor is left at the beginning of an empty line."""
         if self._length:
-            self._write(f"\r{' ' * self._length}\r")
+            self._write(f"\r{' ' * (self._length + FREE - 1)}\r")
+            say.makes_way = None
         self._length, self._at = 0, -math.inf
-        say.makes_way = None
 
     @staticmethod
     def _write(text: str) -> None:

@@ -89,7 +89,8 @@ def test_the_end_tells_where_everything_lies(small_data: Path, here: Path, capsy
     """The best epoch's table and the files; after a resume that has nothing left to do too."""
     fit(small_data, "--trainer.max_epochs", "1", "--run", "run")
     told = capsys.readouterr().out
-    assert re.search("^best: epoch 1/1\nclass +objects .*\nall ", told, re.M)
+    assert re.search(r"^epoch +box .*\n +1/1 [\d. ]+s +- +\S+@1\n\nbest: epoch 1/1\nclass +objects .*\nall ", told, re.M)
+    assert not re.search("epoch 1/1.*/3", told), "QUICK: no progress bar"
     for path in ("run/checkpoints/best.ckpt", "run/metrics.csv", "run/plots"):
         assert re.search(f": {path}$", told, re.M)
         assert (here / path).exists()
