@@ -36,7 +36,7 @@ TRAINER_OPTIONS: dict[str, Any] = {
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     """Arguments for a Trainer of your own, which then trains, and leaves behind, what `cli.py fit` does.
 
-    trainer = L.Trainer(**recipe(max_epochs=100, precision="16-mixed", callbacks=[Warmup(warmup_epochs=1)]))
+    trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
     Args:
@@ -51,14 +51,14 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     chosen = [next((c for c in given if isinstance(c, kind)), None) or kind() for kind in CALLBACKS.values()]
     others = [c for c in given if c not in chosen]
     go_on = f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
-    bar, precision = options.get("enable_progress_bar") is not False, options.get("precision", DEFAULT)
+    bar = options.get("enable_progress_bar") is not False
+    kind, strategy = options.get("accelerator", "auto"), str(options.get("strategy", "auto"))
+    precision = usable_precision(str(options.get("precision") or DEFAULT), kind, "fit", strategy)
     return {
         "max_epochs": 100,
         **TRAINER_OPTIONS,
         **options,
-        "precision": usable_precision(
-            precision, options.get("accelerator", "auto"), "fit", str(options.get("strategy", "auto"))
-        ),
+        "precision": precision,
         "default_root_dir": str(folder),
         "callbacks": in_order([RunFolder(), EpochLines(go_on), RunState()], chosen, others, bar),
         "plugins": [*as_list(options.get("plugins")), AtomicCheckpointIO()],

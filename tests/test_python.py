@@ -22,7 +22,13 @@ from detector.recipe import CALLBACKS
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
-QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 1, "limit_val_batches": 1}
+QUIET = {
+    "accelerator": "cpu",
+    "precision": "32-true",
+    "enable_progress_bar": False,
+    "limit_train_batches": 1,
+    "limit_val_batches": 1,
+}
 
 
 def program(replaced: dict[str, str]) -> str:
