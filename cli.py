@@ -294,6 +294,8 @@ def _command_line(*words: str) -> str:
     """A command of ours as the user would type it, by the way this one was started."""
     program = Path(sys.argv[0])
     start = ["boltbox"] if program.name == "boltbox" else ["python", str(program) if program.name == "cli.py" else "cli.py"]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "--", str(program)]
     return shlex.join([*start, *words])
 
 

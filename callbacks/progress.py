@@ -141,7 +141,8 @@ class Progress(ProgressBar):
         if self._watched:
             last = pace.done == pace.total
             if pace.done == 0 or last or self._line.due():
-                self._line.draw(pace, ["computing the figures"] if last and self._other else self._notes())
+                computes = last and pace is self._other and not self.trainer.predicting
+                self._line.draw(pace, ["computing the figures"] if computes else self._notes())
             return
         now, share = time.perf_counter(), self._share(pace)
         long = now - self._told > QUIET and share - self._told_share >= SHARE
