@@ -29,6 +29,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from detector.command_table import CALLBACKS, DEFAULTS, FUNCTIONS, LINE, LINKS
+
+if __name__ == "__main__":
+    LINE.check_first(sys.argv[1:])  # a typo need not wait for the imports that follow: they take seconds
+
 import lightning as L
 import torch
 import yaml
@@ -42,36 +47,24 @@ from detector.checkpoint_file import load_checkpoint, newest_intact
 from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
-from detector.errors import InputError, in_one_line, nearest, shortened
+from detector.errors import InputError, in_one_line, shortened
 from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
-from detector.options import Parser, call, with_nearest
+from detector.parser import Parser, call, explained
 from detector.precision import DEFAULT, usable_precision
+from detector.ranges import check_ranges
 from detector.report.changes import differences, flatten
 from detector.runs import check_run, resolve_checkpoint, run_of
 from detector.say import say
 from detector.trainer import Trainer
 from detector.weights import read_yolov5
 
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "validate": {"verbose": False},  # Lightning's table of figures; ours is by class
-    "test": {"verbose": False},
-    "predict": {"return_predictions": False, "model.conf": 0.25, "model.iou": 0.45, "model.max_det": 1000},
-}
 FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
     "doctor": {"json": "Print the diagnosis as JSON instead of a summary.", "strict": "Exit code 1 if there are warnings."},
     "benchmark": {"json": "Print the report as JSON instead of a table."},
 }
-FUNCTIONS = {  # commands that need no Trainer
-    "pipeline": "detector.pipeline.study:study",
-    "import-hyp": "detector.evolve.import_hyp:import_hyp",
-    "export": "detector.export.command:export",
-    "report": "detector.report.command:report",
-    "compare": "detector.report.compare:compare",
-}
-LINKED = {"names", "image_size", "batch_size", "seed"}  # options of the model that follow others
 
 
 class Commands(Trainer):
@@ -112,6 +105,7 @@ class CLI(LightningCLI):
             return self.init_parser(**kwargs)
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         parser.set_defaults(DEFAULTS.get(subcommand, {}))
+        parser.usage = f"python cli.py {subcommand} [options]"
         if subcommand == "predict":
             parser.add_lightning_class_args(callbacks.PredictionWriter, "save")
         for flag, told in FLAGS.get(subcommand, {}).items():
@@ -121,14 +115,10 @@ class CLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
-        parser.add_lightning_class_args(callbacks.Ranks, "ranks")
-        for group, kind in callbacks.CALLBACKS.items():
-            parser.add_lightning_class_args(kind, group)
-        parser.link_arguments("seed_everything", "data.seed")
-        parser.link_arguments("seed_everything", "model.seed")
-        parser.link_arguments("data.image_size", "model.image_size")
-        parser.link_arguments("data.batch_size", "model.batch_size")
-        parser.link_arguments("data.names", "model.names", apply_on="instantiate")
+        for group, place in CALLBACKS.items():
+            parser.add_lightning_class_args(getattr(callbacks, place.rpartition(":")[2]), group)
+        for option, source in LINKS.items():
+            parser.link_arguments(source, option, apply_on="instantiate" if option == "model.names" else "parse")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
@@ -171,13 +161,14 @@ class CLI(LightningCLI):
             if on_demo and not self.config[command].get("json"):
                 say(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
         except InputError as e:
-            raise InputError(with_nearest(str(e), self._subcommand_parsers)) from None
+            raise InputError(explained(str(e), self._subcommand_parsers)) from None
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint override what the user typed."""
 
     def before_instantiate_classes(self) -> None:
         command, options = self.config.subcommand, self.config[self.config.subcommand]
+        check_ranges({name: value for name, value in options.items() if name not in LINKS})
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
         self.text = self._config_text(options)
@@ -285,7 +276,7 @@ def _checkpoint(ckpt_path: str, run: Path | None, command: str) -> Path | None:
 def _checkpoint_defaults(path: Path) -> dict[str, Any]:
     """The options that a checkpoint was trained with, as far as they are the model's own."""
     saved = load_checkpoint(path)["hyper_parameters"]
-    known = set(inspect.signature(Detector.__init__).parameters) - LINKED
+    known = set(inspect.signature(Detector.__init__).parameters) - {o.removeprefix("model.") for o in LINKS}
     defaults = {f"model.{k}": v for k, v in saved.items() if k in known}
     return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
 
@@ -341,28 +332,21 @@ def main(args: Sequence[str] | None = None) -> None:
         os.environ.setdefault("WANDB_MODE", "offline")
     args = list(sys.argv[1:] if args is None else args)
     try:
-        if args and args[0] in FUNCTIONS:
+        LINE.check(args)
+        if args[0] in FUNCTIONS:
             module, name = FUNCTIONS[args[0]].split(":")
             return call(getattr(import_module(module), name), args[0], args[1:])
-        command = args[0] if args else ""
-        if not command.startswith("-") and command not in CLI.subcommands():
-            wrong = f"there is no command {command!r}" if command else "a command is missing"
-            raise InputError(f"{wrong}; {nearest(command, [*CLI.subcommands(), *FUNCTIONS])}")
         CLI(
             model_class=Detector,
             datamodule_class=DetectionData,
             trainer_class=Commands,
             save_config_callback=None,
-            trainer_defaults={
-                "max_epochs": 100,
-                **callbacks.TRAINER_OPTIONS,
-            },
+            trainer_defaults=DEFAULTS["trainer"],
             seed_everything_default=0,
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             parser_class=Parser,
-            parser_kwargs={"epilog": f"Further commands, each with a --help of its own: {', '.join(FUNCTIONS)}."},
-            args=args,
+            args=[word for k, word in enumerate(args) if not (word == "all" and args[k - 1] in ("-h", "--help"))],
         )
     except (InputError, MisconfigurationException) as e:
         if callbacks.first_to_say(str(e)):

@@ -5,7 +5,6 @@ from callbacks.anchors import anchors
 from callbacks.autoanchor import AutoAnchor
 from callbacks.checkpoints import AtomicCheckpointIO, Checkpoints
 from callbacks.combinations import check_combinations, strategy_name
-from callbacks.configuration import CALLBACKS
 from callbacks.dashboard import Dashboard
 from callbacks.doctor import DoctorCheck
 from callbacks.early_stop import EarlyStop
@@ -20,7 +19,7 @@ from callbacks.pictures import Pictures
 from callbacks.predictions import PredictionWriter
 from callbacks.progress import Progress
 from callbacks.ranks import LostContact, Ranks, die_with_parent, first_to_say
-from callbacks.recipe import TRAINER_OPTIONS, as_list, in_order, own_folder, recipe
+from callbacks.recipe import as_list, in_order, own_folder, recipe
 from callbacks.report import Report
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
@@ -29,10 +28,8 @@ from callbacks.warmup import Warmup
 from callbacks.zero2 import ZeRO2
 
 __all__ = [
-    "CALLBACKS",
     "EMA",
     "FSDP2",
-    "TRAINER_OPTIONS",
     "Agreement",
     "AtomicCheckpointIO",
     "AutoAnchor",

@@ -2,38 +2,22 @@
 
 import inspect
 import json
+from importlib import import_module
 from typing import Any
 
 import lightning as L
 import yaml
 
-from callbacks.autoanchor import AutoAnchor
-from callbacks.checkpoints import Checkpoints
-from callbacks.dashboard import Dashboard
 from callbacks.data import data_of
-from callbacks.doctor import DoctorCheck
-from callbacks.early_stop import EarlyStop
-from callbacks.ema import EMA
-from callbacks.flight_recorder import FlightRecorder
-from callbacks.pictures import Pictures
-from callbacks.report import Report
-from callbacks.warmup import Warmup
+from detector.command_table import CALLBACKS
 from detector.module import Detector
 from detector.recipe import UNLESS_GIVEN
 
-# By the name of their options in the CLI. The warm-up comes early: a LearningRateMonitor shows what is used.
-CALLBACKS: dict[str, type[L.Callback]] = {
-    "doctor": DoctorCheck,
-    "autoanchor": AutoAnchor,
-    "warmup": Warmup,
-    "ema": EMA,
-    "early_stop": EarlyStop,
-    "flight_recorder": FlightRecorder,
-    "checkpoints": Checkpoints,
-    "dashboard": Dashboard,
-    "pictures": Pictures,
-    "report": Report,
-}
+
+def recipe_callbacks() -> dict[str, type[L.Callback]]:
+    """The kinds of callbacks with options that a training has, by the names of their groups in the CLI."""
+    places = {group: place.split(":") for group, place in CALLBACKS.items() if group != "ranks"}
+    return {group: getattr(import_module(module), name) for group, (module, name) in places.items()}
 
 
 def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
@@ -45,7 +29,7 @@ def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
         "data": {name: value for name, value in data.options.items() if name != "seed"},
         "model": {name: value for name, value in detector.hparams.items() if name not in linked},
     }
-    for group, kind in CALLBACKS.items():
+    for group, kind in recipe_callbacks().items():
         for callback in [c for c in trainer.callbacks if type(c) is kind]:  # type: ignore[attr-defined]
             names = [name for name in inspect.signature(kind.__init__).parameters if hasattr(callback, name)]
             options[group] = {name: getattr(callback, name) for name in names}

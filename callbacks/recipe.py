@@ -9,7 +9,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from callbacks.checkpoints import AtomicCheckpointIO
-from callbacks.configuration import CALLBACKS
+from callbacks.configuration import recipe_callbacks
 from callbacks.epoch_lines import EpochLines
 from callbacks.iterations import Iterations
 from callbacks.metrics_files import MetricsFiles
@@ -18,19 +18,9 @@ from callbacks.progress import Progress
 from callbacks.report import Report
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
+from detector.command_table import TRAINER_OPTIONS
 from detector.precision import DEFAULT, usable_precision
 from detector.runs import next_run
-
-# Of a Trainer. The data share themselves out over the processes; a validation before the training would only take time.
-TRAINER_OPTIONS: dict[str, Any] = {
-    "precision": DEFAULT,
-    "devices": 1,
-    "gradient_clip_val": 10.0,
-    "logger": False,
-    "num_sanity_val_steps": 0,
-    "use_distributed_sampler": False,
-    "enable_model_summary": False,
-}
 
 
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
@@ -48,14 +38,13 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         Keyword arguments of `L.Trainer`, for one Trainer: callbacks have a state.
     """
     folder, given = run or options.get("default_root_dir") or own_folder("fit"), as_list(options.get("callbacks"))
-    chosen = [next((c for c in given if isinstance(c, kind)), None) or kind() for kind in CALLBACKS.values()]
+    chosen = [next((c for c in given if isinstance(c, kind)), None) or kind() for kind in recipe_callbacks().values()]
     others = [c for c in given if c not in chosen]
     go_on = f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
     bar = options.get("enable_progress_bar") is not False
     kind, strategy = options.get("accelerator", "auto"), str(options.get("strategy", "auto"))
     precision = usable_precision(str(options.get("precision") or DEFAULT), kind, "fit", strategy)
     return {
-        "max_epochs": 100,
         **TRAINER_OPTIONS,
         **options,
         "precision": precision,

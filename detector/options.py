@@ -1,20 +1,16 @@
-"""Options as people type them: errors in one sentence, YOLOv5's names, plain functions as commands."""
+"""Names of options: what a command takes, YOLOv5's names for it, and what to say of one that does not exist."""
 
-import inspect
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, get_args, get_origin
+from __future__ import annotations
 
-import yaml
-from docstring_parser import parse
-from jsonargparse import ActionConfigFile, get_loader, set_loader
-from lightning.pytorch.cli import LightningArgumentParser
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from detector.errors import InputError, nearest
 from detector.evolve.space import YOLOV5_GENES
 from detector.shipped import config_path
-from detector.text_file import is_pipe, read_text
-from detector.yaml_text import LARGEST, NO_YAML, check_limits
+from detector.text_file import exists, read_text
+from detector.yaml_text import LARGEST, NO_YAML, load_yaml
 
 YOLOV5_OPTIONS = {  # what people type from memory
     "epochs": "trainer.max_epochs",
@@ -81,95 +77,94 @@ YOLOV5_EXPORT = {  # and after export
 }
 
 
-class ConfigFile(ActionConfigFile):
-    """`--config`, which finds what comes with the project."""
+COMMAND_WORDS = {  # of the field, for our commands
+    "train": "fit",
+    "training": "fit",
+    "resume": "fit --ckpt_path last",
+    "val": "validate",
+    "eval": "validate",
+    "evaluate": "validate",
+    "detect": "predict",
+    "infer": "predict",
+    "inference": "predict",
+    "autoanchor": "anchors",
+    "check": "doctor",
+    "tune": "evolve",
+    "convert": "export",
+}
+DESCRIPTORS = "/dev/fd/"  # what a shell makes of <(...), which can be read once
 
-    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
-        super().__call__(parser, cfg, config_path(values) if isinstance(values, str) else values, option_string)
+
+def unknown_option(name: str, known: Collection[str], command: str = "fit") -> str:
+    """What to do in place of an option that does not exist."""
+    theirs = YOLOV5_EXPORT if command == "export" else YOLOV5_OPTIONS
+    return f"here it is --{theirs[name]}" if name in theirs else nearest(name, known)
 
 
-DESCRIPTORS = "/dev/fd/"  # what a shell makes of <(...)
+def is_known(name: str, known: Collection[str], groups: Collection[str]) -> bool:
+    """Whether an option exists, or may: what lies within one that takes a class (trainer.logger.init_args.name) only the whole
+    parser knows."""
+    if name in known:
+        return True
+    parts = name.split(".")
+    above = {".".join(parts[:k]) for k in range(1, len(parts))}
+    return bool(above & (set(known) - set(groups)))
 
-_load = get_loader("yaml")
 
+def check_config(given: str, known: Collection[str], groups: Collection[str], command: str) -> None:
+    """What is given as --config, a file or one that comes with the project: that it holds options. What cannot be read is left
+    to the parser.
 
-def _load_within_limits(text: str) -> Any:
-    """jsonargparse's own loader, for text within the limits of `yaml_text`."""
+    Raises:
+        InputError: says what else the file is, or which key is no option.
+    """
+    path = Path(config_path(given))
+    if given.startswith(DESCRIPTORS) or (":" in given and not exists(path)):  # the text of options is taken as well
+        return
     try:
-        check_limits(text)
-        return _load(text)
-    except NO_YAML as e:
-        raise e if isinstance(e, yaml.YAMLError) else yaml.YAMLError(str(e)) from None
-
-
-set_loader("yaml", _load_within_limits, (yaml.YAMLError,))
-
-
-class Parser(LightningArgumentParser):
-    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name. YAML is read within
-    limits, from regular files."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-
-    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("action") is ActionConfigFile:
-            told = "A YAML file of options; of several, later ones count more. Where there is none of this name it is one that"
-            kwargs |= {"action": ConfigFile, "help": f"{told} comes with boltbox, like configs/yolo.yaml or hyp/med.yaml."}
-        return super().add_argument(*args, **kwargs)
-
-    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
-        raise InputError(message)
-
-    def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
-        for word in args or []:  # a pipe that nobody writes into would be waited for
-            value = word.partition("=")[2] if word.startswith("--") else word
-            if is_pipe(value) and not value.startswith(DESCRIPTORS):
-                raise InputError(f"{value}: this is a pipe; give a file")
-        return super().parse_args(args, *more, **kwargs)
-
-    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """A file of options, given by --config."""
-        if not str(path).startswith(DESCRIPTORS):
-            read_text(str(path), LARGEST)
-        try:
-            return super().parse_path(path, *args, **kwargs)
-        except InputError as e:
-            raise InputError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
-
-
-def with_nearest(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
-    """An error about an option that doesn't exist, with the nearest that does."""
-    data = re.match(r"Parser key \"data\":\s+Unable to load config '([^']+)'", message)
-    if data:
-        return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
-    found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
-    if found and found[1] in YOLOV5_GENES and "not accept" in message:  # said of a file, not of what was typed
-        return f"{message}; if it stands in a hyp*.yaml of YOLOv5, make an overlay of that: python cli.py import-hyp FILE"
-    theirs = YOLOV5_EXPORT if "export" in parsers else YOLOV5_OPTIONS
-    if found and found[1] in theirs:
-        return f"{message}; here it is --{theirs[found[1]]}"
-    known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
-    if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
-        return f"{message}; {nearest(found[1], known)}"
-    return message
-
-
-def call(function: Callable[..., None], command: str, args: Sequence[str]) -> None:
-    """Call a plain function with options of its parameters' names; those without a default are positional, and a `list` takes
-    one or more words."""
-    told = parse(inspect.getdoc(function) or "")
-    helps = {p.arg_name: p.description for p in told.params}
-    parser = Parser(prog=f"cli.py {command}", description=told.short_description)
-    required = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.default is p.empty]
-    for p in required:
-        if get_origin(p.annotation) is list:
-            parser.add_argument(p.name, nargs="+", type=get_args(p.annotation)[0], help=helps.get(p.name))
-        else:
-            parser.add_argument(p.name, type=p.annotation, help=helps.get(p.name))
-    parser.add_function_arguments(function, skip={p.name for p in required})
-    try:
-        options = parser.parse_args(list(args))
+        content = load_yaml(read_text(path, LARGEST))
+    except FileNotFoundError:
+        raise InputError(f"--config {path}: no such file") from None
     except InputError as e:
-        raise InputError(with_nearest(str(e), {command: parser})) from None
-    function(**options.as_dict())
+        raise InputError(f"--config {e}") from None
+    except (OSError, *NO_YAML):
+        return
+    if not isinstance(content, dict):
+        raise InputError(f"--config {path}: it holds no options; they stand in it as in a run's config.yaml")
+    keys = {str(key) for key in content}
+    if len(keys & {"path", "train", "val", "test", "names", "nc"}) > 1:
+        raise InputError(f"--config {path}: that is the file of a data set; give it as --data.dataset {path}")
+    if keys & {"backbone", "head"}:
+        raise InputError(f"--config {path}: that is YOLOv5's file of a network; here it is --model.size n, s, m, l, x, n6, ...")
+    for name in _names(content, groups):
+        if is_known(name, known, groups):
+            continue
+        if name in YOLOV5_GENES:
+            hint = f"a hyp*.yaml of YOLOv5 becomes an overlay by: python cli.py import-hyp {path}"
+        else:
+            hint = f"{unknown_option(name, known, command)} (a data set is given as --data.dataset FILE)"
+        raise InputError(f"--config {path}: '{name}' is no option of {command}; {hint}")
+
+
+def _names(content: Mapping[Any, Any], groups: Collection[str], group: str = "") -> list[str]:
+    """The options that a file sets."""
+    names = []
+    for key, value in content.items():
+        name = f"{group}{key}"
+        names += _names(value, groups, f"{name}.") if isinstance(value, dict) and name in groups else [name]
+    return names
+
+
+def typed_options(args: Sequence[str]) -> list[tuple[str, str]]:
+    """The options on a command line, and their values as far as they are words.
+
+    >>> typed_options(["fit", "--model.lr0", "0.1", "--json", "--run=a", "-c", "x.yaml"])
+    [('model.lr0', '0.1'), ('json', ''), ('run', 'a'), ('config', 'x.yaml')]
+    """
+    options = []
+    for k, word in enumerate(args):
+        if word == "-c" or (word.startswith("--") and len(word) > 2):
+            name, equals, value = word.removeprefix("--").partition("=")
+            after = args[k + 1] if k + 1 < len(args) and not args[k + 1].startswith("--") else ""
+            options.append(("config" if word == "-c" else name.removesuffix("+"), value if equals else after))
+    return options

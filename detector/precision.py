@@ -4,10 +4,11 @@ import contextlib
 
 import torch
 
+from detector.command_table import TRAINER_OPTIONS
 from detector.errors import InputError
 from detector.say import say
 
-DEFAULT = "16-mixed"
+DEFAULT: str = TRAINER_OPTIONS["precision"]
 SILENT = ("anchors", "doctor", "benchmark", "evolve")  # they compute nothing, or in processes that say it themselves
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 import callbacks
 import cli
 from callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, Warmup, recipe
+from callbacks.configuration import recipe_callbacks
 from detector.data.datamodule import DetectionData
 from detector.errors import InputError
 from detector.module import Detector
@@ -183,7 +184,7 @@ def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
     assert given["default_root_dir"] == "runs/fit-1"
     kinds = [type(c) for c in given["callbacks"]]
     assert len(kinds) == len(set(kinds))
-    assert {*callbacks.CALLBACKS.values(), Progress} <= set(kinds)
+    assert {*recipe_callbacks().values(), Progress} <= set(kinds)
     assert warmup in given["callbacks"]
     assert kinds[-1] is LearningRateMonitor
     assert Progress not in [type(c) for c in recipe(enable_progress_bar=False)["callbacks"]]

@@ -26,7 +26,7 @@ def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None
     known = set()
     for command in ("fit", "predict", "doctor", "evolve"):
         with pytest.raises(SystemExit):
-            cli.main([command, "--help"])
+            cli.main([command, "--help", "all"])
         known |= set(re.findall(r"--([\w.]+)", capsys.readouterr().out))
     assert used - known == set()
 
