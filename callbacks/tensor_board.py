@@ -1,5 +1,7 @@
 """What TensorBoard shows of a training."""
 
+import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -119,4 +121,5 @@ def _confusion_table(evaluation: Evaluation) -> str:
 
 
 def _cell(name: str) -> str:
-    return name.replace("|", "\\|")
+    """A name in a table of TensorBoard's Markdown: as it is, on one line."""
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|])", r"\\\1", escape(" ".join(name.split()), quote=False))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detector.anchors import Choice, measure, side_ratios
+from detector.figure import new_figure
 from detector.files import write_atomically
 
 COLUMNS = ("labels", "BPR", "AAT", "mean best ratio")
@@ -89,11 +90,7 @@ class AnchorReport:
 
     def draw(self, path: Path, most: int = 4000) -> None:
         """Labels as a scatter of width and height with both anchor sets drawn in, to an image file."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7.5, 7), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(7.5, 7, layout="constrained")
         axis = figure.subplots()
         shown = self.sizes
         if len(shown) > most:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from detector.figure import new_figure
 from detector.files import write_atomically
 
 PANELS = {
@@ -19,12 +20,9 @@ MARKS = ("o", "s", "^")
 
 def plot_curves(rows: list[dict[str, Any]], path: Path) -> None:
     """Losses, figures and learning rates over the epochs, one panel each, to an image file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(13, 7), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13, 7, layout="constrained")
     for axis, (title, columns) in zip(figure.subplots(2, 3).flat, PANELS.items(), strict=True):
         for column, colour, mark in zip(columns, COLOURS, MARKS, strict=False):
             points = [(int(r["epoch"]) + 1, float(r[column])) for r in rows if r.get(column) not in (None, "")]

@@ -32,6 +32,7 @@ from detector.predict.ensemble import Ensemble, load_member
 from detector.predict.rows import Limits, class_numbers, dtype_of, look_of, rows_of_tiles, to_rows
 from detector.predict.tta import TestTimeAugmentation
 from detector.recipe import COLLECT, UNLESS_GIVEN, follow, missing
+from detector.ranges import check_ranges
 from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
 from detector.sharding import is_sharded, shard
@@ -150,6 +151,7 @@ class Detector(L.LightningModule):
         self.save_hyperparameters(ignore=["weights", "ensemble"], logger=False)
         self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
         self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
+        check_ranges(self.hparams, "model")
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
         self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)

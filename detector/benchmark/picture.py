@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from detector.benchmark.trial import Trial
+from detector.figure import new_figure
 
 USUAL, CHOSEN = "#56B4E9", "#0072B2"
 
@@ -14,11 +15,7 @@ def draw(file: BinaryIO, names: Sequence[str], trials: Sequence[Trial], chosen: 
     Args:
         chosen: Number of the trial whose bars are darker.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 1.6 + 0.34 * len(trials)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(12, 1.6 + 0.34 * len(trials), layout="constrained")
     on_gpu = any(t.figures.get("gpu_memory") for t in trials)
     panels = [
         ("images/s", [t.rate for t in trials], "{:.3g}"),

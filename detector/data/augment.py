@@ -17,6 +17,7 @@ from detector.data.perspective import RandomPerspective
 from detector.data.sample import Sample
 from detector.data.sampler import Key
 from detector.data.undrawn import Undrawn
+from detector.ranges import check_ranges
 
 
 class Transform(Protocol):
@@ -60,6 +61,9 @@ class Augment:
     mixup: float = 0.0
     copy_paste: float = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_ranges(vars(self), "data.augment")
 
     def steps(
         self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True, hsv_later: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 from detector.evolve.individual import Individual
 from detector.evolve.ranking import best, done
 from detector.evolve.space import Gene
+from detector.figure import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def plot_genes(file: BinaryIO, genes: Sequence[Gene], individuals: Sequence[Indi
     columns = max(math.ceil(math.sqrt(len(genes) * 1.4)), 3)
     lines = math.ceil(len(genes) / columns) or 1
     width, height = 0.9 + WIDE * columns, 1.2 + HIGH * lines
-    figure = _figure(width, height)
+    figure = new_figure(width, height)
     panels = figure.subplots(lines, columns, squeeze=False)
     figure.subplots_adjust(
         left=0.75 / width, right=1 - 0.2 / width, bottom=0.45 / height, top=1 - 0.95 / height, wspace=0.22, hspace=0.6
@@ -103,15 +104,6 @@ def _legend(figure: "Figure", individuals: Sequence[Individual], winner: Individ
         )  # fmt: skip
 
 
-def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _limits(fitness: np.ndarray, below: float) -> tuple[float, float]:
     """Of the axis: all of it, with so much of its length below for those that have none."""
     if not len(fitness):
@@ -131,6 +123,7 @@ def _scale(axis: "Axes", gene: Gene, values: Sequence[float]) -> None:
         axis.set_xscale("log")
         axis.set_xlim(low / room, high * room)
         axis.xaxis.set_major_locator(LogLocator(numticks=5))
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())
     else:
         room = (high - low) * 0.04 or abs(high) * 0.1 or 0.1
@@ -164,7 +157,7 @@ def plot_fitness(file: BinaryIO, individuals: Sequence[Individual], generations:
     Without generations (0) by trial number: mean and middle half are those of the last ten trials."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = _figure(8, 4.8)
+    figure = new_figure(8, 4.8)
     figure.set_layout_engine("constrained")
     axis = figure.subplots()
     scored = done(individuals)
@@ -210,7 +203,7 @@ def plot_fitness(file: BinaryIO, individuals: Sequence[Individual], generations:
 def plot_importances(file: BinaryIO, told: dict[str, Any]) -> None:
     """Bars of what `importances` found, the most important gene above, and how far chance alone gets, as PNG."""
     names, shares = list(told["importances"]), list(told["importances"].values())
-    figure = _figure(7, 1.4 + 0.24 * len(names))
+    figure = new_figure(7, 1.4 + 0.24 * len(names))
     figure.set_layout_engine("constrained")
     axis = figure.subplots()
     axis.barh(names, shares, color=BLUE, height=0.7, zorder=2)

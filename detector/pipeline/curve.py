@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from detector.figure import new_figure
 from detector.files import write_atomically
 
 NAMES = {"one device": "one device", "gpipe": "two halves, GPipe", "1f1b": "two halves, 1F1B"}
@@ -42,11 +43,7 @@ def plot(timings: list[Timing], batch: int, title: str, path: Path) -> None:
     Dashed: what halves of equal length with free transfers would take: the time of one device with the same micro-batches
     times (m + 1) / 2m, as each half waits for one of m micro-batches at the start or the end.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 5.5, layout="constrained")
     axis = figure.subplots()
     for how, (colour, mark) in LOOKS.items():
         points = [(t.micro_batches, np.quantile(t.seconds, (0.25, 0.5, 0.75)) * 1e3) for t in timings if t.how == how]

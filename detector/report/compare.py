@@ -9,6 +9,7 @@ from typing import Any
 
 from detector import page
 from detector.errors import InputError
+from detector.figure import new_figure
 from detector.files import write_atomically
 from detector.report.changes import differences
 from detector.report.curves import add_lines, points
@@ -106,15 +107,11 @@ class Comparison:
 
     def draw(self, path: Path) -> None:
         """Bars of the figures, and curves over the epochs of those runs that have any, to a PNG file."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         curves = {title: [points(r.epochs, "epoch", column, first=1) for r in self.runs] for title, column in PANELS.items()}
         curves = {title: lines for title, lines in curves.items() if any(lines)}
         rows = 1 + -(-len(curves) // 3)
         high = 1.2 + 0.3 * len(self.runs)
-        figure = Figure(figsize=(13, high + 3.4 * (rows - 1) + 0.6), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(13, high + 3.4 * (rows - 1) + 0.6, layout="constrained")
         grid = figure.add_gridspec(rows, 3, height_ratios=[high, *[3.4] * (rows - 1)])
         for k, name in enumerate(("mAP50-95", "mAP50", "fitness")):
             self._bars(figure.add_subplot(grid[0, k]), name)

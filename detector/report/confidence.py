@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from detector.figure import legend_label
 from detector.metrics import CURVE, TINY, ClassFigures
 from detector.report.panel import COLOURS, legend, panel, save, style
 
@@ -65,7 +66,7 @@ def _draw(
         if len(labels) == 1:
             break
         look = {**style(k), "linewidth": 1.3} if few else {"color": "0.72", "linewidth": 0.7}
-        axis.plot(at, curve, label=_short(label) if few else None, **look)
+        axis.plot(at, curve, label=legend_label(_short(label)) if few else None, **look)
     if not few:
         axis.plot([], [], color="0.72", linewidth=0.7, label=f"{len(labels)} classes")
     axis.plot(at, curves.mean(0), color=COLOURS[-1], linewidth=3, label=mean)

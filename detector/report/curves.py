@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from detector.figure import legend_label
 from detector.report.panel import MARKS, few_marks, legend, panel, save, style
 
 EPOCHS = {  # file: title and columns of metrics.csv
@@ -79,7 +80,9 @@ def add_lines(axis: Any, lines: Mapping[str, list[tuple[float, float]]], marks: 
     for k, (name, pairs) in enumerate(lines.items()):
         if pairs:
             mark = {"marker": MARKS[k % len(MARKS)], "markersize": 4, "markevery": few_marks(len(pairs))} if marks else {}
-            axis.plot(*zip(*pairs, strict=True), label=name, linewidth=max(2.4 - 0.5 * k, 1.2), **style(k), **mark)
+            axis.plot(
+                *zip(*pairs, strict=True), label=legend_label(name), linewidth=max(2.4 - 0.5 * k, 1.2), **style(k), **mark
+            )
     top = max(y for pairs in lines.values() for _, y in pairs)
     axis.set_ylim(0, top * 1.08 if top > 0 else 1)
     if len(lines) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detector.figure import new_figure
 from detector.files import write_atomically
 
 if TYPE_CHECKING:
@@ -29,11 +30,7 @@ TALL, WIDE, DOTS = 3.9, 5.6, 120  # inches, dots an inch
 
 def panel(title: str, x: str = "", y: str = "", wide: float = WIDE, tall: float = TALL, layout: str | None = None) -> Any:
     """A figure and its one pair of axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(wide, tall), layout=layout)  # type: ignore[arg-type]
-    FigureCanvasAgg(figure)
+    figure = new_figure(wide, tall, layout)
     axis = figure.subplots()
     if layout is None:  # a constrained layout takes as long as all the rest
         figure.subplots_adjust(left=0.68 / wide, right=1 - 0.2 / wide, top=1 - 0.38 / tall, bottom=0.58 / tall)

@@ -1,0 +1,166 @@
+"""Names that people give, in every picture and page: text, whatever matplotlib, HTML or Markdown would make of it."""
+
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from made_evidence import evidence_of
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from test_evolve_outputs import failed, individual
+
+import cli
+from callbacks.tensor_board import _class_table
+from detector.anchor_report import AnchorReport
+from detector.anchors import Choice
+from detector.drawing import draw_boxes
+from detector.evolve import pictures
+from detector.evolve.outputs import write_outputs
+from detector.evolve.space import Gene
+from detector.figure import new_figure
+from detector.report import panel
+from detector.report.folder import RunFiles
+
+NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$"]
+TAGS = {"u", "i", "script"}  # that the names would make
+
+
+class Reader(HTMLParser):
+    """The text of a page, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.tags = "", []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """All texts of the figures that are saved, as they are drawn."""
+    for module in (panel, pictures):
+        monkeypatch.setattr(module, "DOTS" if module is panel else "DPI", 40)
+    seen: list[str] = []
+    real = Figure.savefig
+
+    def savefig(self: Figure, *args: object, **more: object) -> None:
+        real(self, *args, **more)
+        texts = [t for t in self.findobj(Text) if isinstance(t, Text) and t.get_text()]
+        assert not any(t.get_parse_math() or t.get_usetex() for t in texts)
+        seen.extend(t.get_text() for t in texts)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    yield seen
+    assert not [text for text in seen if "mathdefault" in text]
+
+
+def a_run(folder: Path, names: list[str] = NAMES) -> Path:
+    """What `validate` would leave, with detections of each class, and images that are there."""
+    data = folder / "data"
+    (data / "images").mkdir(parents=True)
+    (data / "labels").mkdir()
+    for k in range(len(names)):
+        cv2.imwrite(str(data / f"images/{k}.png"), np.full((40, 40, 3), 40 * k, np.uint8))
+        (data / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5\n")
+    (data / "data.yaml").write_text(yaml.safe_dump({"path": str(data), "train": "images", "val": "images", "names": names}))
+    run = folder / f"<i>{names[0][:8]}"
+    run.mkdir()
+    seen = [([(10, 10, 30, 30, 0.9, (k + k // 2) % len(names))], [(10, 10, 30, 30, k)]) for k in range(len(names))]
+    evidence = evidence_of(seen, names)
+    evidence.files = [str(data / f"images/{k}.png") for k in range(len(names))]
+    evidence.save(run / "detections.npz")
+    figures = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "fitness", "best_confidence", "coco/AP"), 0.5)
+    rows = [{"name": name, "objects": 1, **figures} for name in names]
+    head = {"command": "validate", "split": "val", "images": len(names), "objects": len(names)}
+    (run / "metrics.json").write_text(json.dumps({**head, **figures, "per_class": rows}))
+    config = {"data": {"dataset": str(data / "data.yaml"), "image_size": 64}, "run": str(run)}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    return run
+
+
+def test_report(tmp_path: Path, drawn: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path)
+    cli.main(["report", str(run)])
+    read = Reader((run / "report.html").read_text(encoding="utf-8"))
+    assert not TAGS & set(read.tags)
+    for name in NAMES:
+        assert name in read.text
+        assert len([text for text in drawn if text.strip() == name]) >= 4, "confusion, confidence, errors, labels"
+    assert "detections.npz is" not in read.text
+    assert "Glyph" not in capfd.readouterr().err
+
+
+def test_compare(tmp_path: Path, here: Path, drawn: list[str]) -> None:
+    runs = [a_run(tmp_path / "1", ["$\\frac{$", "b"]), a_run(tmp_path / "2", ["_$x$", "b"])]
+    for run in runs:
+        (run / "metrics.csv").write_text("epoch,val/mAP50\n0,0.1\n1,0.2\n")
+    cli.main(["compare", *map(str, runs), "--run", str(tmp_path / "out")])
+    read = Reader((tmp_path / "out/compare.html").read_text(encoding="utf-8"))
+    assert "i" not in read.tags
+    for run in runs:
+        assert RunFiles.read(run).path.name in read.text
+        assert run.name in drawn
+
+
+def test_doctor(tmp_path: Path, here: Path) -> None:
+    a_run(tmp_path)
+    line = f"doctor --data.dataset {tmp_path / 'data/data.yaml'} --data.image_size 64 --run out"
+    cli.main(line.split())
+    read = Reader((here / "out/doctor.html").read_text(encoding="utf-8"))
+    assert not TAGS & set(read.tags)
+    assert all(name in read.text for name in NAMES)
+
+
+def test_anchors(tmp_path: Path, drawn: list[str]) -> None:
+    anchors = np.array([[[10.0, 13.0], [16.0, 30.0], [33.0, 23.0]]])
+    sizes, classes = np.array([[20.0, 20.0], [5.0, 90.0]]), np.array([0, 1])
+    choice = Choice(anchors, False, f"kept: {NAMES[0]}")
+    report = AnchorReport(anchors, choice, [8], sizes, classes, None, NAMES[:2], 64, 4.0)
+    report.draw(tmp_path / "anchors.png")
+    assert f"kept: {NAMES[0]}" in drawn
+
+
+def test_evolve(tmp_path: Path, drawn: list[str]) -> None:
+    """Any option may be a gene; a logarithmic axis has its numbers."""
+    genes = [Gene(NAMES[0], "model.lr0", 1e-5, 0.1, log=True), Gene("$x_", "data.augment.mosaic", 0.0, 1.0)]
+    individuals = [individual(n, genes, fitness=0.1 * n) for n in range(8)] + [failed(8, genes)]
+    write_outputs(tmp_path, genes, individuals, 3)
+    assert any(text.startswith(f"{NAMES[0]}\n") for text in drawn)
+    assert "0.001" in drawn
+
+
+def test_boxes_are_drawn_with_any_name() -> None:
+    rows = np.array([[5, 60, 90, 95, 0.9, k] for k in range(len(NAMES))], float)
+    image = np.zeros((100, 300, 3), np.uint8)
+    pictures = [draw_boxes(image, row[None], NAMES) for row in rows]
+    assert all(picture.any() for picture in pictures)
+    assert not np.array_equal(pictures[0], pictures[1])
+
+
+def test_tensor_board_shows_names_as_they_are() -> None:
+    from tensorboard.plugin_util import markdown_to_safe_html
+
+    figures = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "coco/AP"), 0.5)
+    page = markdown_to_safe_html(_class_table([{"name": name, "objects": 1, **figures} for name in NAMES]))
+    read = Reader(page)
+    assert not {"u", "strong", "code", "em"} & set(read.tags)
+    assert read.tags.count("tr") == 1 + len(NAMES)
+    assert read.tags.count("td") == 7 * len(NAMES)
+    assert all(name in read.text for name in NAMES)
+
+
+def test_the_users_own_figures_keep_their_mathematics(tmp_path: Path) -> None:
+    figure = new_figure(2, 2)
+    figure.text(0.1, 0.5, "$\\frac{$")
+    figure.savefig(tmp_path / "ours.png")
+    assert Text(0, 0, "$x$").get_parse_math()
