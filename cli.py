@@ -51,6 +51,7 @@ from detector.errors import InputError, in_one_line, shortened
 from detector.evolve.command import run_evolution, study_folder
 from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
+from detector.open_files import is_too_many, too_many
 from detector.parser import Parser, call, explained
 from detector.precision import DEFAULT, usable_precision
 from detector.ranges import check_ranges
@@ -350,16 +351,19 @@ def main(args: Sequence[str] | None = None) -> None:
         )
     except (InputError, MisconfigurationException) as e:
         if callbacks.first_to_say(str(e)):
-            print(f"error: {shortened(in_one_line(e))}", file=sys.stderr)
+            print(f"error: {too_many() if is_too_many(e) else shortened(in_one_line(e))}", file=sys.stderr)
         raise SystemExit(2) from None
-    except OSError as e:
-        if e.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
-            todo = "give another file or folder, or move away what is there"
-        elif e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            todo = "make room, or give another folder with --run"
+    except (OSError, RuntimeError) as e:
+        number = getattr(e, "errno", None)
+        if is_too_many(e):
+            told = too_many()
+        elif number in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+            told = f"{e}; give another file or folder, or move away what is there"
+        elif number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            told = f"{e}; make room, or give another folder with --run"
         else:
             raise
-        print(f"error: {shortened(str(e))}; {todo}", file=sys.stderr)
+        print(f"error: {shortened(told)}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

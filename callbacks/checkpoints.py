@@ -21,8 +21,9 @@ class Checkpoints(Checkpoint):
     """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and on the way, `previous.ckpt` the
     one before it, `best.ckpt` by fitness.
 
-    SIGTERM and SIGINT let the batch finish, save, and leave with exit code 143 or 130. During validation they leave at once:
-    the resumed run goes on from the last checkpoint. Gradients of an open accumulation window are in the checkpoint (RunState).
+    SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and leave with exit code 143,
+    130 or 129. During validation they leave at once: the resumed run goes on from the last checkpoint. Gradients of an open
+    accumulation window are in the checkpoint (RunState).
 
     Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
 

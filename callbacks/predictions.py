@@ -27,10 +27,11 @@ from detector.module import Detector
 from detector.predict.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
 from detector.predict.video_file import VideoFile
 from detector.say import say
+from detector.signals import catch, give_back
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Files of a run of `predict`, written as the detections come; Ctrl-C and SIGTERM end it and keep them.
+    """Files of a run of `predict`, written as the detections come; Ctrl-C, SIGTERM and SIGHUP end it and keep them.
 
     NAME is an image's path below the common folder of all images; of a video, that of the video with the frame's number, as in
     `NAME_000012`.
@@ -69,12 +70,12 @@ class PredictionWriter(BasePredictionWriter):
         self._results: list[dict[str, Any]] = []  # for predictions.json
         self._video: VideoFile | None = None
         self._begun, self._looking, self._started = 0.0, 0.0, 0.0
-        self._before: Any = None  # what SIGTERM did
+        self._before: dict[int, Any] = {}  # what SIGTERM and SIGHUP did
 
     def on_predict_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._begun = time.perf_counter()
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, _leave)
+            self._before = catch(_leave, (signal.SIGTERM, signal.SIGHUP))
         if self.csv:
             with open(self._csv_path(trainer), "w", newline="") as file:
                 csv.writer(file).writerow(CSV_COLUMNS)
@@ -142,7 +143,7 @@ class PredictionWriter(BasePredictionWriter):
         self._video = None
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Ctrl-C ends a stream, for one, and SIGTERM anything: what there is so far is kept."""
+        """Ctrl-C ends a stream, for one, and a signal anything: what there is so far is kept."""
         self._close_video()
         if self.json and self._begun:
             self._write_json(trainer, self._results)
@@ -150,9 +151,8 @@ class PredictionWriter(BasePredictionWriter):
             say(f"stopped; {self.detections} detections so far are kept in {trainer.default_root_dir}")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
-        self._before = None
+        give_back(self._before)
+        self._before = {}
 
     def on_predict_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Said when all processes have written their share."""

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a question that can be asked between two batches."""
+"""SIGTERM, SIGINT and SIGHUP as a question that can be asked between two batches."""
 
 import signal
 import threading
@@ -6,10 +6,12 @@ from types import FrameType
 from typing import Any
 
 from detector.say import say
+from detector.signals import catch, give_back
 
 
 class StopSignal:
-    """Between `install` and `restore`, SIGTERM and SIGINT only set `received`, the signal's number; a second SIGINT interrupts.
+    """Between `install` and `restore`, SIGTERM, SIGINT and SIGHUP only set `received`, the signal's number; a second SIGINT
+    interrupts.
 
     Lightning's own handler would save nothing on Ctrl-C, leave with code 0 on SIGTERM, and talk to other processes from within
     the handler.
@@ -22,16 +24,15 @@ class StopSignal:
     def install(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self.received = 0
-            self._before = {s: signal.signal(s, self._handle) for s in (signal.SIGTERM, signal.SIGINT)}
+            self._before = catch(self._handle)
 
     def restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        give_back(self._before)
         self._before = {}
 
     @property
     def exit_code(self) -> int:
-        """As shells and schedulers know it: 143 for SIGTERM, 130 for Ctrl-C."""
+        """As shells and schedulers know it: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal."""
         return 128 + self.received
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -31,8 +31,8 @@ from detector.predict.detections import Detections
 from detector.predict.ensemble import Ensemble, load_member
 from detector.predict.rows import Limits, class_numbers, dtype_of, look_of, rows_of_tiles, to_rows
 from detector.predict.tta import TestTimeAugmentation
-from detector.recipe import COLLECT, UNLESS_GIVEN, follow, missing
 from detector.ranges import check_ranges
+from detector.recipe import COLLECT, UNLESS_GIVEN, follow, missing
 from detector.say import say
 from detector.schedule import LrSchedule, effective_weight_decay, lr_factor
 from detector.sharding import is_sharded, shard

@@ -131,6 +131,6 @@ def test_anchors_0_leaves_the_anchors_alone(here: Path, capsys: pytest.CaptureFi
 
 def test_a_flat_file_given_to_fit_is_answered_with_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("hyp.yaml").write_text("lr0: 0.5\n")
-    assert "python cli.py import-hyp FILE" in run(capsys, "fit", "--config", "hyp.yaml")[2]
+    assert "python cli.py import-hyp hyp.yaml" in run(capsys, "fit", "--config", "hyp.yaml")[2]
     assert "python cli.py import-hyp" in run(capsys, "fit", "--hyp", "hyp.yaml")[2]
     assert "model.lr0" in run(capsys, "fit", "--lr0", "0.5")[2]

@@ -154,7 +154,9 @@ class Stop(L.Callback):
             os.kill(os.getpid(), self.number)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 1)], ids=["SIGTERM", "SIGHUP", "Ctrl-C"]
+)
 def test_what_was_found_before_a_signal_is_kept(number: int, code: int, checkpoint: Path, here: Path, capsys) -> None:
     make_video(here / "film.avi", frames=20)
     stop = ["--trainer.callbacks", "test_predict.Stop", "--trainer.callbacks.number", str(int(number))]

@@ -63,7 +63,7 @@ def test_killed_with_two_processes(small_data: Path, tmp_path: Path) -> None:
     assert not unlike
 
 
-@pytest.mark.parametrize(("ranks", "name"), [(1, "SIGTERM"), (1, "SIGINT"), (2, "SIGTERM")])
+@pytest.mark.parametrize(("ranks", "name"), [(1, "SIGHUP"), (1, "SIGINT"), (2, "SIGTERM")])
 def test_told_to_stop(ranks: int, name: str, small_data: Path, tmp_path: Path, reference: Path) -> None:
     """It saves after the batch, within an accumulation window, and leaves with the code that schedulers requeue on."""
     run = tmp_path / "run"

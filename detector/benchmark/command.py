@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json as json_
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from detector.data.datamodule import DetectionData
 from detector.errors import InputError
 from detector.module import Detector
 from detector.say import say
+from detector.signals import catch, give_back
 from detector.trainer import Trainer
 
 
@@ -77,7 +77,7 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
     )
     if len(planned) > most:
         say(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
-    with leaving_on_sigterm():
+    with leaving_on_signals():
         report = measure(trainer.train, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
     if report.chosen is None:
         raise InputError(f"no row could be measured; {report.failures()[0]}")
@@ -85,18 +85,17 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
 
 
 @contextlib.contextmanager
-def leaving_on_sigterm() -> Iterator[None]:
+def leaving_on_signals() -> Iterator[None]:
     """As on Ctrl-C: by an exception, so that no training is left running."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = catch(leave)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        give_back(before)
 
 
 def typed_for_fit(typed: Sequence[str]) -> list[str]:

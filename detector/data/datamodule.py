@@ -44,7 +44,9 @@ from detector.data.sampler import (
 from detector.data.sources import Sources
 from detector.data.tiled import TiledSamples, Tiling, tiled_batch
 from detector.errors import InputError
+from detector.open_files import allow_workers
 from detector.say import say
+from detector.signals import ignore_in_worker
 
 MOST_SEEN = 1_000_000  # objects that AutoAnchor looks at; it draws from them
 
@@ -366,6 +368,7 @@ class DetectionData(L.LightningDataModule):
         if workers and not room_for(workers):
             say("/dev/shm is full: no workers, images are loaded in the training process; Docker makes room with --shm-size")
             self.workers = workers = 0
+        allow_workers(workers)
         return DataLoader(
             samples,
             batch_sampler=batches,
@@ -411,6 +414,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _one_thread(worker: int) -> None:
-    """A worker's parallelism is the number of workers."""
+    """A worker's parallelism is the number of workers. Signals of the terminal are for the process that has started it."""
+    ignore_in_worker()
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from detector.errors import InputError
+from detector.open_files import is_too_many
 from detector.text_file import exists, is_dir, is_file, is_impossible
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
@@ -150,6 +151,8 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
         except TooManyPixels as e:
             return str(e)
         except UNREADABLE as e:
+            if is_too_many(e):
+                raise
             return f"not a readable image ({e})"
         return size if min(size) >= MIN_SIDE else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
 

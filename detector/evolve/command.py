@@ -20,7 +20,7 @@ import yaml
 from tqdm import tqdm
 
 from detector import parent
-from detector.benchmark.command import leaving_on_sigterm
+from detector.benchmark.command import leaving_on_signals
 from detector.data.datamodule import DetectionData
 from detector.errors import InputError
 from detector.evolve.individual import Individual
@@ -129,7 +129,7 @@ def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, 
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
     places = environments(evolve.workers, trainer.num_devices if on_gpu else 0)
     teller = _Teller(study, evolve, len(places), trainer)
-    with leaving_on_sigterm(), _workers(options, places) as workers, teller:
+    with leaving_on_signals(), _workers(options, places) as workers, teller:
         while workers.alive():
             teller.look()
             time.sleep(GLANCE)

@@ -5,7 +5,6 @@ The command `evolve` starts it as `python -m detector.evolve.worker`, with its o
 
 import json
 import math
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from detector.errors import InputError
 from detector.evolve.outputs import write_outputs
 from detector.evolve.study import Claim, Interrupted, Lost, Outcome, Stopped, Study
 from detector.evolve.trial import Training
+from detector.signals import catch
 
 PAUSE = 0.5  # seconds between two looks for work, while others are at the last individuals of a generation
 
@@ -91,12 +91,11 @@ def _outcome(objective: Callable[[Claim], Outcome], claim: Claim) -> Outcome:
 
 
 class StopSignal:
-    """SIGTERM and SIGINT only set a flag."""
+    """SIGTERM, SIGINT and SIGHUP only set a flag."""
 
     def __init__(self) -> None:
         self.received = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
+        catch(self._handle)
 
     def _handle(self, *_: Any) -> None:
         self.received = True
