@@ -39,6 +39,10 @@ class WandbLogger(loggers.WandbLogger):
 
         if self._experiment is None and not self.lost:
             os.environ.pop("WANDB_SERVICE", None)  # our parent's, which would take a killed run for one that is going on
+            if self._wandb_init.get("anonymous") is None:
+                self._wandb_init.pop("anonymous", None)  # W&B warns of the option, whatever its value
+            with not_fatal(Path(self.save_dir or ".")):
+                Path(self.save_dir or ".").mkdir(parents=True, exist_ok=True)  # W&B looks for git in it, and warns without
             try:
                 return super().experiment
             except Exception as e:

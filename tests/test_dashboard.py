@@ -300,3 +300,16 @@ def test_a_wandb_that_does_not_start_goes_offline(
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("warning: W&B does not start (CommError: no network); it writes offline files")
     assert second.startswith("warning: W&B failed (CommError: no network); training goes on without it")
+
+
+def test_wandb_starts_without_warnings(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an option that Lightning hands over, and of a folder that is not there yet."""
+    for name, value in {"MODE": "offline", "SILENT": "false", "DATA_DIR": tmp_path, "CACHE_DIR": tmp_path / "cache"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", str(value))
+    WandbLogger(save_dir=str(tmp_path / "new"), project="p").log_metrics({"x": 1}, 0)
+    ended()
+    told = capfd.readouterr().err
+    assert "Run data is saved locally" in told
+    assert "WARNING" not in told

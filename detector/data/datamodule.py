@@ -45,6 +45,7 @@ from detector.data.sources import Sources
 from detector.data.tiled import TiledSamples, Tiling, tiled_batch
 from detector.errors import InputError
 from detector.open_files import allow_workers
+from detector.ranges import check_ranges
 from detector.say import say
 from detector.signals import ignore_in_worker
 
@@ -122,17 +123,9 @@ class DetectionData(L.LightningDataModule):
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self.options = given | {"augment": asdict(augment)}  # what it was made with, as plain values
         super().__init__()
-        for option, value, least in (
-            ("image_size", image_size, 1),
-            ("batch_size", batch_size, 1),
-            ("workers", workers, 0),
-            ("frame_step", frame_step, 1),
-            ("tile_size", 32 if tile_size is None else tile_size, 32),
-        ):
-            if value < least:
-                raise InputError(f"data.{option} is {value}; it must be at least {least}")
-        if not 0 <= tile_overlap < 1:
-            raise InputError(f"data.tile_overlap is {tile_overlap:g}; it must be at least 0 and below 1")
+        sizes = {"image_size": image_size, "batch_size": batch_size, "val_batch_size": val_batch_size, "workers": workers}
+        tiles = {"frame_step": frame_step, "tile_size": tile_size, "tile_overlap": tile_overlap}
+        check_ranges({**sizes, **tiles}, "data")
         if dataset is None and source is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo), or for predict --data.source PATH")
         self.file = None if dataset is None else DatasetFile.read(dataset)
