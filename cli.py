@@ -18,7 +18,6 @@ python cli.py compare runs/fit-1 runs/fit-2
 """
 
 import errno
-import inspect
 import logging
 import os
 import shlex
@@ -43,20 +42,21 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 import callbacks
 from detector.benchmark.command import benchmark
-from detector.checkpoint_file import load_checkpoint, newest_intact
+from detector.checkpoint_file import newest_intact
+from detector.checkpoint_fit import check_network, check_resume
+from detector.ckpt_path import Brought, bring, inherit
 from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.doctor.command import run_doctor
 from detector.errors import InputError, in_one_line, shortened
 from detector.evolve.command import run_evolution, study_folder
-from detector.export.runtime import Exported, format_of, load_exported
 from detector.module import Detector
 from detector.open_files import is_too_many, too_many
 from detector.parser import Parser, call, explained
 from detector.precision import DEFAULT, usable_precision
 from detector.ranges import check_ranges
 from detector.report.changes import differences, flatten
-from detector.runs import check_run, resolve_checkpoint, run_of
+from detector.runs import check_run
 from detector.say import say
 from detector.trainer import Trainer
 from detector.weights import read_yolov5
@@ -81,8 +81,7 @@ class CLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults."""
 
     run: Path
-    checkpoint: Path | None = None
-    exported: Exported | None = None  # what validates or predicts instead of a checkpoint's network
+    brought: Brought | None = None  # what --ckpt_path means
     continues = False  # a fit that goes on in the folder of an older one
     defaults: Any  # of the command, before a checkpoint brings its own
 
@@ -128,41 +127,42 @@ class CLI(LightningCLI):
             asked = [word for word in args if word.partition("=")[0] != "--print_config"]  # which waits for all defaults
             super().parse_arguments(parser, asked)
             command = self.config.subcommand
-            options, inherited = self.config[command], []
+            options = self.config[command]
             if options.run:
                 check_run(Path(options.run))
             if command == "fit":
                 _heed_torchrun(options)
             defaults: dict[str, Any] = {}
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
-            if options.get("ckpt_path") and format_of(options.ckpt_path):
-                if command == "fit":
-                    raise InputError(f"ckpt_path {options.ckpt_path}: an exported file cannot be trained; give its checkpoint")
-                self.exported = load_exported(options.ckpt_path)
-            elif options.get("ckpt_path"):
-                run = Path(options.run) if options.run else None
-                self.checkpoint = _checkpoint(options.ckpt_path, run, command)
-            source = self.exported.path if self.exported else self.checkpoint
-            if source:
-                brought = self.exported.defaults() if self.exported else _checkpoint_defaults(source)
-                defaults = {**brought, **DEFAULTS.get(command, {})}
-                home = run_of(source)
-                if home and command != "predict" and not options.config:
-                    inherited = ["--config", str(home / "config.yaml")]
-                    if self.exported:  # it may be of another size than the training
-                        inherited += ["--data.image_size", str(brought["data.image_size"])]
+            if options.get("ckpt_path"):
+                self.brought = bring(options.ckpt_path, Path(options.run) if options.run else None, command, Detector)
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = read_yolov5(options.model.weights).names
-            on_demo = {} if source else demo.defaults(command, options.data.dataset)
+            if self.brought:
+                defaults = {**self.brought.defaults, **DEFAULTS.get(command, {})}
+                if not options.config:
+                    inherit(self.brought, command)
+                if command != "fit" and not options.get("json"):
+                    say(self.brought.line(command, not options.config and command != "predict"))
+            on_demo = {} if self.brought else demo.defaults(command, options.data.dataset)
             defaults |= on_demo
             self.defaults = self._subcommand_parsers[command].get_defaults()
-            if defaults or inherited or len(asked) < len(args):
+            if defaults or len(asked) < len(args):
+                inherited = self.brought.arguments if self.brought else []
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
             if on_demo and not self.config[command].get("json"):
                 say(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
+            if self.brought:
+                options = self.config[command]
+                self.brought.check_paths(options.data.dataset, options.model.ensemble)
         except InputError as e:
             raise InputError(explained(str(e), self._subcommand_parsers)) from None
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The training checkpoint that Lightning restores."""
+        return self.brought.path if self.brought and self.brought.checkpoint is not None else None
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint override what the user typed."""
@@ -172,7 +172,11 @@ class CLI(LightningCLI):
         check_ranges({name: value for name, value in options.items() if name not in LINKS})
         if options.trainer.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
             raise InputError(f"trainer.accelerator {options.trainer.accelerator}: torch finds no GPU here; use cpu or auto")
+        if self.brought:
+            _keep_provenance(self.brought, options, self.typed)
         self.text = self._config_text(options)
+        if self.brought:
+            options.model.weights = None  # never opened: the file may be gone
         if command == "evolve":
             self.run = Path(options.run) if options.run else study_folder(yaml.safe_load(self.text))
         elif options.run:
@@ -185,10 +189,12 @@ class CLI(LightningCLI):
         os.environ["BOLTBOX_RUN"] = str(self.run)
         self.fresh = command == "fit" and not self.continues
         if "ckpt_path" in options:
-            options.ckpt_path = str(self.checkpoint) if self.checkpoint else None
+            takes_any = command in ("anchors", "doctor")  # they look at its anchors themselves
+            path = self.brought.path if self.brought and takes_any else self.checkpoint
+            options.ckpt_path = str(path) if path else None
         options.trainer.default_root_dir = str(self.run)
         trainer, strategy = options.trainer, callbacks.strategy_name(options.trainer.strategy)
-        if self.exported and trainer.precision == DEFAULT:
+        if self.brought and self.brought.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
         if command == "fit":
@@ -197,15 +203,25 @@ class CLI(LightningCLI):
             options.trainer.strategy = "auto"  # of the training's config.yaml; what they save, only a training has
         if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
             raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
-        _place_loggers(options.trainer.logger, self.run, self.checkpoint if self.continues else None)
+        content = self.brought.checkpoint if self.brought and self.continues else None
+        _place_loggers(options.trainer.logger, self.run, content or {})
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
             options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
 
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
-        if self.exported:
-            self.exported.look_for(self.model, self.datamodule)
+        if self.brought is None or self.subcommand in ("anchors", "doctor"):
+            return
+        if self.brought.exported:
+            self.brought.exported.look_for(self.model, self.datamodule)
+        if self.brought.trained:
+            self.brought.trained.fill(self.model)
+        if self.brought.checkpoint is not None:
+            check_network(self.model, self.brought.checkpoint)
+            if self.subcommand == "fit":
+                check_resume(self.model, self.brought.checkpoint, self.trainer.max_epochs)
+            self.brought.checkpoint = {}  # Lightning reads the file itself
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
@@ -262,24 +278,14 @@ class CLI(LightningCLI):
         return self._parser(self.subcommand).dump(config, skip_unset=False)
 
 
-def _checkpoint(ckpt_path: str, run: Path | None, command: str) -> Path | None:
-    """The file that --ckpt_path means. A machine after the first that has none comes along to the place where all processes
-    are told so (callbacks.Agreement): if it left here the others would wait for it."""
-    machine = next((int(os.environ[n]) for n in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID") if n in os.environ), 0)
-    try:
-        return resolve_checkpoint(ckpt_path, run)
-    except InputError:
-        if command == "fit" and machine:
-            return None
-        raise
-
-
-def _checkpoint_defaults(path: Path) -> dict[str, Any]:
-    """The options that a checkpoint was trained with, as far as they are the model's own."""
-    saved = load_checkpoint(path)["hyper_parameters"]
-    known = set(inspect.signature(Detector.__init__).parameters) - {o.removeprefix("model.") for o in LINKS}
-    defaults = {f"model.{k}": v for k, v in saved.items() if k in known}
-    return {**defaults, "data.names": saved["names"], "data.image_size": saved["image_size"]}
+def _keep_provenance(brought: Brought, options: Any, typed: list[str]) -> None:
+    """model.weights in config.yaml is what the training started from, whatever is typed beside a checkpoint."""
+    given = options.model.weights
+    asked = any(word.partition("=")[0] == "--model.weights" for word in typed)
+    if asked and given != brought.started_from and options.ckpt_path != "auto":
+        say(f"model.weights {given} is not read: {brought.path} gives the weights")
+    if brought.checkpoint is not None:
+        options.model.weights = brought.started_from
 
 
 def _command_line(*words: str) -> str:
@@ -291,10 +297,9 @@ def _command_line(*words: str) -> str:
     return shlex.join([*start, *words])
 
 
-def _place_loggers(loggers: Any, run: Path, checkpoint: Path | None) -> None:
-    """Loggers without a folder of their own write into the run's. After a checkpoint they go on where they were: W&B in the
-    same run, TensorBoard without what it was told after the checkpoint."""
-    content = load_checkpoint(checkpoint) if checkpoint else {}
+def _place_loggers(loggers: Any, run: Path, content: dict[str, Any]) -> None:
+    """Loggers without a folder of their own write into the run's. After a checkpoint, whose content is given, they go on where
+    they were: W&B in the same run, TensorBoard without what it was told after the checkpoint."""
     for logger in callbacks.as_list(loggers):
         if isinstance(logger, bool):
             continue

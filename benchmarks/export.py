@@ -22,7 +22,7 @@ from detector.data.images import find_images, read_image
 from detector.data.letterbox import letterbox
 from detector.export.graph import Decoded
 from detector.export.runtime import load_exported
-from detector.export.source import read_trained
+from detector.export.source import find_trained
 from detector.postprocess import nms
 
 
@@ -61,7 +61,7 @@ def main() -> None:
         make_video(find_images(options.images)[: options.frames], video)
         for threads in options.threads:
             torch.set_num_threads(threads)
-            network = Decoded(read_trained(options.weights).network)
+            network = Decoded(find_trained(options.weights).network)
             files = {Path(f).name: load_exported(f) for f in options.files}
             (shape,) = {f.fixed_shape or f.metadata.image_size for f in files.values()}
             rates: dict[str, list[float]] = {}

@@ -10,7 +10,7 @@ import lightning as L
 from callbacks.autoanchor import AutoAnchor, save_report
 from detector.data.datamodule import DetectionData
 from detector.module import Detector
-from detector.weights import load_checkpoint_weights
+from detector.trained import take_anchors
 
 
 def anchors(
@@ -24,7 +24,8 @@ def anchors(
     """
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        load_checkpoint_weights(model, ckpt_path)
+        if ckpt_path:
+            take_anchors(model, ckpt_path)
         datamodule.trainer = trainer
         datamodule.prepare_data()
         datamodule.setup("fit")

@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.stop_signal import StopSignal
-from detector.checkpoint_file import fault, load_checkpoint
+from detector.checkpoint_file import damage, fault, load_checkpoint
 from detector.files import write_atomically, write_beside
 from detector.say import say
 
@@ -123,7 +123,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         target, wrong = Path(path), ""
         try:
             beside = write_beside(target, lambda file: torch.save(checkpoint, file))
-            wrong = fault(beside)
+            wrong = damage(beside)
         except (OSError, RuntimeError) as e:  # torch's writer turns a full disk into a RuntimeError
             wrong = str(e).splitlines()[0]
         if wrong:

@@ -1,6 +1,7 @@
 """The run's folder, made when all that could fail early has gone well: data, network, checkpoint."""
 
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ class RunFolder(L.Callback):
             _write(folder / f"changed{ending}.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
         command = trainer.state.fn.value if trainer.state.fn else ""
         started = datetime.now().astimezone().isoformat(timespec="seconds")
-        machine = {"command": command, "started": started, **host(), "versions": versions(), "git": git_revision()}
+        place = {"folder": os.getcwd(), "run": os.path.abspath(folder)}  # relative paths in config.yaml start at the first
+        machine = {"command": command, "started": started, **place, **host(), "versions": versions(), "git": git_revision()}
         _write(folder / f"machine{ending}.json", json.dumps(machine, indent=1))
         datasets = data_of(trainer).datasets
         dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]

@@ -12,7 +12,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from callbacks.configuration import configuration
-from detector.errors import InputError
+from detector.checkpoint_fit import check_resume
 from detector.module import Detector
 from detector.sharding import shared_out_like, whole
 from detector.versions import git_revision, versions
@@ -55,11 +55,8 @@ class RunState(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         assert isinstance(pl_module, Detector)
-        if trainer.state.fn == TrainerFn.FITTING and not any(checkpoint["optimizer_states"]):
-            raise InputError(
-                "the checkpoint holds no optimizer state (deepspeed_stage_2 keeps it to itself): start from its weights with "
-                "--model.weights"
-            )
+        if trainer.state.fn == TrainerFn.FITTING:
+            check_resume(pl_module, checkpoint, trainer.max_epochs)
         everyone = checkpoint.get("processes")
         if not everyone:  # a checkpoint of an older version
             return

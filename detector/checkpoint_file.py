@@ -1,20 +1,30 @@
 """Checkpoint files: whether one is whole, and the newest that is."""
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from detector.checkpoint_content import Unlike, check_checkpoint
 from detector.errors import InputError
 from detector.weights import load_restricted
 
-KEYS = ("state_dict", "hyper_parameters", "optimizer_states", "loops", "callbacks")
-
 
 def fault(path: Path) -> str:
-    """What is wrong with a checkpoint file, in a few words; an empty string if every byte of its records is as it was written.
+    """What is wrong with a checkpoint file, in a few words; an empty string if every byte of its records is as it was written
+    and its content is that of a training checkpoint.
 
     Nothing in the file is executed, whoever made it.
     """
+    return _fault(path, load_checkpoint)
+
+
+def damage(path: Path) -> str:
+    """The same of the file alone, whatever it holds: for what was just written."""
+    return _fault(path, lambda file: load_restricted(file, []))
+
+
+def _fault(path: Path, load: Callable[[Path], object]) -> str:
     try:
         size = path.stat().st_size
         if not size:
@@ -29,7 +39,7 @@ def fault(path: Path) -> str:
             broken = archive.testzip()  # compares every record with its checksum
             if broken:
                 return f"damaged in {broken}"
-        load_checkpoint(path)
+        load(path)
     except InputError as e:
         return str(e).removeprefix(f"{path}: ")
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as e:
@@ -44,9 +54,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         InputError: not one, or a file that holds anything else.
     """
     content = load_restricted(path, [])
-    missing = [key for key in KEYS if key not in content]
-    if missing or not isinstance(content["hyper_parameters"], dict) or "names" not in content["hyper_parameters"]:
-        raise InputError(f"{path}: not a training checkpoint of a detector{f' (it has no {missing[0]})' if missing else ''}")
+    try:
+        check_checkpoint(content)
+    except Unlike as e:
+        raise InputError(f"{path}: not a training checkpoint of a detector ({e})") from None
     return content
 
 

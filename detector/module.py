@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
+from detector.checkpoint_fit import check_network
 from detector.data.datamodule import DetectionData
 from detector.data.letterbox import round_up
 from detector.data.sample import Batch
@@ -412,15 +413,6 @@ class Detector(L.LightningModule):
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        names = checkpoint.get("hyper_parameters", {}).get("names", self.names)
-        if names != self.names:
-            raise InputError(f"the checkpoint knows the classes {names}, but here they are {self.names}")
+        check_network(self, checkpoint)
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)
-        ours, theirs = self.state_dict(), checkpoint["state_dict"]
-        wrong = {k for k in ours.keys() | theirs.keys() if k not in ours or k not in theirs or ours[k].shape != theirs[k].shape}
-        if wrong:
-            raise InputError(
-                f"the checkpoint does not fit this network ({len(wrong)} tensors, like {min(wrong)}): leave out the options "
-                "that differ from its own, or start from its weights with --model.weights"
-            )

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from detector.checkpoint_content import DETECTOR
 from detector.errors import InputError
 from detector.network import CHANNELS, SIZES, YOLOv5, scaled_channels
+from detector.shapes import Unlike, anything, check_tensor, each, integer, items, typed
 from detector.text_file import is_file
 
 
@@ -86,9 +88,11 @@ def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False) 
 def read_checkpoint(network: YOLOv5, path: str | Path) -> Weights:
     """A checkpoint of ours, under YOLOv5's names as far as this network has them."""
     content = load_restricted(path, [])
-    tensors, options = content.get("state_dict"), content.get("hyper_parameters")
-    if not isinstance(tensors, dict) or not isinstance(options, dict) or "names" not in options:
-        raise InputError(f"{path}: this is not a checkpoint of a detector")
+    try:
+        DETECTOR(content, "")
+    except Unlike as e:
+        raise InputError(f"{path}: this is not a checkpoint of a detector ({e})") from None
+    tensors, options = content["state_dict"], content["hyper_parameters"]
     prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
     theirs = {ours: name for name, ours in key_map(network).items()}
     state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -105,15 +109,30 @@ def read_yolov5(path: str | Path) -> Weights:
     model = next((content[k] for k in ("ema", "model") if content.get(k) is not None), None)
     if not isinstance(model, StandIn) or not isinstance(model.state, dict):
         raise InputError(f"{path}: this is not a YOLOv5 checkpoint (it has no `model`)")
-    state = {k: v.float() if v.is_floating_point() else v for k, v in _tensors(model)}
-    names = model.state.get("names") or [str(i) for i in range(model.state.get("nc", 0))]
-    config = model.state.get("yaml") or {}
-    depth, width = (config.get(f"{side}_multiple") for side in ("depth", "width"))
-    return Weights(
-        state,
-        [str(names[k]) for k in sorted(names)] if isinstance(names, dict) else [str(n) for n in names],
-        (depth, width) if isinstance(depth, int | float) and isinstance(width, int | float) else None,
-    )
+    try:
+        state = {k: v.float() if v.is_floating_point() else v for k, v in _tensors(model)}
+        names = _names(model.state)
+    except Unlike as e:
+        raise InputError(f"{path}: this is not a YOLOv5 checkpoint ({e})") from None
+    config = model.state.get("yaml")
+    told = [config.get(f"{side}_multiple") if isinstance(config, dict) else None for side in ("depth", "width")]
+    multiples = [float(v) for v in told if isinstance(v, int | float) and not isinstance(v, bool) and 0 < v <= 16]
+    return Weights(state, names, (multiples[0], multiples[1]) if len(multiples) == 2 else None)
+
+
+def _names(state: dict[str, Any]) -> list[str]:
+    """Class names: a list, or a map from 0 on; without them numbers."""
+    names = state.get("names")
+    if not names:
+        integer(0, 10_000)(state.get("nc", 0), "nc")
+        return [str(i) for i in range(state.get("nc", 0))]
+    if isinstance(names, dict):
+        each(anything, int)(names, "names")
+        names = [names[k] for k in sorted(names)]
+    items(lambda name, where: integer()(name, where) if isinstance(name, int) else typed(str)(name, where))(names, "names")
+    if any("\ud800" <= letter <= "\udfff" for name in names for letter in str(name)):
+        raise Unlike("names holds half characters, which cannot be written")
+    return [str(name) for name in names]
 
 
 def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
@@ -135,16 +154,22 @@ def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
     return content
 
 
-def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+def _tensors(module: StandIn, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor) of a pickled module's parameters and buffers, as its state_dict would give them."""
     state = module.state if isinstance(module.state, dict) else {}
     for group in ("_parameters", "_buffers"):
+        each(anything)(state.get(group) or {}, f"{prefix}{group}")
         for name, tensor in (state.get(group) or {}).items():
             if isinstance(tensor, Tensor):
+                check_tensor(tensor, prefix + name)
                 yield prefix + name, tensor.detach()
-    for name, child in (state.get("_modules") or {}).items():
+    children = state.get("_modules") or {}
+    each(anything)(children, f"{prefix}_modules")
+    if children and depth > 20:
+        raise Unlike("its modules are nested too deeply")
+    for name, child in children.items():
         if isinstance(child, StandIn):
-            yield from _tensors(child, f"{prefix}{name}.")
+            yield from _tensors(child, f"{prefix}{name}.", depth + 1)
 
 
 def key_map(network: YOLOv5) -> dict[str, str]:
@@ -240,16 +265,10 @@ def unscaled_layers(weights: Weights) -> str:
     ours = scaled_channels(outputs, weights.multiples[1])
     layer = max(2 * table.index(outputs) - 1, 0)  # the stem is 0, then every other layer of the backbone halves the map
     theirs = weights.state.get(f"model.{layer}.conv.weight")
-    if ours == outputs or theirs is None or len(theirs) != outputs:
+    if ours == outputs or theirs is None or theirs.shape[:1] != (outputs,):
         return ""
     return (
         f"YOLOv5 does not scale layers that are as wide as the head's output, here {per_level} anchors x "
         f"(5 + {classes} classes) = {outputs} channels, and every network here scales them, to {ours}: the file can be used in "
         "YOLOv5 alone, but a fit can start from weights of that size for another number of classes, such as the published ones"
     )
-
-
-def load_checkpoint_weights(module: nn.Module, path: str | None) -> None:
-    """Those of a checkpoint of ours, if one is given, as far as the module has them: the data set may have other classes."""
-    if path:
-        module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"], strict=False)

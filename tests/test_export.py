@@ -22,8 +22,8 @@ from detector.export.check import compare
 from detector.export.graph import Decoded
 from detector.export.metadata import Suppression
 from detector.export.runtime import Exported, load_exported
-from detector.export.source import read_trained
 from detector.postprocess import nms
+from detector.trained import read_trained
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]

@@ -20,10 +20,9 @@ from made_payloads import Call
 from torch import Tensor, nn
 
 from detector.errors import InputError
-from detector.export.source import read_trained
 from detector.module import Detector
 from detector.network import CHANNELS, SIZES, YOLOv5
-from detector.predict.ensemble import load_network
+from detector.trained import read_trained
 from detector.weights import ALLOWED, StandIn, key_map, load_restricted, load_weights, load_yolov5, read_yolov5
 
 PUBLISHED = SHARED / "weights/yolov5n.pt"
@@ -180,9 +179,8 @@ def test_layers_that_yolov5_left_unscaled(
         with pytest.raises(InputError, match=rf"they are of size {size}, but YOLOv5 does not scale .*{said}") as error:
             load_weights(network, tmp_path / "wide.pt")
         assert "--model.size" not in str(error.value)
-    for load in (load_network, read_trained):
-        with pytest.raises(InputError, match=said):
-            load(str(tmp_path / "wide.pt"))
+    with pytest.raises(InputError, match=said):
+        read_trained(tmp_path / "wide.pt")
 
 
 def test_weights_with_a_tensor_too_many_or_too_few(tmp_path: Path, as_yolov5: Any) -> None:

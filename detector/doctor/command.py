@@ -16,7 +16,7 @@ from detector.doctor.summary import summary
 from detector.errors import InputError
 from detector.files import write_atomically
 from detector.module import Detector
-from detector.weights import load_checkpoint_weights
+from detector.trained import take_anchors
 
 
 def run_doctor(
@@ -42,7 +42,8 @@ def run_doctor(
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        load_checkpoint_weights(model, ckpt_path)
+        if ckpt_path:
+            take_anchors(model, ckpt_path)
         datamodule.prepare_data()
         size = round_up(datamodule.image_size, model.network.max_stride)
         datasets, findings = open_splits(datamodule.file, show_progress=True)

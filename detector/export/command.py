@@ -23,9 +23,9 @@ from detector.export.formats import (
 )
 from detector.export.graph import Decoded, Suppressed
 from detector.export.int8 import calibration_files, write_int8_onnx, write_int8_openvino
-from detector.export.metadata import Metadata, Precision, Suppression
+from detector.export.metadata import MODEL_OPTIONS, Metadata, Precision, Suppression
 from detector.export.runtime import load_exported
-from detector.export.source import read_trained
+from detector.export.source import find_trained
 from detector.files import write_atomically
 from detector.say import say
 
@@ -82,13 +82,14 @@ def export(
     _check_options(format, half, int8, batch, opset)
     need(*NEEDED.get(format, ()), *(["nncf"] if int8 and format == "openvino" else []))
     files = calibration_files(data, MOST_CALIBRATION) if int8 else []
-    trained = read_trained(ckpt_path, run)
+    trained = find_trained(ckpt_path, run)
     stride = max(trained.network.max_stride, 32)
     suppression = Suppression(conf, iou, max_det, agnostic) if nms else None
     _check_suppression(suppression)
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     shape = _shape(image_size or trained.image_size, stride)
-    metadata = Metadata(trained.names, stride, shape, batch, dynamic, suppression, precision, trained.options)
+    options = {key: value for key, value in trained.options.items() if key in MODEL_OPTIONS}
+    metadata = Metadata(trained.names, stride, shape, batch, dynamic, suppression, precision, options)
     target = Path(out) if out else _beside(trained.path, format, precision)
     _refuse_others(target, format)
 

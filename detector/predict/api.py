@@ -21,8 +21,8 @@ from detector.data.tiled import Tiling, tiled_batch
 from detector.errors import InputError
 from detector.precision import autocast
 from detector.predict.detections import Detections
-from detector.predict.ensemble import load_network
 from detector.predict.rows import Limits, class_numbers
+from detector.trained import is_published, read_trained
 
 if TYPE_CHECKING:
     from detector.module import Detector
@@ -43,16 +43,16 @@ def load(kind: type[Kind], path: str | Path, device: str | torch.device | None) 
     Raises:
         InputError: no such file, or not a detector.
     """
-    if Path(path).suffix == ".ckpt":
+    if not is_published(path):
         content = load_checkpoint(Path(path))
         known = set(inspect.signature(kind.__init__).parameters)
         detector = kind(**{k: v for k, v in content["hyper_parameters"].items() if k in known})
         detector.on_load_checkpoint(content)
         detector.load_state_dict(content["state_dict"])
     else:
-        network, names, shape = load_network(path)
-        detector = kind(names, **shape)
-        detector.network.load_state_dict(network.state_dict())
+        trained = read_trained(path)
+        detector = kind(trained.names, image_size=trained.image_size, **trained.options)
+        trained.fill(detector)
     return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
 

@@ -1,0 +1,207 @@
+"""`--ckpt_path`: a checkpoint brings all that it needs, from any folder; YOLOv5's files are taken too."""
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from test_weights import as_yolov5, small  # noqa: F401
+
+import cli
+from detector.data.demo import make_demo
+from detector.errors import InputError
+from detector.folders import Place
+from detector.module import Detector
+from detector.network import YOLOv5
+from detector.trained import read_trained
+
+NAMES = ["disc", "ring", "star", "triangle", "cross"]
+QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]
+DEBUGGED = {  # what a run may have been given, and other commands should not go by
+    "limit_train_batches": 1,
+    "limit_val_batches": 1,
+    "detect_anomaly": True,
+    "precision": "32-true",
+    "logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": ""}},
+    "callbacks": [{"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"}],
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a data set and a run of one epoch, both by relative paths; the weights it started from are gone. Not to be
+    written to."""
+    folder = tmp_path_factory.mktemp("work") / "project"
+    with pytest.MonkeyPatch.context() as patch:
+        folder.mkdir()
+        patch.chdir(folder)
+        patch.delenv("BOLTBOX_RUN", raising=False)
+        make_demo(Path("my/demo"), train=4, val=4)
+        start = {f"network.{name}": tensor for name, tensor in YOLOv5(5, width_multiple=0.125).state_dict().items()}
+        torch.save({"state_dict": start, "hyper_parameters": {"names": NAMES}}, "start.ckpt")
+        Path("debug.yaml").write_text(yaml.safe_dump({"trainer": DEBUGGED, "ema": {"tau": 1.0}}))
+        options = ["--data.image_size", "64", "--data.batch_size", "2", "--data.workers", "0", "--trainer.max_epochs", "1"]
+        options += ["--model.width_multiple", "0.125", "--model.weights", "start.ckpt", "--config", "debug.yaml"]
+        cli.main(["fit", "--data.dataset", "my/demo/data.yaml", *options, *QUIET])
+        Path("start.ckpt").unlink()
+    return folder
+
+
+@pytest.fixture
+def moved(project: Path, here: Path) -> Path:
+    """A copy somewhere else; the current folder is another."""
+    shutil.copytree(project, here / "moved")
+    return here / "moved"
+
+
+def error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(arguments)
+    told = capsys.readouterr().err.strip()
+    assert leaving.value.code == 2
+    assert told.startswith("error: ")
+    assert len(told.splitlines()) == 1
+    return told
+
+
+def test_another_folder_is_as_good(project: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the weights that the training started from nor the working folder matter, and the run's limits, loggers,
+    callbacks and switches stay its own."""
+    checkpoint = project / "runs/fit-1/checkpoints/best.ckpt"
+    cli.main(["validate", "--ckpt_path", str(checkpoint), *QUIET])
+    told = capsys.readouterr().out
+    assert "took" not in told
+    assert "val: 4 images, " in told
+    lines = [line for line in told.splitlines() if str(checkpoint) in line]
+    assert len(lines) == 1
+    assert str(project / "runs/fit-1/config.yaml") in lines[0]
+    boxes = told.partition("val: 4 images, ")[2].split()[0]
+    assert f"all {boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
+    config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
+    trainer, fresh = config["trainer"], {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"}
+    assert {key: trainer[key] for key in fresh} == fresh
+    assert trainer["limit_val_batches"] in (None, 1.0)
+    assert config["ema"]["tau"] == 2000.0
+    assert config["data"]["batch_size"] == 2
+    assert config["model"]["weights"] == "start.ckpt", "where it comes from stays known"
+    assert not list((here / "runs/validate-1").rglob("lightning_logs"))
+
+
+def test_a_training_goes_on_from_another_folder(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = moved / "runs/fit-1"
+    cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
+    assert "took" not in capsys.readouterr().out
+    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["model"]["weights"] == "start.ckpt"
+    assert config["data"]["dataset"] == str(moved / "my/demo/data.yaml")
+    assert config["trainer"]["limit_train_batches"] == 1, "a training goes on with all of its options"
+
+
+def test_typed_weights_do_not_replace_a_checkpoint(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = moved / "runs/fit-1/checkpoints/last.ckpt"
+    line = ["fit", "--ckpt_path", "last", "--run", str(moved / "runs/fit-1"), "--trainer.max_epochs", "1"]
+    cli.main([*line, "--model.weights", "nowhere.pt"])
+    assert f"model.weights nowhere.pt is not read: {last} gives the weights" in capsys.readouterr().out
+    assert yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["weights"] == "start.ckpt"
+
+
+def test_a_data_set_that_is_gone_is_asked_for(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was looked for where the project lies now, where it lay, and here."""
+    (moved / "my").rename(moved / "other")
+    told = ["machine.json", "config.yaml"]
+    for name in told:  # as if the first project were gone too
+        file = moved / "runs/fit-1" / name
+        file.write_text(file.read_text().replace("/project", "/nowhere"))
+    told_off = error(["validate", "--ckpt_path", str(moved / "runs/fit-1/checkpoints/best.ckpt")], capsys)
+    assert "data.dataset my/demo/data.yaml, which " in told_off
+    assert f"looked in {moved}, " in told_off
+    assert "give --data.dataset FILE" in told_off
+    assert not (here / "runs").exists()
+
+
+def test_relative_paths_start_where_the_run_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places in their order: moved together with the run, as it was, here; without a record beside `runs/`."""
+    for folder in ("then", "now", "here"):
+        (tmp_path / folder / "runs/a").mkdir(parents=True)
+        (tmp_path / folder / "data.yaml").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    place = Place(tmp_path / "now/runs/a", (tmp_path / "then/runs/a", tmp_path / "then"))
+    for folder in ("now", "then"):
+        assert place.find("data.yaml") == str(tmp_path / folder / "data.yaml")
+        (tmp_path / folder / "data.yaml").unlink()
+    assert place.find("data.yaml") == "data.yaml"
+    (tmp_path / "now/data.yaml").touch()
+    assert Place.of(tmp_path / "now/runs/a").find("data.yaml") == str(tmp_path / "now/data.yaml")
+    assert place.find("/nowhere/data.yaml") == "/nowhere/data.yaml"
+
+
+# ---- YOLOv5's files
+
+
+@pytest.fixture
+def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:  # noqa: F811
+    """A narrow network under YOLOv5's names, loud enough to find something."""
+    network = small(5)
+    with torch.no_grad():
+        for conv in network.head.convs:
+            conv.weight.mul_(40)
+    path = tmp_path / "theirs.pt"
+    multiples = {"depth_multiple": 0.33, "width_multiple": 0.125}
+    torch.save({"model": as_yolov5(network, names=dict(enumerate(NAMES)), yaml=multiples)}, path)
+    return path
+
+
+def test_predict_and_validate_take_a_file_of_yolov5(
+    published: Path, project: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its size and names are read from it; what it finds is what the same file finds from Python."""
+    image = project / "my/demo/images/val/0000.jpg"
+    common = ["--ckpt_path", str(published), "--data.image_size", "64", "--data.workers", "0", *QUIET[:2]]
+    cli.main(["predict", *common, "--data.source", str(image), "--save.csv", "true", "--model.conf", "0.01", "--run", "out"])
+    with open(here / "out/predictions.csv", newline="") as file:
+        found = [(row["name"], float(row["confidence"])) for row in csv.DictReader(file)]
+    wanted = Detector.load(published, "cpu").predict(image, image_size=64, conf=0.01)
+    assert [name for name, _ in found] == [NAMES[i] for i in wanted.class_id]
+    assert [score for _, score in found] == pytest.approx(wanted.confidence, abs=1e-4)
+    assert found
+    data = ["--data.dataset", str(project / "my/demo/data.yaml")]
+    capsys.readouterr()
+    cli.main(["validate", *common, *data, *QUIET[2:], "--run", "figures"])
+    told = capsys.readouterr().out
+    assert f"class names, image size from {published}" in told
+    assert "took" not in told
+    assert (here / "figures/metrics.json").is_file()
+    assert "--model.weights" in error(["fit", *common, *data], capsys)
+
+
+def test_a_file_of_yolov5_on_data_with_other_classes(
+    published: Path, project: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = project / "my/demo"
+    content = {"path": str(data), "train": "images/train", "val": "images/val", "names": [*NAMES, "another"]}
+    (here / "six.yaml").write_text(yaml.safe_dump(content))
+    told = error(["validate", "--ckpt_path", str(published), "--data.dataset", "six.yaml"], capsys)
+    assert "knows 5 classes, but here there are 6" in told
+    assert f"fit --model.weights {published}" in told
+    with pytest.raises(InputError, match="leave out the options of the model that differ"):
+        read_trained(published).fill(Detector(NAMES, width_multiple=0.25))
+
+
+@pytest.mark.parametrize(
+    "options", [{"levels": [3, 4]}, {"levels": [2, 3, 4, 5], "anchors": 2}, {"depth_multiple": 0.1}, {"size": "n6"}]
+)
+def test_a_file_of_yolov5_says_what_it_is(options: dict[str, Any], tmp_path: Path, as_yolov5: Any) -> None:  # noqa: F811
+    network = small(3, **options)
+    given = {"depth_multiple": 0.33, "width_multiple": 0.125, **options}
+    multiples = {key: given[key] for key in ("depth_multiple", "width_multiple")}
+    torch.save({"model": as_yolov5(network, names=["a", "b", "c"], yaml=multiples)}, tmp_path / "theirs.pt")
+    trained = read_trained(tmp_path / "theirs.pt")
+    assert trained.network.levels == network.levels
+    assert trained.image_size == (1280 if "size" in options else 640)
+    detector = Detector.load(tmp_path / "theirs.pt", "cpu")
+    assert all(torch.equal(t, detector.network.state_dict()[name]) for name, t in network.state_dict().items())
