@@ -102,7 +102,7 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
         (["fit", "--config", "laughs.yaml"], ["laughs.yaml", "aliases stand for more than 10000 values"]),
         (["fit", "--config", "deep.yaml"], ["deep.yaml", "it is nested more than 30 deep"]),
         (["fit", "--config", "large.yaml"], ["large.yaml", "500 MB, more than the 4 MB"]),
-        (["fit", "--config", "pipe"], ["pipe: this is a pipe"]),
+        (["fit", "--config", "pipe"], ["pipe: this is no regular file"]),
         (["fit", "--data=pipe"], ["pipe: this is a pipe"]),
         (["import-hyp", "laughs.yaml"], ["laughs.yaml", "aliases stand for more than 10000 values"]),
         (["import-hyp", "/proc/self/environ"], ["/proc/self/environ: this is not a text file"]),
