@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 from golden.cases import SHARED
 from made_datasets import picture, save
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from detector.data.images import image_sizes, read_image
 from detector.doctor.decoder import Decoder
 from detector.doctor.finding import Finding
-from detector.doctor.near_duplicates import near_duplicates
+from detector.doctor.near_duplicates import alike, near_duplicates
 from detector.doctor.pictures import examine_images
+
+
+FONT = ImageFont.load_default(17)
 
 
 def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -232,6 +235,18 @@ def test_damaged_exif(tmp_path: Path) -> None:
     assert [(f.severity, f.kind, f.file) for f in findings] == [("note", "damaged_exif", str(path)) for path in paths]
 
 
+EMPTY_EXIF = [b"II*\0\x08\0\0\0\0\0\0\0\0\0", b"MM\0*\0\0\0\x08\0\0\0\0\0\0", b"II*\0\x08\0\0\0\0\0", bytes(20), b""]
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_empty_exif_is_not_damaged(tmp_path: Path, suffix: str) -> None:
+    """What editors leave when they take EXIF data away: no entries, or zeros all over."""
+    paths = [tmp_path / f"{k}.{suffix}" for k in range(len(EMPTY_EXIF))]
+    for k, (path, block) in enumerate(zip(paths, EMPTY_EXIF, strict=True)):
+        Image.fromarray(smooth(40, 60, k)).save(path, exif=b"Exif\0\0" + block)
+    assert [f for f in examine(*paths) if f.kind != "decoder_remark"] == []  # libpng finds zeros invalid
+
+
 # Duplicates
 
 
@@ -286,6 +301,38 @@ def test_blank_images_are_not_alike(tmp_path: Path) -> None:
     assert examine(*[save(tmp_path / f"{k}.png", np.full((40, 60, 3), 50 * k, np.uint8)) for k in range(5)]) == []
 
 
+def receipt(seed: int, table: bool) -> np.ndarray:
+    """(600, 400) grey: a receipt with a shop's head and foot and its own lines of text; or a photo of it on a dark table."""
+    rng = np.random.default_rng(seed)
+    paper = Image.new("L", (400, 600), 250)
+    pen = ImageDraw.Draw(paper)
+    pen.rectangle((0, 0, 400, 80), fill=20)
+    pen.rectangle((20, 540, 380, 580), fill=60)
+    for y in range(100, 520, 21):
+        text = "".join(rng.choice(list("abcdefghij  "), int(rng.integers(3, 18))))
+        pen.text((15, y), text, fill=20, font=FONT)
+        pen.text((385, y), f"{rng.uniform(0, 300):.2f}", fill=20, font=FONT, anchor="ra")
+    if not table:
+        return np.asarray(paper)
+    photo = Image.new("L", (600, 720), 40)
+    photo.paste(paper.resize((400 + int(rng.integers(-6, 7)), 600)), (100 + int(rng.integers(-3, 4)), 60))
+    return np.asarray(photo)
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_receipts_of_one_shop_are_not_alike(tmp_path: Path, table: bool) -> None:
+    """Their layout is one, their text is not. Copies of one are found among them."""
+    pages = [receipt(k, table) for k in range(24)]
+    paths = [save(tmp_path / f"{k:02d}.png", page) for k, page in enumerate(pages)]
+    coarse = np.array([cv2.resize(page, (32, 32), interpolation=cv2.INTER_AREA) for page in pages])
+    assert len(alike(coarse, np.zeros(len(pages)))) > 15, "at 16 x 16 pixels they are"
+    changes = [cv2.resize(pages[3], None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)]
+    changes.append(cv2.convertScaleAbs(pages[7], alpha=0.9, beta=5))
+    copies = [save(tmp_path / f"x{k}.jpg", image) for k, image in enumerate(changes)]
+    found = [(Path(f.file).name, f.problem) for f in examine(*paths, *copies) if f.kind == "similar_image"]
+    assert found == [("x0.jpg", f"looks like {paths[3]}"), ("x1.jpg", f"looks like {paths[7]}")]
+
+
 def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle compares one pair at a time with the formula; blocks are small, so that there are many."""
     monkeypatch.setattr("detector.doctor.near_duplicates._ROWS", 7)
@@ -302,10 +349,12 @@ def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> N
 
     expected = []
     for i in range(40):
-        alike = [(groups[j] != groups[i], likeness(pictures[i], pictures[j]), j) for j in range(i)]
-        expected += [(i, max(a for a in alike if a[1] > 0.9)[2])] if any(a[1] > 0.9 for a in alike) else []
+        rivals = [(groups[j] != groups[i], likeness(pictures[i], pictures[j]), j) for j in range(i)]
+        expected += [(i, max(a for a in rivals if a[1] > 0.9)[2])] if any(a[1] > 0.9 for a in rivals) else []
     assert len(expected) == 5
-    assert near_duplicates(pictures.astype(np.uint8), groups) == expected
+    thumbnails = pictures.astype(np.uint8).repeat(2, 1).repeat(2, 2)
+    assert [(i, best[0]) for i, best in alike(thumbnails, groups)] == expected
+    assert near_duplicates(thumbnails, groups, np.zeros(40, bool)) == expected
 
 
 # Real images

@@ -32,8 +32,8 @@ class Decoder:
             print(json.dumps(path), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline() if self._process.stdout else ""
         if answer:
-            remarks, digest, thumbnail = json.loads(answer)
-            return Picture([(s, k, p) for s, k, p in remarks], digest, bytes.fromhex(thumbnail))
+            remarks, digest, thumbnail, paper = json.loads(answer)
+            return Picture([(s, k, p) for s, k, p in remarks], digest, bytes.fromhex(thumbnail), paper)
         code = self._process.wait()
         if code > 0:
             raise RuntimeError(f"the doctor's decoder ended with exit code {code} at {path}; what it said is above")
@@ -70,10 +70,10 @@ def main() -> None:
 
         for line in sys.stdin:
             try:
-                remarks, digest, thumbnail = look_at(json.loads(line), complaints)
+                picture = look_at(json.loads(line), complaints)
             except MemoryError:
-                remarks, digest, thumbnail = Picture([("fault", "unreadable_image", "not enough memory to decode it")])
-            print(json.dumps((remarks, digest, thumbnail.hex())), flush=True)
+                picture = Picture([("fault", "unreadable_image", "not enough memory to decode it")])
+            print(json.dumps((*picture[:2], picture.thumbnail.hex(), picture.paper)), flush=True)
 
 
 if __name__ == "__main__":

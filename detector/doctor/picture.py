@@ -1,5 +1,6 @@
 """One image file, looked at closely: is it whole, does training see what its header says, what is special about it."""
 
+import struct
 import warnings
 from collections.abc import Callable
 from hashlib import sha256
@@ -11,6 +12,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from detector.data.images import MIN_SIDE, UNREADABLE, TooManyPixels, image_size, read_image
+from detector.doctor.near_duplicates import SIDE, is_paper
 from detector.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
@@ -22,7 +24,8 @@ SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a r
     "WEBP": (".webp",),
 }
 _JPEG = ("JPEG", "MPO")
-THUMBNAIL = 16  # pixels a side
+LEAST = 64  # pixels of the shorter side of what is decoded, else a copy of another size has another thumbnail
+_REDUCED = {8: cv2.IMREAD_REDUCED_GRAYSCALE_8, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 2: cv2.IMREAD_REDUCED_GRAYSCALE_2}
 LARGE = 25_000_000  # pixels; above what a photo camera gives, so a scan, a stitched or a satellite image
 NARROW = 3  # longer side over shorter; a photo has 1.5, a film frame 2.4
 LOST = {  # kinds of faults for which an image cannot be used
@@ -45,16 +48,18 @@ class Picture(NamedTuple):
     """What is known of one image file.
 
     remarks: each thing worth saying · digest: SHA-256 of the file, "" if it cannot be read ·
-    thumbnail: (16 x 16) grey levels, row by row, as the picture is shown; empty if it cannot be decoded.
+    thumbnail: (32 x 32) grey levels, row by row, as the picture is shown; empty if it cannot be decoded · paper: see `is_paper`.
     """
 
     remarks: list[Remark]
     digest: str = ""
     thumbnail: bytes = b""
+    paper: bool = False
 
 
 def look_at(path: str, complaints: Callable[[], str]) -> Picture:
-    """Read and decode an image file. A JPEG is decoded to an eighth of its size, which reads all of its data in half the time.
+    """Read and decode an image file. A JPEG is decoded to an eighth of its size (a quarter or half, if it is small),
+    which reads all of its data in half the time.
 
     Args:
         complaints: what the decoders have written to the standard error since the last call.
@@ -82,7 +87,7 @@ def look_at(path: str, complaints: Callable[[], str]) -> Picture:
         problem = f"image too small ({width}x{height} px, least {MIN_SIDE})"
         return Picture([*remarks, ("fault", "too_small_image", problem)], digest)
 
-    scale = 8 if kind in _JPEG and min(height, width) >= 8 * THUMBNAIL else 1
+    scale = next((k for k in _REDUCED if kind in _JPEG and min(height, width) >= k * LEAST), 1)
     grey, remark = _decode(path, data, str(kind), scale, complaints)
     remarks += [remark] if remark else []
     if grey is None:  # a PNG's EXIF data may lie behind its pixels, then it is lost with them
@@ -90,8 +95,8 @@ def look_at(path: str, complaints: Callable[[], str]) -> Picture:
     if grey.shape != (-(-height // scale), -(-width // scale)):
         sizes = f"{grey.shape[1] * scale}x{grey.shape[0] * scale} px, its header says {width}x{height}"
         remarks.append(("fault", "size_unlike_header", f"decodes to {sizes}: boxes would be misplaced"))
-    thumbnail = cv2.resize(grey, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA)
-    return Picture(remarks, digest, thumbnail.tobytes())
+    thumbnail = cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+    return Picture(remarks, digest, thumbnail.tobytes(), is_paper(grey))
 
 
 def _decode(
@@ -134,9 +139,7 @@ def _opencv(data: bytes, scale: int, complaints: Callable[[], str]) -> tuple[np.
     """OpenCV's pixels (None if it refuses) and the gravest thing that it had to say."""
     complaints()
     try:
-        pixels = cv2.imdecode(
-            np.frombuffer(data, np.uint8), cv2.IMREAD_REDUCED_GRAYSCALE_8 if scale == 8 else cv2.IMREAD_GRAYSCALE
-        )
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED.get(scale, cv2.IMREAD_GRAYSCALE))
     except cv2.error:  # more pixels than it wants to read
         return None, ""
     said = [line.strip() for line in complaints().splitlines() if line.strip()]
@@ -188,11 +191,27 @@ def _orientation(file: Image.Image, data: bytes) -> int | None:
             warnings.simplefilter("always")
             tags = file.getexif()
     except UNREADABLE:
-        return None
-    if doubts or (len(file.info.get("exif", b"")) > len(b"Exif\0\0") and not tags):
+        return 1 if _says_nothing(file.info.get("exif", b"")) else None
+    block = file.info.get("exif", b"")
+    if not tags and _says_nothing(block):
+        return 1
+    if doubts or (block and not tags):
         return None
     orientation = tags.get(ExifTags.Base.Orientation, 1)
     return orientation if isinstance(orientation, int) else None
+
+
+def _says_nothing(exif: bytes) -> bool:
+    """Whether EXIF data is a well-formed block without entries, or one that was wiped: editors leave such when they remove it."""
+    block = exif.removeprefix(b"Exif\0\0")
+    if not any(block):
+        return True
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(block[:4])
+    if order is None or len(block) < 8:
+        return False
+    (start,) = struct.unpack_from(f"{order}I", block, 4)
+    entries = block[start : start + 2]  # their number
+    return start >= 8 and not any(entries) and (len(entries) == 2 or len(block) == 8)
 
 
 def _bits(file: Image.Image, data: bytes) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 
 from detector.doctor.decoder import Decoder
 from detector.doctor.finding import Finding
-from detector.doctor.near_duplicates import near_duplicates
-from detector.doctor.picture import THUMBNAIL, Picture
+from detector.doctor.near_duplicates import SIDE, near_duplicates
+from detector.doctor.picture import Picture
 
 TOO_GOOD = "figures measured on it are too good"
 _AHEAD = 1024  # images that wait for a decoder, so that a million paths do not queue at once
@@ -29,7 +29,7 @@ class _File(NamedTuple):
 
 
 def examine_images(splits: dict[str, list[str]], progress: Callable[[int], None]) -> list[Finding]:
-    """Decode every image, each file once; on all processors, each image with about 2 kB kept.
+    """Decode every image, each file once; on all processors, each image with about 3 kB kept.
 
     Args:
         splits: image paths by split, the training split first.
@@ -129,9 +129,11 @@ def _similar(files: list[_File], pictures: list[Picture], firsts: list[int]) -> 
     splits = [files[i].splits[0] for i in numbers]
     known = list(dict.fromkeys(splits))
     findings = []
-    for a, b in near_duplicates(
-        levels.reshape(-1, THUMBNAIL, THUMBNAIL), np.array([known.index(split) for split in splits], int)
-    ):
+    groups, paper = (
+        np.array([known.index(split) for split in splits], int),
+        np.array([pictures[i].paper for i in numbers], bool),
+    )
+    for a, b in near_duplicates(levels.reshape(-1, SIDE, SIDE), groups, paper):
         file, other = files[numbers[a]], files[numbers[b]]
         if splits[a] != splits[b]:
             problem = f"looks like {other.path} of {splits[b]}: if it is a copy or the next frame, {TOO_GOOD}"
