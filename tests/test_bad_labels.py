@@ -50,14 +50,17 @@ def test_bad_yolo_line(tmp_path: Path, line: str, problem: str) -> None:
 def test_several_bad_lines_in_several_files(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/b.txt": "x\n0 2 2 2 2\n", "labels/train/c.txt": f"0\n{GOOD_FIRST}\n{GOOD_FIRST}\n"})
-    report = load(tmp_path).report
+    dataset = load(tmp_path)
+    report = dataset.report
     assert [(Path(f.file).name, f.where) for f in report.faults] == [
         ("b.txt", "line 1"),
         ("b.txt", "line 2"),
         ("c.txt", "line 1"),
         ("c.txt", "line 3"),
     ]
-    assert report == DataReport(3, 2, background=1, faults=report.faults), "b.png stays, as background"
+    assert files_of(dataset) == ["a.png", "c.png"], "b.png lost all it had, and is no background"
+    lost = Fault(str(tmp_path / "images/train/b.png"), "", "none of its 2 objects can be used, first: line 1, not a number")
+    assert report == DataReport(2, 2, background=0, faults=report.faults, lost_images=[lost])
 
 
 def test_yolo_boxes_and_polygons_in_one_file(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ from detector.errors import InputError
         (as_yolo, {"data.yaml": TRAIN + "names: 3"}, ["data.yaml", "`names`"]),
         (as_yolo, {"data.yaml": "path: 5\n" + TRAIN + PAIR}, ["data.yaml", "path"]),
         (as_yolo, {"data.yaml": TRAIN + PAIR + "format: coco"}, ["images/train"]),
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["data.yaml", "images/train", "ImageSets/Main/train.txt"]),
-        (as_yolo, {"l.txt": "a", "data.yaml": "train: l.txt\nformat: voc\n" + PAIR}, ["JPEGImages"]),
+        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["data.yaml", "3 txt files", "labels/train", "format: yolo"]),
+        (as_yolo, {"l.txt": "a", "data.yaml": "train: l.txt\nformat: voc\n" + PAIR}, ["l.txt", "images/a.jpg: no such"]),
         (as_yolo, {"data.yaml": "train: images/train/a.png\n" + PAIR}, ["images/train/a.png"]),
         (as_coco, {"train.json": '{"images": [{"id": 1}], "categories": []}'}, ["train.json", "file_name"]),
         (as_coco, {"train.json": '{"images": [], "categories": [{"id": 1}]}', "data.yaml": "train: train.json"},
@@ -87,7 +87,7 @@ def test_folder_that_says_nothing(tmp_path: Path) -> None:
     [
         (
             "0 .5 .5 .2 0\n",
-            ["data.yaml", "no usable box in val", "3 images", "labels/train/a.txt, line 1: zero width or height"],
+            ["data.yaml", "val has no usable image", "all 3 were left out", "a.png: its only object", "line 1, zero width"],
         ),
         ("\n", ["data.yaml", "no usable box in val (3 images)"]),
         ("9 .5 .5 .2 .2\n", ["a.png", "class 9"]),

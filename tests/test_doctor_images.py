@@ -20,7 +20,6 @@ from detector.doctor.finding import Finding
 from detector.doctor.near_duplicates import alike, near_duplicates
 from detector.doctor.pictures import examine_images
 
-
 FONT = ImageFont.load_default(17)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from detector.data.cache.origins import Origins
 from detector.data.datasets import FARTHEST, DetectionDataset, box_problem, too_many
 from detector.data.images import image_sizes
-from detector.data.report import DataReport, Fault
+from detector.data.part import Part
+from detector.data.report import DataReport, Fault, emptied
 from detector.data.sample import Labels
 from detector.errors import InputError
 from detector.text_file import is_file, read_text
@@ -30,9 +31,19 @@ class CocoDataset(DetectionDataset):
         names: class names in order; categories are matched by name.
         folders: where the images may be, tried in order.
         strict: refuse annotations whose category is not among the names; else drop them.
+        keep_emptied: images whose annotations are all dropped stay, as background; else they are left out.
+        part: only these images.
     """
 
-    def __init__(self, annotations: Sequence[Path], names: list[str], folders: Sequence[Path], strict: bool = True) -> None:
+    def __init__(
+        self,
+        annotations: Sequence[Path],
+        names: list[str],
+        folders: Sequence[Path],
+        strict: bool = True,
+        keep_emptied: bool = False,
+        part: Part | None = None,
+    ) -> None:
         report, origins = DataReport(), Origins()
         origins.note(annotations)
         numbers = {name: c for c, name in enumerate(names)}
@@ -41,9 +52,16 @@ class CocoDataset(DetectionDataset):
             content = read_coco(source)
             categories = class_names(content)
             of_image, astray = by_image(content)
-            report.faults += [Fault(str(source), where, problem) for where, problem in astray]
+            if not part or not part.val:  # else they are told twice
+                report.faults += [Fault(str(source), where, problem) for where, problem, _ in astray]
+            shared = defaultdict(list)  # faults of annotations that may belong to several images, by the id of these
+            for where, problem, image_id in astray:
+                shared[image_id].append(Fault(str(source), where, problem))
             images = sorted(content["images"], key=lambda image: image["file_name"])
             paths = [str(locate(image["file_name"], folders)) for image in images]
+            if part:
+                own = set(part.of(paths))
+                images, paths = [i for i, p in zip(images, paths, strict=True) if p in own], [p for p in paths if p in own]
             origins.note(
                 p for image, path in zip(images, paths, strict=True) for p in _tried(image["file_name"], folders, path)
             )
@@ -54,7 +72,7 @@ class CocoDataset(DetectionDataset):
                 if problem := too_many(len(of_image[image["id"]])):
                     report.lost_images.append(Fault(path, "", problem))
                     continue
-                kept, boxes, classes = [], [], []
+                kept, boxes, classes, faults = [], [], [], list(shared[image["id"]])
                 for a in of_image[image["id"]]:
                     x, y, w, h = xywh_of(a.get("bbox"))
                     number = a.get("category_id")
@@ -68,11 +86,15 @@ class CocoDataset(DetectionDataset):
                             )
                         problem = f"class name '{name}' (category {number}) is not among the data set's names"
                     if problem:
-                        report.faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
+                        faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
                     else:
                         kept.append(a)
                         boxes.append((x, y, x + w, y + h))
                         classes.append(numbers[name])
+                report.faults += faults[len(shared[image["id"]]) :]
+                if faults and not boxes and not keep_emptied:
+                    report.lost_images.append(emptied(path, faults))
+                    continue
                 files.append(path)
                 labels.append(
                     Labels.of(
@@ -109,22 +131,22 @@ def read_coco(source: Path) -> dict:
     return content
 
 
-def by_image(content: dict) -> tuple[dict[Id, list[dict]], list[tuple[str, str]]]:
-    """Of what `read_coco` gave: the annotations by image id, in their order; (place, problem) of those that have no image."""
+def by_image(content: dict) -> tuple[dict[Id, list[dict]], list[tuple[str, str, Id | None]]]:
+    """Of what `read_coco` gave: the annotations by image id, in their order; (place, problem, id of the images that it may
+    belong to) of those that have no image of their own."""
     of_image: dict[Id, list[dict]] = {image["id"]: [] for image in content["images"]}
     times = Counter(image["id"] for image in content["images"])
-    astray = []
+    astray: list[tuple[str, str, Id | None]] = []
     for position, a in enumerate(content.get("annotations", []), 1):
         if not isinstance(a, dict):
-            astray.append((f"annotation at position {position}", "no map with image_id, category_id and bbox"))
+            astray.append((f"annotation at position {position}", "no map with image_id, category_id and bbox", None))
         elif _is_id(a.get("image_id")) and times[a["image_id"]] == 1:
             of_image[a["image_id"]].append(a)
         elif _is_id(a.get("image_id")) and times[a["image_id"]]:
-            astray.append(
-                (f"annotation {a.get('id')}", f"ambiguous: {times[a['image_id']]} images have the id {a['image_id']}")
-            )
+            problem = f"ambiguous: {times[a['image_id']]} images have the id {a['image_id']}"
+            astray.append((f"annotation {a.get('id')}", problem, a["image_id"]))
         else:
-            astray.append((f"annotation {a.get('id')}", f"its image {a.get('image_id')} is not listed"))
+            astray.append((f"annotation {a.get('id')}", f"its image {a.get('image_id')} is not listed", None))
     return of_image, astray
 
 

@@ -1,5 +1,6 @@
 """What was found in a data set, and what of it was left out and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ _KINDS = {  # how a reason begins -> its slug
     "too many objects": "too_many_objects",
     "the file has": "unreadable_labels",
     "this is no regular file": "unreadable_labels",
+    "none of its": "no_usable_object",
+    "its only object": "no_usable_object",
 }
 
 
@@ -46,6 +49,12 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
+
+
+def emptied(image: str, faults: Sequence[Fault]) -> Fault:
+    """For an image that lost every one of its objects: it is no background, it shows objects, and nobody knows where."""
+    objects = f"none of its {len(faults)} objects can be used, first" if len(faults) > 1 else "its only object cannot be used"
+    return Fault(image, "", f"{objects}: {faults[0].where}, {faults[0].problem}")
 
 
 @dataclass

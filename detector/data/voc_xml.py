@@ -1,7 +1,8 @@
 """Pascal VOC annotations."""
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,45 +11,56 @@ import numpy as np
 
 from detector.data.cache.origins import Origins
 from detector.data.datasets import DetectionDataset, box_problem, read_lines, too_many
-from detector.data.images import SUFFIXES, image_sizes
-from detector.data.report import DataReport, Fault
+from detector.data.images import find_images, image_sizes
+from detector.data.part import Part
+from detector.data.report import DataReport, Fault, emptied
 from detector.data.sample import Labels
 from detector.errors import InputError
-from detector.text_file import LARGEST, is_file
+from detector.text_file import LARGEST, is_dir, is_file
 
 NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
 
 DEEPEST = 30  # elements within one another
+ANNOTATIONS = ("Annotations", "annotations")
+_IMAGES = {"jpegimages", "images"}
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 class VocDataset(DetectionDataset):
-    """Pascal VOC: `Annotations/ID.xml`, `JPEGImages/ID.*`, lists of IDs. Corners are taken as they stand, in pixels.
+    """Pascal VOC: an xml file an image, see `annotation_places`. Corners are taken as they stand, in pixels.
 
     Args:
-        lists: text files with an image ID a line (anything after it is ignored).
+        sources: folders of images, or text files with an image ID a line (anything after it is ignored): the path of an image
+            below the folder JPEGImages (or images) of the root, without its suffix.
         names: class names in order.
-        root: the folder that holds Annotations and JPEGImages.
+        root: the folder that holds JPEGImages.
         keep_difficult: keep objects marked difficult; by default they are left out, as is usual in training.
         strict: refuse objects whose name is not among the names; else drop them.
+        keep_emptied: images whose objects are all dropped stay, as background; else they are left out.
+        part: only these images.
     """
 
     def __init__(
-        self, lists: Sequence[Path], names: list[str], root: Path, keep_difficult: bool = False, strict: bool = True
+        self,
+        sources: Sequence[Path],
+        names: list[str],
+        root: Path,
+        keep_difficult: bool = False,
+        strict: bool = True,
+        keep_emptied: bool = False,
+        part: Part | None = None,
     ) -> None:
         report, origins = DataReport(), Origins()
-        if not (root / "JPEGImages").is_dir():
-            raise InputError(f"{root}: format voc wants the folder JPEGImages here; correct the key `path`")
-        origins.note([*lists, root / "JPEGImages"])
-        suffixes = {p.stem: p for p in (root / "JPEGImages").iterdir() if p.suffix.lower() in SUFFIXES}
-        ids = sorted({line.split()[0] for file in lists for line in read_lines(file)})
-        paths = [str(suffixes.get(i, root / "JPEGImages" / f"{i}.jpg")) for i in ids]
+        images = {str(path) for source in sources for path in _images_of(source, root, origins)}
+        paths = sorted(images, key=lambda path: os.path.splitext(path)[0])
+        paths = part.of(paths) if part else paths
         origins.note(paths)
-        origins.note(root / "Annotations" / f"{i}.xml" for i in ids)
+        origins.note(set(map(str, annotation_folders(paths))) - set(origins.paths))
+        xmls = [annotation_path(path) for path in paths]
+        origins.note(xmls)
         numbers = {name: c for c, name in enumerate(names)}
         files, labels = [], []
-        for image_id, path, size in zip(ids, paths, image_sizes(paths), strict=True):
-            xml = annotation_path(root, image_id)
+        for path, xml, size in zip(paths, xmls, image_sizes(paths), strict=True):
             if isinstance(size, str):
                 report.lost_images.append(Fault(path, "", size))
                 continue
@@ -62,7 +74,7 @@ class VocDataset(DetectionDataset):
             except NO_XML as e:
                 report.lost_images.append(Fault(str(xml), "", f"not valid XML ({e})"))
                 continue
-            boxes, classes = [], []
+            boxes, classes, faults = [], [], []
             for k, item in enumerate(objects, 1):
                 name = item.findtext("name", "").strip()
                 difficult = item.findtext("difficult", "0").strip() == "1" and not keep_difficult
@@ -73,29 +85,78 @@ class VocDataset(DetectionDataset):
                         raise InputError(f"{xml}: object {k} is a '{name}', which is not among the names {names}; add it")
                     problem = f"class name '{name}' is not among the data set's names"
                 if problem:
-                    report.faults.append(Fault(str(xml), f"object {k} ({name})", problem))
+                    faults.append(Fault(str(xml), f"object {k} ({name})", problem))
                 else:
                     boxes.append(box)
                     classes.append(numbers[name])
+            report.faults += faults
+            unusable = [fault for fault in faults if fault.kind != "difficult_object"]  # that one is left out on purpose
+            if unusable and not boxes and not keep_emptied:
+                report.lost_images.append(emptied(path, unusable))
+                continue
             files.append(path)
             labels.append(Labels.of(np.array(boxes), np.array(classes), *size))
         super().__init__(files, labels, names, report, origins)
 
     @staticmethod
-    def find_names(root: Path) -> list[str]:
-        """The class names that occur in the annotations, in alphabetical order."""
+    def find_names(root: Path, sources: Sequence[Path]) -> list[str]:
+        """The class names that occur in the annotations, in alphabetical order: in the root's folder of annotations, or where
+        there is none, in the annotations of the images of these folders."""
+        folders = [root / name for name in ANNOTATIONS if (root / name).is_dir()]
+        xmls = {xml for folder in folders for xml in folder.rglob("*.xml")}
+        xmls = xmls or {annotation_path(image) for source in sources if is_dir(source) for image in find_images(source)}
         found: set[str] = set()
-        for xml in (root / "Annotations").glob("*.xml"):
+        for xml in xmls:
             try:
                 found |= {item.findtext("name", "").strip() for item in read_objects(xml)}
-            except NO_XML:
+            except (OSError, *NO_XML):
                 continue  # named when the data set is read
         return sorted(found - {""})
 
 
-def annotation_path(root: Path, image_id: str) -> Path:
-    """Where the annotations of an image are: image_id is its path below JPEGImages without the suffix."""
-    return root / "Annotations" / f"{image_id}.xml"
+def annotation_places(image: str | Path) -> list[Path]:
+    """Where the annotation of an image is looked for, in order: for `.../JPEGImages/a/b.jpg` (or images, in any case)
+    `.../Annotations/a/b.xml` or `.../Annotations/b.xml`, or annotations for Annotations; beside the image; in a folder
+    Annotations or annotations beside the image."""
+    xml = Path(image).with_suffix(".xml")
+    places = []
+    for i in range(len(xml.parts) - 2, -1, -1):
+        if xml.parts[i].lower() in _IMAGES:
+            folders = [Path(*xml.parts[:i], name) for name in ANNOTATIONS]
+            places = [folder.joinpath(*xml.parts[i + 1 :]) for folder in folders] + [folder / xml.name for folder in folders]
+            break
+    return list(dict.fromkeys([*places, xml, *(xml.parent / name / xml.name for name in ANNOTATIONS)]))
+
+
+def annotation_path(image: str | Path) -> Path:
+    """The first of the places that exists, else the first of all."""
+    places = annotation_places(image)
+    return next((place for place in places if is_file(place)), places[0])
+
+
+def annotation_folders(images: Iterable[str | Path]) -> list[Path]:
+    """The folders, there or not, in which the annotations of the images are looked for."""
+    of_folder = {os.path.dirname(image): image for image in images}  # one image of each folder
+    return list(dict.fromkeys(place.parent for image in of_folder.values() for place in annotation_places(image)))
+
+
+def image_folder(root: Path) -> Path | None:
+    """The folder of a root that holds its images."""
+    return next((root / name for name in ("JPEGImages", "images", "Images") if (root / name).is_dir()), None)
+
+
+def _images_of(source: Path, root: Path, origins: Origins) -> list[Path]:
+    """Images of a folder, or those whose IDs a text file lists."""
+    if is_dir(source):
+        origins.note(folder for folder, _, _ in os.walk(source))
+        return find_images(source)
+    folder = image_folder(root)
+    if folder is None:
+        raise InputError(f"{root}: format voc wants the folder JPEGImages (or images) here; correct the key `path`")
+    origins.note([source, *(found for found, _, _ in os.walk(folder))])
+    of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in find_images(folder)}
+    ids = {line.split()[0] for line in read_lines(source)}
+    return [of_id.get(i) or folder / f"{i}.jpg" for i in ids]
 
 
 def read_objects(xml: Path) -> list[ElementTree.Element]:

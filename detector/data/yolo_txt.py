@@ -10,7 +10,8 @@ from detector.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
 from detector.data.cache.origins import Origins
 from detector.data.datasets import DetectionDataset, read_lines, too_many
 from detector.data.images import find_images, image_sizes
-from detector.data.report import DataReport, Fault
+from detector.data.part import Part
+from detector.data.report import DataReport, Fault, emptied
 from detector.data.sample import Labels, Polygons
 from detector.errors import InputError
 from detector.text_file import exists, is_dir, read_text
@@ -27,11 +28,22 @@ class YoloDataset(DetectionDataset):
         names: class names.
         root: where relative paths in lists start, after the list's own folder.
         strict: leave class numbers without a name to `check_classes`, which refuses them; else drop their lines.
+        keep_emptied: images whose objects are all dropped stay, as background; else they are left out.
+        part: only these images.
     """
 
-    def __init__(self, sources: Sequence[Path], names: list[str], root: Path, strict: bool = True) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Path],
+        names: list[str],
+        root: Path,
+        strict: bool = True,
+        keep_emptied: bool = False,
+        part: Part | None = None,
+    ) -> None:
         report, origins = DataReport(), Origins()
         paths = sorted({str(p) for source in sources for p in _images_of(source, root, origins)})
+        paths = part.of(paths) if part else paths
         origins.note(paths)
         origins.note(map(label_path, paths))
         files, labels = [], []
@@ -49,8 +61,12 @@ class YoloDataset(DetectionDataset):
                 report.lost_images.append(Fault(str(label_file), "", problem))
                 continue
             report.unlabelled += text is None
-            rows, polygons, faults = parse_yolo(text or "", None if strict else len(names))
-            report.faults += [Fault(str(label_file), where, problem) for where, problem in faults]
+            rows, polygons, found = parse_yolo(text or "", None if strict else len(names))
+            faults = [Fault(str(label_file), where, problem) for where, problem in found]
+            report.faults += faults
+            if faults and not len(rows) and not keep_emptied:
+                report.lost_images.append(emptied(path, faults))
+                continue
             height, width = size
             files.append(path)
             labels.append(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
+from detector.data.voc_xml import annotation_folders
 from detector.doctor.finding import Finding
 from detector.doctor.labels import examine_labels
 from detector.doctor.layout import examine_layout, label_folders
@@ -35,8 +36,9 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {told(group[0])}{more}")
     if lines:
+        split = "" if file.share is None else f" --data.split {file.share:g}"
         others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
-        lines.append(f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}")
+        lines.append(f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}{split}")
     return lines
 
 
@@ -50,13 +52,15 @@ def _examine(file: DatasetFile, datasets: dict[str, DetectionDataset], image_siz
 def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> str:
     """Of everything that the short form looks at: images, label files, and the folders that hold them."""
     paths: list[str] = []
-    folders: list[str | Path] = [file.root / "JPEGImages"] if file.format == "voc" else []
-    of_labels: list[Path] = [file.root / "Annotations"] if file.format == "voc" else []
+    folders: list[str | Path] = []
+    of_labels: list[Path] = []
     for split, dataset in datasets.items():
         paths += [*map(str, file.splits[split]), *dataset.files]
         folders += dict.fromkeys(map(os.path.dirname, dataset.files))
         if file.format == "yolo":
             of_labels += label_folders(file, split, dataset)
+        if file.format == "voc":
+            of_labels += annotation_folders(dataset.files)
     for folder in filter(Path.is_dir, of_labels):
         paths += sorted(entry.path for entry in os.scandir(folder))
     names = [dataset.names for dataset in datasets.values()]

@@ -1,14 +1,14 @@
 """The whole examination of a data set."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 from tqdm import tqdm
 
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.doctor.finding import SEVERITIES, Diagnosis, Finding
+from detector.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
 from detector.doctor.labels import examine_labels, left_out
 from detector.doctor.layout import examine_layout
 from detector.doctor.memory import remember, state_of
@@ -16,7 +16,7 @@ from detector.doctor.pictures import examine_images
 from detector.doctor.statistics import statistics
 from detector.errors import InputError
 
-IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image")  # left out, but there to be looked at
+IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image", "no_usable_object")  # left out, but there to be seen
 
 
 def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool) -> Diagnosis:
@@ -60,7 +60,7 @@ def diagnose(
     """`examine`, for those who have opened the splits already and keep them. The findings come most severe first."""
     images = {split: images_of(dataset) for split, dataset in datasets.items()}
     with _bar(range(sum(map(len, images.values()))), "images", show_progress) as bar:
-        of_images = examine_images(images, bar.update)
+        of_images = examine_images(images, bar.update, _objects(datasets))
     broken = {f.file for f in of_images if f.severity == "fault"}
     findings = [*findings, *of_images]
     for split, dataset in datasets.items():
@@ -70,8 +70,21 @@ def diagnose(
         findings += examine_labels(file, split, dataset)
     figures, of_figures = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
     findings += [*examine_layout(file, datasets), *of_figures]
-    findings.sort(key=lambda f: SEVERITIES.index(f.severity))
+    findings.sort(key=lambda f: (SEVERITIES.index(f.severity), f.kind not in CONCLUSIONS))
     return Diagnosis(file.source, findings, figures)
+
+
+def _objects(datasets: dict[str, DetectionDataset]) -> Callable[[str], np.ndarray | None]:
+    """Of an image by its path: (n, 5) class, xyxy in pixels; None if it is in no split, or left out."""
+    places = {file: (dataset, i) for dataset in datasets.values() for i, file in enumerate(dataset.files)}
+
+    def objects(path: str) -> np.ndarray | None:
+        if path not in places:
+            return None
+        dataset, i = places[path]
+        return np.column_stack((dataset.labels[i].classes, dataset.labels[i].boxes))
+
+    return objects
 
 
 def _bar(things: Collection[object], name: str, shown: bool, delay: float = 0.0) -> tqdm:

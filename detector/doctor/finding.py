@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 SEVERITIES = ("fault", "warning", "note")  # lost or wrong in training; probably not what you want; good to know
+CONCLUSIONS = ("other_image_size",)  # kinds that explain others, said before them
 
 
 class Finding(NamedTuple):

@@ -49,7 +49,10 @@ class Gallery:
         self._images: dict[tuple[str, str], tuple[str, int]] = {}  # split ("": any) and file of image or labels
         self._named: dict[tuple[str, str], tuple[str, int]] = {}  # split ("": any) and name of the image file
         self._annotations: dict[str, dict[str, tuple[str, np.ndarray | None]]] = {}  # of the COCO files that were needed
+        self._emptied: dict[str, str] = {}  # images that lost all their objects, by themselves and their label files
         for split, dataset in datasets.items():
+            lost = [fault.file for fault in dataset.report.lost_images if fault.kind == "no_usable_object"]
+            self._emptied |= {path: file for file in lost for path in (file, *map(str, label_files(file)))}
             for i, file in enumerate(dataset.files):
                 for key in ((split, Path(file).name), ("", Path(file).name)):
                     self._named.setdefault(key, (split, i))
@@ -91,6 +94,8 @@ class Gallery:
         if found:
             split, i = found
             return self.datasets[split].files[i]
+        if finding.file in self._emptied:
+            return self._emptied[finding.file]
         return finding.file if Path(finding.file).suffix.lower() in SUFFIXES else ""
 
     def _find(self, finding: Finding) -> tuple[str, int] | None:
@@ -105,6 +110,7 @@ class Gallery:
         if file in self._unreadable:
             raise InputError(self._unreadable[file])
         image = read_image(file)
+        image_shape = image.shape[:2]
         shrink = min(LONGEST / max(image.shape[:2]), 1)
         height, width = (max(round(side * shrink), 1) for side in image.shape[:2])
         scale = np.array((width / image.shape[1], height / image.shape[0]) * 2)
@@ -116,6 +122,8 @@ class Gallery:
             labels = self.datasets[split].labels[i]
             rows, names = _rows(labels, self.datasets[split].names, scale, width, height)
             suspects = self._suspects(findings, labels) * scale
+        elif file in self._emptied:
+            suspects = self._suspects(findings, Labels.of(np.zeros((0, 4)), np.zeros(0), *image_shape)) * scale
         both = np.concatenate((rows, np.column_stack((suspects, np.zeros((len(suspects), 2))))))
         image, both = enlarge(image, both)
         image = draw_boxes(image, both[: len(rows)], names)

@@ -16,6 +16,7 @@ from detector.data.sample import Labels
 from detector.data.voc_xml import annotation_path
 from detector.data.yolo_txt import label_path, read_labels
 from detector.doctor.finding import Finding
+from detector.doctor.written_size import other_size
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 _SEVERITIES = {"duplicate_box": "warning", "orphan_annotation": "warning", "difficult_object": "note"}  # others are faults
@@ -49,7 +50,9 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     for fault in dataset.report.faults:
         dropped[fault.file].add(fault.where)
     found: list[Finding] = []
+    declared = []
     for image, labels, source in zip(dataset.files, dataset.labels, label_sources(file, split, dataset.files), strict=True):
+        declared.append(source.size)
         named = image if file.format == "coco" else str(source.path)  # a json speaks of many images
         found += _empty(split, image, named, source)
         found += _header(split, image, labels, source)
@@ -63,7 +66,7 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     for image, times in Counter(dataset.files).items():
         if times > 1:
             found.append(Finding("warning", "listed_twice", split, image, "", f"listed {times} times, and used as often"))
-    return found + _whole(split, dataset)
+    return [*other_size(file, split, dataset, declared), *found, *_whole(file, split, dataset)]
 
 
 def label_sources(file: DatasetFile, split: str, images: Iterable[str]) -> Iterator[LabelSource]:
@@ -71,7 +74,7 @@ def label_sources(file: DatasetFile, split: str, images: Iterable[str]) -> Itera
     if file.format == "yolo":
         return map(_yolo_source, images)
     if file.format == "voc":
-        return (_voc_source(file.root, image) for image in images)
+        return map(_voc_source, images)
     of_image = _coco_sources(file, split)
     return (of_image[image] for image in images)
 
@@ -84,8 +87,8 @@ def _yolo_source(image: str) -> LabelSource:
     return LabelSource(path, [f"line {n}" for n, line in lines if line.split()])
 
 
-def _voc_source(root: Path, image: str) -> LabelSource:
-    path = annotation_path(root, str(Path(image).relative_to(root / "JPEGImages").with_suffix("")))
+def _voc_source(image: str) -> LabelSource:
+    path = annotation_path(image)
     if not path.is_file():
         return LabelSource(None, [])
     xml = ElementTree.parse(path).getroot()
@@ -170,11 +173,11 @@ def _past_frame(split: str, path: str, places: list[str], labels: Labels) -> Ite
             yield Finding("warning", "box_past_frame", split, path, places[k], problem)
 
 
-def _whole(split: str, dataset: DetectionDataset) -> list[Finding]:
+def _whole(file: DatasetFile, split: str, dataset: DetectionDataset) -> list[Finding]:
     """What concerns a split as a whole."""
     images, unlabelled = len(dataset), dataset.report.unlabelled
     if images and not dataset.report.boxes:
-        problem = f"none of its {images} images has a usable box, which training refuses"
+        problem = f"none of its {images} images has a usable box, which training refuses{file.unread_labels(split, dataset)}"
         return [Finding("fault", "no_boxes", split, "", "", problem)]
     if unlabelled * 2 > images:
         problem = f"{unlabelled} of {images} images have no label file; are the labels in the right folder?"

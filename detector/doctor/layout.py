@@ -9,6 +9,7 @@ from detector.data.coco_json import read_coco
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.images import SUFFIXES
+from detector.data.voc_xml import annotation_path
 from detector.data.yolo_txt import label_path
 from detector.doctor.finding import Finding
 
@@ -81,23 +82,32 @@ def _yolo(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[
 
 
 def _voc(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[Finding]:
-    images, annotations = file.root / "JPEGImages", file.root / "Annotations"
-    of_stem = defaultdict(list)
-    for path in sorted(images.iterdir()):
-        if path.suffix.lower() in SUFFIXES:
-            of_stem[path.stem].append(path)
-    for paths in of_stem.values():
-        if len(paths) > 1:
-            problem = f"several images share this name, and only one is used: {', '.join(p.name for p in paths)}"
-            yield Finding("warning", "stem_clash", "", str(paths[0]), "", problem)
-    for path in sorted(annotations.iterdir()) if annotations.is_dir() else []:
-        if path.suffix == ".xml" and path.stem not in of_stem:
-            yield Finding("warning", "orphan_label_file", "", str(path), "", f"no image of this name in {images}")
-        elif path.stem in of_stem and _misnamed(path, ".xml"):
-            yield _wrong_suffix("", path, ".xml")
-    yield from _unread("", images)
-    listed = {Path(image).stem for dataset in datasets.values() for image in _all_images(dataset)}
-    yield from _unlisted(images, sorted(p for stem, paths in of_stem.items() if stem not in listed for p in paths))
+    every = [image for dataset in datasets.values() for image in _all_images(dataset) if Path(image).suffix.lower() in SUFFIXES]
+    of_stem: dict[Path, dict[str, list[Path]]] = {}  # by folder of images: the files of each stem
+    for images in sorted({Path(image).parent for image in every}):
+        of_stem[images] = defaultdict(list)
+        for path in sorted(images.iterdir()) if images.is_dir() else []:
+            if path.suffix.lower() in SUFFIXES:
+                of_stem[images][path.stem].append(path)
+        for paths in of_stem[images].values():
+            if len(paths) > 1:
+                problem = f"several images share this name, and only one is used: {', '.join(p.name for p in paths)}"
+                yield Finding("warning", "stem_clash", "", str(paths[0]), "", problem)
+        yield from _unread("", images)
+    of_annotations = defaultdict(set)  # the folders of images whose annotations are in a folder
+    for image in every:
+        of_annotations[annotation_path(image).parent].add(Path(image).parent)
+    for annotations, folders in sorted(of_annotations.items()):
+        stems = {stem for images in folders for stem in of_stem[images]}
+        for path in sorted(annotations.iterdir()) if annotations.is_dir() else []:
+            if path.suffix == ".xml" and path.stem not in stems:
+                where = ", ".join(map(str, sorted(folders)))
+                yield Finding("warning", "orphan_label_file", "", str(path), "", f"no image of this name in {where}")
+            elif path.stem in stems and _misnamed(path, ".xml"):
+                yield _wrong_suffix("", path, ".xml")
+    listed = {Path(image).with_suffix("") for image in every}
+    for images, stems_here in of_stem.items():
+        yield from _unlisted(images, sorted(p for stem, ps in stems_here.items() if images / stem not in listed for p in ps))
 
 
 def _coco(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> Iterator[Finding]:

@@ -1,20 +1,21 @@
 """Pictures that look alike though their files differ: resized, compressed again, brightened, or the next frame of a video.
 
-Two looks. The first compares each picture with each at 16 x 16 pixels. Receipts of one shop, or papers on one table, are alike there
-whatever they say; so the second compares the pairs that are left at 32 x 32 pixels, where an edge counts no more than a line of text.
+Two looks. The first compares each picture with each at 16 x 16 pixels. Receipts of one shop, or papers on one table, are alike
+there whatever they say; so the second compares the pairs that are left at 32 x 32 pixels, where an edge counts no more than a
+line of text.
 """
 
 import cv2
 import numpy as np
 
 SIDE = 32  # pixels of a thumbnail's sides
-# First look: correlation of the brightness steps between neighbouring pixels. Measured: copies at half the size, at JPEG quality 50
-# or 10 % brighter stay above 0.98, different photos (COCO), microscope pictures (BCCD) and pages of journals (PubLayNet) below 0.48,
-# 0.40 and 0.81, but different receipts on one table reach 0.997. Blank paper has no steps: scans are not alike for being white.
+# First look: correlation of the brightness steps between neighbouring pixels. Measured: copies at half the size, at JPEG
+# quality 50 or 10 % brighter stay above 0.98, different photos (COCO), microscope pictures (BCCD) and pages of journals
+# (PubLayNet) below 0.48, 0.40 and 0.81, but different receipts on one table reach 0.997. Blank paper has no steps: scans are
+# not alike for being white.
 ALIKE = 0.9
-# Second look: the same with the steps clipped, the pictures laid over each other. Copies as above stay above 0.94, the next frame of a
-# video and photos of one scene above 0.58; different receipts and pages stay below 0.71, so paper has a bar of its own
-# (benchmarks/doctor.md).
+# Second look: the same with the steps clipped, the pictures laid over each other (benchmarks/doctor.md). The next frame of a
+# video and photos of one scene stay above 0.58; documents, which have a bar of their own, are alike only if they are copies.
 ALIKE_IN_DETAIL, ALIKE_ON_PAPER = 0.55, 0.7
 PAPER = 0.25  # share of the pixels that have the brightness of the paper; of a photo's sky it is less
 _CLIP = 6.0  # grey levels

@@ -48,7 +48,8 @@ class Picture(NamedTuple):
     """What is known of one image file.
 
     remarks: each thing worth saying · digest: SHA-256 of the file, "" if it cannot be read ·
-    thumbnail: (32 x 32) grey levels, row by row, as the picture is shown; empty if it cannot be decoded · paper: see `is_paper`.
+    thumbnail: (32 x 32) grey levels, row by row, as the picture is shown; empty if it cannot be decoded ·
+    paper: see `is_paper`.
     """
 
     remarks: list[Remark]
@@ -202,7 +203,7 @@ def _orientation(file: Image.Image, data: bytes) -> int | None:
 
 
 def _says_nothing(exif: bytes) -> bool:
-    """Whether EXIF data is a well-formed block without entries, or one that was wiped: editors leave such when they remove it."""
+    """Whether EXIF data is a well-formed block without entries, or was overwritten with zeros: editors leave such."""
     block = exif.removeprefix(b"Exif\0\0")
     if not any(block):
         return True

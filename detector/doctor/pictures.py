@@ -1,7 +1,7 @@
 """What is wrong with the images of a data set: each file is decoded, and compared with all others."""
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -28,16 +28,21 @@ class _File(NamedTuple):
     times: int
 
 
-def examine_images(splits: dict[str, list[str]], progress: Callable[[int], None]) -> list[Finding]:
+def examine_images(
+    splits: dict[str, list[str]],
+    progress: Callable[[int], None],
+    objects: Callable[[str], np.ndarray | None] = lambda path: None,
+) -> list[Finding]:
     """Decode every image, each file once; on all processors, each image with about 3 kB kept.
 
     Args:
         splits: image paths by split, the training split first.
         progress: is told how many more images are done.
+        objects: gives the (n, 5) class and xyxy of the objects of an image, None where nothing is known.
 
     Returns:
         faults: missing_image, unreadable_image, truncated_image, damaged_image, too_small_image, too_large_image,
-        size_unlike_header;
+        size_unlike_header, different_labels (the same image twice, with other boxes);
         warnings: wrong_suffix, no_end_marker, duplicate_image (in a split), duplicate_across_splits, shared_images (one file in
         several splits, said once), similar_across_splits; notes: exif_rotation, damaged_exif, grey_image, alpha_channel,
         cmyk_image, deep_colours, large_image, narrow_image, decoder_remark, similar_image.
@@ -52,7 +57,7 @@ def examine_images(splits: dict[str, list[str]], progress: Callable[[int], None]
         for file, picture in zip(files, pictures, strict=True)
         for severity, kind, problem in picture.remarks
     ]
-    firsts, duplicates = _duplicates(files, pictures)
+    firsts, duplicates = _duplicates(files, pictures, objects)
     return [*findings, *_shared(files), *duplicates, *_similar(files, pictures, firsts)]
 
 
@@ -101,7 +106,9 @@ def _shared(files: list[_File]) -> list[Finding]:
     return findings
 
 
-def _duplicates(files: list[_File], pictures: list[Picture]) -> tuple[list[int], list[Finding]]:
+def _duplicates(
+    files: list[_File], pictures: list[Picture], objects: Callable[[str], np.ndarray | None]
+) -> tuple[list[int], list[Finding]]:
     """Numbers of the files whose content is new; findings on the others."""
     same: dict[str, list[int]] = defaultdict(list)
     firsts, findings = [], []
@@ -118,8 +125,24 @@ def _duplicates(files: list[_File], pictures: list[Picture]) -> tuple[list[int],
             else:
                 problem = f"the same image as {files[earlier[0]].path}"
                 findings.append(Finding("warning", "duplicate_image", split, file.path, "", problem))
+            twin = (other or files[earlier[0]]).path
+            difference = _difference(objects(file.path), objects(twin))
+            if difference:
+                problem = f"the same image as {twin}, with other boxes: {difference}; one of them is wrong"
+                findings.append(Finding("fault", "different_labels", split, file.path, "", problem))
         earlier.append(i)
     return firsts, findings
+
+
+def _difference(own: np.ndarray | None, others: np.ndarray | None) -> str:
+    """How the objects (n, 5) of two identical images differ, in words; an empty string if they do not, to a pixel."""
+    if own is None or others is None:
+        return ""
+    a, b = (x[np.lexsort(x.T[::-1])] for x in (own, others))
+    if a.shape == b.shape and np.abs(a - b).max(initial=0) < 1:
+        return ""
+    same = sum((Counter(map(tuple, a.round().tolist())) & Counter(map(tuple, b.round().tolist()))).values())
+    return f"{len(a)} here, {len(b)} there, {same} of them the same"
 
 
 def _similar(files: list[_File], pictures: list[Picture], firsts: list[int]) -> list[Finding]:

@@ -8,16 +8,15 @@ import numpy as np
 
 from detector.boxes import cxcywhn_to_xyxy
 from detector.data.datasets import DetectionDataset
+from detector.data.voc_xml import annotation_path
 from detector.data.yolo_txt import label_path
+from detector.text_file import is_file
 
 
 def label_files(image: str) -> list[Path]:
-    """Where the labels of an image may be: YOLO's text file; VOC's xml file, if the image is in a folder JPEGImages."""
-    path = Path(image)
-    if "JPEGImages" not in path.parts:
-        return [label_path(path)]
-    last = len(path.parts) - 1 - path.parts[::-1].index("JPEGImages")
-    return [label_path(path), Path(*path.parts[:last], "Annotations", *path.parts[last + 1 :]).with_suffix(".xml")]
+    """Where the labels of an image may be: YOLO's text file; VOC's xml file, if that is not there."""
+    text = label_path(image)
+    return [text] if is_file(text) else [text, annotation_path(image)]
 
 
 def written_boxes(file: Path, height: int, width: int) -> dict[str, np.ndarray]:

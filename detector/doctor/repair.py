@@ -22,10 +22,11 @@ from detector.files import write_atomically
 def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     """Write what is sound of a data set into an empty or new folder.
 
-    Images that cannot be used and copies of others are left out, suffixes that lie and stems that clash get other names, the
-    rest is copied byte for byte; objects that training would drop are dropped, duplicates too, boxes are clipped to the image,
-    sizes and file names in annotations are corrected. What is in no split is not copied. A split that is the same as another
-    on purpose (`val: images/train`) stays so. `data.yaml` is written last: a folder without it is not finished.
+    Images that cannot be used, copies of others and images that are left without any of their objects are left out, suffixes
+    that lie and stems that clash get other names, the rest is copied byte for byte; objects that training would drop are
+    dropped, duplicates too, boxes are clipped to the image, sizes and file names in annotations are corrected. What is in no
+    split is not copied. A split that is the same as another on purpose (`val: images/train`) stays so. `data.yaml` is written
+    last: a folder without it is not finished.
 
     Args:
         file: the data set. diagnosis: of its images, by `examine`. folder: gets data.yaml, repairs.txt, and the layout of the
@@ -70,8 +71,7 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
         folder / "repairs.txt", lambda out: out.write("".join(f"{line}\n" for line in done).encode(errors="replace"))
     )
     content: dict[str, Any] = {"path": ".", "format": file.format, **places, "names": file.names}
-    if file.keep_difficult:
-        content["keep_difficult"] = True
+    content |= {key: True for key in ("keep_difficult", "keep_emptied") if getattr(file, key)}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_atomically(folder / "data.yaml", lambda out: out.write(text.encode()))
     return done
@@ -94,7 +94,8 @@ def _check_folder(file: DatasetFile, datasets: dict[str, DetectionDataset], fold
 def _same_splits(file: DatasetFile, splits: list[str]) -> dict[str, str]:
     """Splits that are given as the very same as an earlier one, and that one."""
     same: dict[str, str] = {}
+    images = {split: (file.splits[split], file.part(split)) for split in splits}
     for k, split in enumerate(splits):
-        earlier = [other for other in splits[:k] if file.splits[other] == file.splits[split]]
+        earlier = [other for other in splits[:k] if images[other] == images[split]]
         same |= {split: earlier[0]} if earlier else {}
     return same

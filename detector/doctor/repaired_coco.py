@@ -73,7 +73,7 @@ class CocoCopy:
                 self.categories.append({**category, "id": self.category_of[category["name"]]})
         names = class_names(content)
         of_image, astray = by_image(content)
-        self.done += [f"{source}, {where}: dropped ({why})" for where, why in astray]
+        self.done += [f"{source}, {where}: dropped ({why})" for where, why, _ in astray]
         for entry in content["images"]:
             path = str(locate(entry["file_name"], folders))
             if path in self.names:

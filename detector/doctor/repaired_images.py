@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 from PIL import Image
 
+from detector.boxes import clip_xyxy
 from detector.data.datasets import DetectionDataset
 from detector.data.images import read_image
 from detector.doctor.finding import Diagnosis
@@ -26,7 +27,9 @@ def kept_images(datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, don
         done += [f"left out {fault}" for fault in dataset.report.lost_images]
         unique = list(dict.fromkeys(dataset.files))
         done += [f"left out {path}: {lost[path]}" for path in unique if path in lost]
-        images[split] = [path for path in unique if path not in lost]
+        outside = _outside(dataset)
+        done += [f"left out {path}: its boxes all lie outside the image" for path in unique if path in outside - set(lost)]
+        images[split] = [path for path in unique if path not in lost and path not in outside]
     digests = _digests([path for paths in images.values() for path in paths])
     taken: dict[str, str] = {}  # content -> path, of the splits that come first
     for split in sorted(images, key=_FIRST_CHOICE.index):
@@ -43,6 +46,16 @@ def kept_images(datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, don
         images[split] = [path for path in images[split] if path in set(kept)]
         taken = {**firsts, **taken}
     return images
+
+
+def _outside(dataset: DetectionDataset) -> set[str]:
+    """Images with boxes of which none lies in the image: they would be left without any, and are no background."""
+    found = set()
+    for path, labels in zip(dataset.files, dataset.labels, strict=True):
+        inside = clip_xyxy(labels.boxes, labels.width, labels.height)
+        if len(inside) and (inside[:, 2:] <= inside[:, :2]).any(1).all():
+            found.add(path)
+    return found
 
 
 def _digests(paths: Sequence[str]) -> dict[str, str]:

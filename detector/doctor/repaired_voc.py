@@ -20,10 +20,10 @@ def write_voc(split: str, dataset: DetectionDataset, names: dict[str, str], fold
         if fault.kind != "difficult_object":  # it stays, marked as it is
             dropped.setdefault(fault.file, {})[fault.where] = fault.problem
     for image, labels in zip(dataset.files, dataset.labels, strict=True):
-        source = _annotation_of(image)
+        source = annotation_path(image)
         if image not in names or not source.is_file():
             continue
-        target = annotation_path(folder, names[image].rpartition(".")[0])
+        target = folder / "Annotations" / f"{names[image].rpartition('.')[0]}.xml"
         target.parent.mkdir(parents=True, exist_ok=True)
         tree = ElementTree.parse(source)
         repairs = _repair_objects(tree.getroot(), dropped.get(str(source), {}), labels.height, labels.width)
@@ -37,13 +37,6 @@ def write_voc(split: str, dataset: DetectionDataset, names: dict[str, str], fold
     listing.parent.mkdir(parents=True, exist_ok=True)
     listing.write_text("".join(f"{name.rpartition('.')[0]}\n" for name in names.values()), encoding="utf-8")
     return f"ImageSets/Main/{split}.txt"
-
-
-def _annotation_of(image: str) -> Path:
-    """The xml file of .../JPEGImages/ID.jpg."""
-    path = Path(image)
-    root = next(parent for parent in path.parents if parent.name == "JPEGImages").parent
-    return annotation_path(root, str(path.relative_to(root / "JPEGImages").with_suffix("")))
 
 
 def _repair_objects(annotation: ElementTree.Element, dropped: dict[str, str], height: int, width: int) -> list[str]:

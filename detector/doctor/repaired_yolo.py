@@ -46,10 +46,10 @@ def _repaired(lines: list[str], dropped: dict[str, str], height: int, width: int
         else:
             box = cxcywhn_to_xyxy(np.array(fields[1:], np.float64), width, height)
             inside = clip_xyxy(box, width, height)
-            if np.abs(box - inside).max() <= PAST_FRAME:
-                after[line] = None
-            elif (inside[2:] <= inside[:2]).any():
+            if (inside[2:] <= inside[:2]).any():
                 repairs.append(f"{where}: dropped (the box lies outside the image)")
+            elif np.abs(box - inside).max() <= PAST_FRAME:
+                after[line] = None
             else:
                 numbers = " ".join(f"{v:.9g}" for v in xyxy_to_cxcywhn(inside, width, height))
                 after[f"{fields[0]} {numbers}"] = None

@@ -2,14 +2,18 @@
 
 from itertools import groupby
 
-from detector.doctor.finding import SEVERITIES, Diagnosis, Finding
+from detector.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
 
 
 def by_kind(findings: list[Finding]) -> list[list[Finding]]:
-    """Findings of a kind together: the most severe kind first, then the most frequent."""
+    """Findings of a kind together: the most severe kind first, then what explains others, then the most frequent."""
     order = sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), f.kind))
     groups = [list(group) for _, group in groupby(order, key=lambda f: (f.severity, f.kind))]
-    return sorted(groups, key=lambda group: (SEVERITIES.index(group[0].severity), -len(group)))
+
+    def rank(group: list[Finding]) -> tuple[int, bool, int]:
+        return SEVERITIES.index(group[0].severity), group[0].kind not in CONCLUSIONS, -len(group)
+
+    return sorted(groups, key=rank)
 
 
 def summary(diagnosis: Diagnosis, most: int = 3) -> list[str]:
