@@ -81,7 +81,7 @@ def _as_they_reach(dataset: DetectionDataset, reach: np.ndarray, sizes: np.ndarr
     own = (reach > 0).any(1)
     return (
         f"{leaving} of {len(table.boxes)} boxes leave their images: they seem to be written for another image size, "
-        f"{_needed(reach[own], sizes[own], [dataset.files[i] for i in np.flatnonzero(own)])}; {_advice()}"
+        f"{_needed(reach[own], sizes[own], [dataset.files[i] for i in np.flatnonzero(own).tolist()])}; {_advice()}"
     )
 
 
