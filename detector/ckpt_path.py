@@ -108,9 +108,8 @@ def bring(ckpt_path: str, run: Path | None, command: str, known: Callable[..., A
         return None
     content = load_checkpoint(path)
     saved = content["hyper_parameters"]
-    options = {
-        f"model.{k}": v for k, v in saved.items() if k in set(inspect.signature(known).parameters) and f"model.{k}" not in LINKS
-    }
+    taken = [k for k in inspect.signature(known).parameters if k in saved and f"model.{k}" not in LINKS]
+    options = {f"model.{k}": saved[k] for k in taken}
     sizes = {"data.image_size": saved["image_size"]} if "image_size" in saved else {}
     return Brought(path, content, defaults={**options, "data.names": saved["names"], **sizes}, home=run_of(path))
 
