@@ -108,6 +108,7 @@ def test_an_image_that_could_not_be_opened_is_not_called_damaged(tmp_path: Path,
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("detector.data.images.image_size", fail)
+    (tmp_path / "a.png").write_bytes(b"png")
     with pytest.raises(OSError, match="Too many") as e:
         image_sizes([tmp_path / "a.png"])
     assert open_files.is_too_many(e.value)
