@@ -30,7 +30,7 @@ from typing import Any
 
 from detector.command_table import CALLBACKS, DEFAULTS, FUNCTIONS, LINE, LINKS
 
-if __name__ == "__main__":
+if __name__ == "__main__" or Path(sys.argv[0]).stem == "boltbox":  # the installed command, which imports this file
     LINE.check_first(sys.argv[1:])  # a typo need not wait for the imports that follow: they take seconds
 
 import lightning as L

@@ -1,6 +1,5 @@
 """The commands and groups of options, and where they stand in the source; nothing here is imported that takes seconds."""
 
-import sys
 from typing import Any
 
 from detector.command_line import CommandLine
@@ -62,11 +61,3 @@ LINKS = {  # option: what it follows
     "model.names": "data.names",
 }
 LINE = CommandLine(GROUPS, METHODS, FUNCTIONS, {"predict": {"save": "callbacks.predictions:PredictionWriter"}}, LINKS, DEFAULTS)
-
-
-def run() -> None:
-    """The command `boltbox`."""
-    LINE.check_first(sys.argv[1:])
-    from cli import run  # it takes seconds
-
-    run()
