@@ -81,7 +81,7 @@ RANGES = {
     "data.augment.mosaic": SHARE,
     "data.augment.mixup": SHARE,
     "data.augment.copy_paste": SHARE,
-    "trainer.max_epochs": COUNT,
+    "trainer.max_epochs": NOT_NEGATIVE,  # 0: only the checks before a training
     "trainer.gradient_clip_val": NOT_NEGATIVE,
     "trainer.num_nodes": COUNT,
     "trainer.check_val_every_n_epoch": COUNT,

@@ -152,7 +152,7 @@ OUT_OF_RANGE = {
     "data.batch_size": "0",
     "data.image_size": "-640",
     "data.workers": "-1",
-    "trainer.max_epochs": "0",
+    "trainer.max_epochs": "-1",
     "ema.tau": "0",
     "warmup.warmup_epochs": "-1",
 }
