@@ -17,7 +17,9 @@ ROOT = Path(cli.__file__).parent
 
 
 @functools.cache
-def _server() -> multiprocessing.context.ForkServerContext:
+def server() -> multiprocessing.context.ForkServerContext:
+    """Whoever starts workers by the forkserver method calls it first: there is one server a process, and the first decides what
+    it has imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cli"])
     before = os.environ.get("PYTHONPATH")
@@ -37,7 +39,7 @@ class Forked:
 
     def __init__(self, line: Sequence[object], environment: Mapping[str, str], folder: Path, log: Path) -> None:
         arguments = [str(x) for x in line[1:]]
-        self.process = _server().Process(target=_become, args=(arguments, dict(environment), str(folder), str(log)))
+        self.process = server().Process(target=_become, args=(arguments, dict(environment), str(folder), str(log)))
         self.process.start()
         assert self.process.pid is not None
         self.pid: int = self.process.pid

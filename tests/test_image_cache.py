@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import server
 from made_datasets import PAIR, lay_out, picture, save
 from torch.utils.data import DataLoader
 
@@ -101,6 +102,7 @@ def test_batches_are_the_same_bit_for_bit(
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_not_forked(data: Path, method: str) -> None:
     """They get the open file, not a copy of what is in it."""
+    server()
     dataset = opened(data, "ram").datasets["train"]
     loader = DataLoader(dataset, None, num_workers=1, multiprocessing_context=method)
     for k, (ours, theirs) in enumerate(zip(loader, dataset, strict=False)):
