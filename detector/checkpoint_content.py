@@ -234,6 +234,12 @@ def _random(value: Any, where: str) -> None:
         raise Unlike(f"{where} is no state of a random generator ({type(e).__name__})") from None
 
 
+def _best(value: Any, where: str) -> None:
+    """Of EpochLines: nothing yet, or all of it."""
+    if value != {}:
+        fields({"epoch": COUNT, "fitness": number, "mAP50-95": number})(value, where)
+
+
 CALLBACKS = {  # by class name; the states of others' callbacks are their own matter
     "Warmup": fields({"last_step": integer(-1)}),
     "EMA": fields({"updates": COUNT}),
@@ -243,6 +249,7 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
     ),
     "FlightRecorder": fields({"roll_backs": COUNT, "lr0": number}),
     "Dashboard": fields({"best": each(number), "spent": COUNTS}),
+    "EpochLines": fields({"best": _best}),
     "Iterations": fields({"sum": maybe(items(typed(float), 4))}),
     "MetricsFiles": fields({"best": number}),
     "Checkpoints": fields({"best_fitness": number}),

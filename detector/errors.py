@@ -45,9 +45,9 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
         return f"did you mean '{also[word]}'?"
     group, dot, leaf = word.rpartition(".")
     inside = [n for n in names if n.rpartition(".")[0] == group] if dot else names
-    best = max(sorted(inside), key=lambda name: _likeness(leaf, name), default="")
+    best = max(sorted(inside, key=lambda name: (len(name), name)), key=lambda name: _likeness(leaf, name), default="")
     if _likeness(leaf, best) < LIKE:
-        elsewhere = [n for n in names if n.rpartition(".")[2] == leaf]
+        elsewhere = difflib.get_close_matches(word, [n for n in names if n.rpartition(".")[2] == leaf], n=1, cutoff=0)
         best = next(iter([*elsewhere, *difflib.get_close_matches(word, names, n=1, cutoff=LIKE)]), "")
     if best:
         return f"did you mean '{best}'?"

@@ -24,8 +24,9 @@ def test_three_generations_of_four(small_data: Path, here: Path, capsys: pytest.
     nothing left to do, and with other options it is refused."""
     line = ["evolve", "--config", str(ROOT / "configs/tensorboard.yaml"), "--data.dataset", str(small_data), *TINY, *SHORT]
     line += ["--evolve.generations", "3", "--evolve.population", "4", "--evolve.workers", "2", "--evolve.study", "found"]
-    for name in ("detector", "callbacks", "cli"):
-        Path(f"{name}.py").write_text("raise RuntimeError('this is not for the workers')\n")
+    of_the_user = ["callbacks.py", "cli.py", "detector.py"]
+    for name in of_the_user:
+        Path(name).write_text("raise RuntimeError('this is not for the workers')\n")
     cli.main(line)
     printed = capsys.readouterr()
     assert "3 generations of 4: 10 individuals, 1 epochs a training, 2 at a time" in printed.out
@@ -63,7 +64,7 @@ def test_three_generations_of_four(small_data: Path, here: Path, capsys: pytest.
         cli.main([*line, "--model.lr0", "0.02"])
     assert e.value.code == 2
     assert "found was begun with other options: model.lr0 is 0.01 in it and 0.02 here" in capsys.readouterr().err
-    assert sorted(p.name for p in here.iterdir()) == ["found"]
+    assert sorted(p.name for p in here.iterdir()) == [*of_the_user, "found"]
 
 
 def told_to_tensorboard(folder: Path) -> list[tuple[int, float]]:

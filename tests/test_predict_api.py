@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from golden.cases import SHARED
 from PIL import Image
 from test_predict import NAMES, checkpoint, pictures, predict  # noqa: F401
 
@@ -13,8 +14,6 @@ from detector.errors import InputError
 from detector.module import Detector
 from detector.precision import autocast
 from detector.predict.detections import Detections
-
-SHARED = Path(__file__).parents[2] / "shared"
 
 
 @pytest.mark.parametrize("options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str)
