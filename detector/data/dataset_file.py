@@ -190,8 +190,8 @@ class DatasetFile:
                 raise InputError(f"{self.source}: {split} refers to the folder {path}; {_EXPECTED[self.format]}")
             if path.suffix.lower() in SUFFIXES:
                 raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
-        options = {key: getattr(self, key) for key in ("format", "names", "keep_difficult", "keep_emptied", "share")}
-        options[MAX_PIXELS_VARIABLE] = most_pixels()
+        options = {key: getattr(self, key) for key in ("format", "names", "keep_difficult", "keep_emptied")}
+        options |= {"split": self.share, MAX_PIXELS_VARIABLE: most_pixels()}  # by the names that users know
         if strict:
             dataset = cached(split, self.places(split), options, lambda: self._parse(split, strict))
         else:
