@@ -58,6 +58,7 @@ from detector.ranges import check_ranges
 from detector.report.changes import differences, flatten
 from detector.runs import check_run
 from detector.say import say
+from detector.short_help import program
 from detector.trainer import Trainer
 from detector.weights import read_yolov5
 
@@ -105,7 +106,7 @@ class CLI(LightningCLI):
             return self.init_parser(**kwargs)
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         parser.set_defaults(DEFAULTS.get(subcommand, {}))
-        parser.usage = f"python cli.py {subcommand} [options]"
+        parser.usage = f"{program()} {subcommand} [options]"
         if subcommand == "predict":
             parser.add_lightning_class_args(callbacks.PredictionWriter, "save")
         for flag, told in FLAGS.get(subcommand, {}).items():
@@ -290,10 +291,10 @@ def _keep_provenance(brought: Brought, options: Any, typed: list[str]) -> None:
 
 def _command_line(*words: str) -> str:
     """A command of ours as the user would type it, by the way this one was started."""
-    program = Path(sys.argv[0])
-    start = ["boltbox"] if program.name == "boltbox" else ["python", str(program) if program.name == "cli.py" else "cli.py"]
+    script = Path(sys.argv[0])
+    start = ["python", str(script)] if script.name == "cli.py" else program().split()
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "--", str(program)]
+        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "--", str(script)]
     return shlex.join([*start, *words])
 
 

@@ -1,7 +1,9 @@
 """The short help: all commands, and of a command the options that people use."""
 
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from detector.signatures import Option
 
@@ -106,9 +108,14 @@ TOLD = {  # shorter than the classes', or said of the recipe
 }
 
 
+def program() -> str:
+    """How this program was started, as people type it."""
+    return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"
+
+
 def every_command(commands: Iterable[str]) -> str:
     """The help of the program."""
-    lines = ["usage: python cli.py COMMAND [options]", "", "Train, evaluate and use a YOLOv5 detector.", ""]
+    lines = [f"usage: {program()} COMMAND [options]", "", "Train, evaluate and use a YOLOv5 detector.", ""]
     lines += [f"  {name:<11} {COMMANDS[name]}" for name in commands]
     lines += ["", "COMMAND --help shows the options that people use, COMMAND --help all every one."]
     return "\n".join(lines)
@@ -118,13 +125,13 @@ def few_options(command: str, options: Sequence[Option]) -> str:
     """The help of a command, for a terminal of WIDTH columns."""
     known = {option.name: option for option in options}
     told = f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."
-    lines = [f"usage: python cli.py {command} [options]", "", told]
+    lines = [f"usage: {program()} {command} [options]", "", told]
     for heading, names in CHOSEN[command].items():
         lines += ["", f"{heading}:"]
         for name in names:
             lines += _lines(known[name])
     many = len(options) - sum(map(len, CHOSEN[command].values()))
-    lines += ["", f"[default]. {many} more, hyper-parameters among them: cli.py {command} --help all"]
+    lines += ["", f"[default]. {many} more, hyper-parameters among them: {command} --help all"]
     return "\n".join(lines)
 
 
