@@ -1,5 +1,6 @@
 """The commands as a user types them."""
 
+import copy
 import csv
 import json
 import re
@@ -20,6 +21,7 @@ import cli
 from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
+from detector.network import YOLOv5
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
@@ -133,15 +135,18 @@ def test_checkpoints_hold_plain_types(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["best", "last"])
-def test_validate_gives_the_figures_of_the_fit(trained: Path, here: Path, which: str, capsys: pytest.CaptureFixture) -> None:
+def test_validate_gives_the_figures_of_the_fit(
+    trained: Path, here: Path, which: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not fused, as within the fit: the rounding of a fused network swaps detections that are equally sure after two epochs."""
+    monkeypatch.setattr(YOLOv5, "fused", lambda self: copy.deepcopy(self).eval())
     cli.main(["validate", "--ckpt_path", str(trained / f"checkpoints/{which}.ckpt"), "--trainer.enable_progress_bar", "false"])
     figures = json.loads((here / "runs/validate-1/metrics.json").read_text())
     table = rows(trained)
     row = table[-1] if which == "last" else max(table, key=lambda r: float(r["val/fitness"]))
     assert figures["command"] == "validate"
     for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
-        # it is fused here: detections that are surer by less than rounding may change places, and have after so few epochs
-        assert figures[name] == pytest.approx(float(row[f"val/{name}"]), rel=0.1, abs=1e-6)
+        assert figures[name] == pytest.approx(float(row[f"val/{name}"]), rel=1e-3, abs=1e-6)
     assert re.search(r"^class +objects +P +R +mAP50", capsys.readouterr().out, re.M)
 
 
