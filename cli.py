@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from detector.command_table import CALLBACKS, DEFAULTS, FUNCTIONS, LINE, LINKS
+from detector.commands.parsing.table import CALLBACKS, DEFAULTS, FUNCTIONS, LINE, LINKS
 
 if __name__ == "__main__" or Path(sys.argv[0]).stem == "boltbox":  # the installed command, which imports this file
     LINE.check_first(sys.argv[1:])  # a typo need not wait for the imports that follow: they take seconds
@@ -41,26 +41,33 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import callbacks
-from detector.benchmark.command import benchmark
-from detector.checkpoint_file import newest_intact
-from detector.checkpoint_fit import check_network, check_resume
-from detector.ckpt_path import Brought, bring, inherit
+from callbacks.recipe import as_list, in_order, own_folder
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
+from detector.checkpoint.compatibility import check_network, check_resume
+from detector.checkpoint.file import newest_intact
+from detector.checkpoint.runs import check_run
+from detector.checkpoint.yolov5_weights import read_yolov5
+from detector.commands.anchors import anchors
+from detector.commands.benchmark.command import benchmark
+from detector.commands.changes import differences, flatten
+from detector.commands.ckpt_path import Brought, bring, inherit
+from detector.commands.doctor.command import run_doctor
+from detector.commands.evolve.command import run_evolution, study_folder
+from detector.commands.parsing.parser import Parser, call, explained
+from detector.commands.parsing.short_help import program
 from detector.data import demo
 from detector.data.datamodule import DetectionData
-from detector.doctor.command import run_doctor
-from detector.errors import InputError, in_one_line, shortened
-from detector.evolve.command import run_evolution, study_folder
-from detector.module import Detector
-from detector.open_files import is_too_many, too_many
-from detector.parser import Parser, call, explained
-from detector.precision import DEFAULT, usable_precision
-from detector.ranges import check_ranges
-from detector.report.changes import differences, flatten
-from detector.runs import check_run
-from detector.say import say
-from detector.short_help import program
-from detector.trainer import Trainer
-from detector.weights import read_yolov5
+from detector.distributed import fsdp2, zero2  # noqa: F401 - strategies by name
+from detector.distributed.process_group import die_with_parent, first_to_say
+from detector.system.errors import InputError, in_one_line, shortened
+from detector.system.open_files import is_too_many, too_many
+from detector.system.ranges import check_ranges
+from detector.system.rank_zero import say
+from detector.training.combinations import check_combinations, strategy_name
+from detector.training.incident import RollBack
+from detector.training.module import Detector
+from detector.training.precision import DEFAULT, usable_precision
+from detector.training.trainer import Trainer
 
 FLAGS = {  # options that stand without a value
     "anchors": {"json": "Print the report as JSON instead of a table."},
@@ -72,7 +79,7 @@ FLAGS = {  # options that stand without a value
 class Commands(Trainer):
     """The Trainer with the commands that Lightning's lacks. A function's name becomes that of a group of options."""
 
-    anchors = callbacks.anchors
+    anchors = anchors
     doctor = run_doctor
     benchmark = benchmark
     evolve = run_evolution
@@ -185,7 +192,7 @@ class CLI(LightningCLI):
         elif self.continues and self.checkpoint:
             self.run = self.checkpoint.parent.parent
         else:
-            self.run = callbacks.own_folder(command)
+            self.run = own_folder(command)
         check_run(self.run)
         os.environ["BOLTBOX_RUN"] = str(self.run)
         self.fresh = command == "fit" and not self.continues
@@ -194,12 +201,12 @@ class CLI(LightningCLI):
             path = self.brought.path if self.brought and takes_any else self.checkpoint
             options.ckpt_path = str(path) if path else None
         options.trainer.default_root_dir = str(self.run)
-        trainer, strategy = options.trainer, callbacks.strategy_name(options.trainer.strategy)
+        trainer, strategy = options.trainer, strategy_name(options.trainer.strategy)
         if self.brought and self.brought.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
         if command == "fit":
-            callbacks.check_combinations(options)
+            check_combinations(options)
         elif strategy in ("fsdp2", "deepspeed_stage_2"):
             options.trainer.strategy = "auto"  # of the training's config.yaml; what they save, only a training has
         if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
@@ -232,9 +239,9 @@ class CLI(LightningCLI):
             callbacks.Agreement(self.text, self.checkpoint),
             callbacks.RunState(self.text),
         ]
-        given, bar = callbacks.as_list(config["callbacks"]), config["enable_progress_bar"] is not False
-        config["callbacks"] = callbacks.in_order(first, callbacks_, given, bar)
-        config["plugins"] = [*callbacks.as_list(config["plugins"]), callbacks.AtomicCheckpointIO()]
+        given, bar = as_list(config["callbacks"]), config["enable_progress_bar"] is not False
+        config["callbacks"] = in_order(first, callbacks_, given, bar)
+        config["plugins"] = [*as_list(config["plugins"]), AtomicCheckpointIO()]
         self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.Ranks))
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
@@ -253,7 +260,7 @@ class CLI(LightningCLI):
         while True:
             try:
                 return self.trainer.fit(model, **options)
-            except callbacks.RollBack as e:
+            except RollBack as e:
                 checkpoint, _ = newest_intact(self.run / "checkpoints")
                 if checkpoint is None:
                     raise InputError(f"{e}; there is no checkpoint to go back to") from None
@@ -301,7 +308,7 @@ def _command_line(*words: str) -> str:
 def _place_loggers(loggers: Any, run: Path, content: dict[str, Any]) -> None:
     """Loggers without a folder of their own write into the run's. After a checkpoint, whose content is given, they go on where
     they were: W&B in the same run, TensorBoard without what it was told after the checkpoint."""
-    for logger in callbacks.as_list(loggers):
+    for logger in as_list(loggers):
         if isinstance(logger, bool):
             continue
         arguments, name = logger.init_args, logger.class_path.rpartition(".")[2]
@@ -334,7 +341,7 @@ def main(args: Sequence[str] | None = None) -> None:
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    callbacks.die_with_parent()
+    die_with_parent()
     if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
         os.environ.setdefault("WANDB_MODE", "offline")
     args = list(sys.argv[1:] if args is None else args)
@@ -356,7 +363,7 @@ def main(args: Sequence[str] | None = None) -> None:
             args=[word for k, word in enumerate(args) if not (word == "all" and args[k - 1] in ("-h", "--help"))],
         )
     except (InputError, MisconfigurationException) as e:
-        if callbacks.first_to_say(str(e)):
+        if first_to_say(str(e)):
             print(f"error: {too_many() if is_too_many(e) else shortened(in_one_line(e))}", file=sys.stderr)
         raise SystemExit(2) from None
     except (OSError, RuntimeError) as e:

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from detector.commands.export.graph import Decoded
+from detector.commands.export.runtime import load_exported
+from detector.commands.export.source import find_trained
 from detector.data.images import find_images, read_image
-from detector.data.letterbox import letterbox
-from detector.export.graph import Decoded
-from detector.export.runtime import load_exported
-from detector.export.source import find_trained
-from detector.postprocess import nms
+from detector.data.transforms.letterbox import letterbox
+from detector.model.postprocess import nms
 
 
 def make_video(images: list[Path], path: Path) -> None:

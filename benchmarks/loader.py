@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from detector.data.augment import TrainSamples
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch, Sample, collate
 from detector.data.sampler import Key
+from detector.data.transforms.augment import TrainSamples
 
 BATCH, ROUNDS = 16, 5
 STRAIGHTFORWARD = "straightforward"

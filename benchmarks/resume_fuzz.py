@@ -23,7 +23,7 @@ import lightning as L
 import torch
 
 import callbacks.checkpoints as checkpoints
-import detector.files as files
+import detector.system.atomic_file as files
 from detector.data.demo import make_demo
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import yaml
 
 from callbacks.flight_recorder import FlightRecorder
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 OWN = {
     "data.dataset",

@@ -1,6 +1,5 @@
 """AutoAnchor: measure how well the anchors fit the labels, and find better ones where they don't."""
 
-import json
 from pathlib import Path
 
 import lightning as L
@@ -8,14 +7,14 @@ import numpy as np
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
-from callbacks.data import data_of
-from detector.anchor_report import AnchorReport
-from detector.anchors import Choice, choose_anchors, label_sizes, measure
 from detector.data.datamodule import DetectionData
 from detector.data.images import read_image
-from detector.files import not_fatal, write_atomically
-from detector.module import Detector
-from detector.say import say
+from detector.model.anchors import Choice, choose_anchors, label_sizes, measure
+from detector.report.anchors import AnchorReport
+from detector.system.atomic_file import not_fatal
+from detector.system.rank_zero import say
+from detector.training.module import Detector
+from detector.training.recipe import data_of
 
 
 class AutoAnchor(L.Callback):
@@ -78,7 +77,7 @@ class AutoAnchor(L.Callback):
         if report.choice.changed:
             print(table)
         with not_fatal(folder / "anchors.json"):
-            save_report(report, folder)
+            report.save(folder)
         content = report.content()
         figures = {
             f"anchors/{when}/{name}": value
@@ -94,10 +93,3 @@ class AutoAnchor(L.Callback):
             elif isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_text("anchors", f"{report.choice.reason}\n\n```\n{table}\n```")
                 logger.experiment.add_image("anchors", read_image(folder / "plots/anchors.png"), dataformats="HWC")
-
-
-def save_report(report: AnchorReport, folder: Path) -> None:
-    """anchors.json and plots/anchors.png."""
-    text = json.dumps(report.content(), indent=1)
-    write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
-    report.draw(folder / "plots" / "anchors.png")

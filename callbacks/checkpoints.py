@@ -1,20 +1,16 @@
 """Checkpoints: after every epoch, every few minutes, and when told to stop; written aside, verified, moved into place."""
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.stop_signal import StopSignal
-from detector.checkpoint_file import damage, fault, load_checkpoint
-from detector.files import write_atomically, write_beside
-from detector.say import say
+from detector.checkpoint.file import fault, load_checkpoint
+from detector.system.atomic_file import write_atomically
+from detector.training.stop_signal import StopSignal
 
 
 class Checkpoints(Checkpoint):
@@ -110,26 +106,3 @@ def _steps(path: Path) -> int:
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:
     """Whether the flag is set in any process; all get the same answer."""
     return flag if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(flag, all=False))
-
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the one before it as
-    `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
-
-    A disk that is full or cannot be written to is told in one line; training goes on, with the older checkpoints untouched.
-    """
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        target, wrong = Path(path), ""
-        try:
-            beside = write_beside(target, lambda file: torch.save(checkpoint, file))
-            wrong = damage(beside)
-        except (OSError, RuntimeError) as e:  # torch's writer turns a full disk into a RuntimeError
-            wrong = str(e).splitlines()[0]
-        if wrong:
-            target.with_name(f".{target.name}.tmp").unlink(missing_ok=True)
-            say(f"warning: {target} could not be saved ({wrong}); training goes on, the older checkpoints are intact")
-            return
-        if target.name == "last.ckpt" and target.exists():
-            os.replace(target, target.with_name("previous.ckpt"))
-        os.replace(beside, target)

@@ -8,10 +8,9 @@ from typing import Any
 import lightning as L
 import yaml
 
-from callbacks.data import data_of
-from detector.command_table import CALLBACKS
-from detector.module import Detector
-from detector.recipe import UNLESS_GIVEN
+from detector.commands.parsing.table import CALLBACKS
+from detector.training.module import Detector
+from detector.training.recipe import UNLESS_GIVEN, data_of
 
 
 def recipe_callbacks() -> dict[str, type[L.Callback]]:

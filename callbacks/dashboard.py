@@ -10,16 +10,16 @@ import yaml
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.batch_pictures import label_rows, pixels, prediction_rows
-from callbacks.board import Board, Ending, Evaluation, Picture
 from callbacks.metrics_files import best_epoch
-from callbacks.tensor_board import TensorBoard
-from callbacks.wandb_board import WandbBoard
 from callbacks.warmup import Warmup
 from detector.data.sample import Batch
-from detector.errors import InputError
-from detector.module import Detector
-from detector.say import say
+from detector.loggers.board import Board, Ending, Evaluation, Picture
+from detector.loggers.tensorboard_board import TensorBoard
+from detector.loggers.wandb_board import WandbBoard
+from detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
+from detector.training.module import Detector
 
 BOXES = 100  # an image, the surest
 FOR_PLOTS = 0.1  # of the megabytes, which epochs leave to the plots at the end

@@ -2,9 +2,9 @@
 
 import lightning as L
 
-from callbacks.data import data_of
-from detector.doctor.brief import brief
-from detector.say import say
+from detector.commands.doctor.brief import brief
+from detector.system.rank_zero import say
+from detector.training.recipe import data_of
 
 
 class DoctorCheck(L.Callback):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from detector.module import Detector
-from detector.schedule import ema_decay
-from detector.sharding import local
+from detector.model.sharding import local
+from detector.training.module import Detector
+from detector.training.schedule import ema_decay
 
 
 class EMA(L.Callback):

@@ -9,10 +9,10 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.bar import duration
 from callbacks.early_stop import EarlyStop
-from detector.module import Detector
-from detector.say import say
+from detector.report.progress_line import duration
+from detector.system.rank_zero import say
+from detector.training.module import Detector
 
 HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "left", "best"]
 WIDTHS = (6, 6, 6, 5, 5, 5, 8, 6, 6, 9)  # after the first column, which is as wide as the number of epochs needs

@@ -14,14 +14,24 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from callbacks.incident import ADVICE, Incident, Kind, Place, RollBack, kind_of, place_between_batches, sentence, write_report
-from callbacks.ranks import lost_contact
 from detector.data.sample import Batch
-from detector.errors import InputError
-from detector.module import Detector, DroppedStep
-from detector.recipe import COLLECT
-from detector.say import say
-from detector.sharding import local
+from detector.distributed.process_group import lost_contact
+from detector.model.sharding import local
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
+from detector.training.incident import (
+    ADVICE,
+    Incident,
+    Kind,
+    Place,
+    RollBack,
+    kind_of,
+    place_between_batches,
+    sentence,
+    write_report,
+)
+from detector.training.module import Detector, DroppedStep
+from detector.training.recipe import COLLECT
 
 __all__ = ["FlightRecorder", "Incident", "RollBack"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from callbacks.warmup import Warmup
-from detector.files import not_fatal, write_atomically
+from detector.system.atomic_file import not_fatal, write_atomically
 
 MOST = 2000  # rows
 LOSSES = ("box_loss", "obj_loss", "cls_loss")

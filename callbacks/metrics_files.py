@@ -12,12 +12,12 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.data import data_of
-from detector.files import not_fatal, write_atomically
-from detector.metrics import Result
-from detector.module import Detector
-from detector.report.evidence import Evidence
-from detector.results import class_table, result_json
+from detector.evaluation.metrics import Result
+from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.results import class_table, result_json
+from detector.system.atomic_file import not_fatal, write_atomically
+from detector.training.module import Detector
+from detector.training.recipe import data_of
 
 
 class MetricsFiles(L.Callback):

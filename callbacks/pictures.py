@@ -8,13 +8,13 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.batch_pictures import label_rows, pixels, prediction_rows
-from detector.curves import plot_curves
 from detector.data.sample import Batch
 from detector.data.tiled import whole
-from detector.drawing import draw_boxes, enlarge, grid, write_image
-from detector.files import not_fatal
-from detector.module import Detector
+from detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from detector.report.drawing import draw_boxes, enlarge, grid, write_image
+from detector.report.run_curves import plot_curves
+from detector.system.atomic_file import not_fatal
+from detector.training.module import Detector
 
 MOST = 16  # images a picture
 BATCHES = 3  # of the training that are drawn

@@ -20,14 +20,14 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from detector.data.datamodule import DetectionData
 from detector.data.images import read_image
 from detector.data.sample import Batch, Picture
-from detector.drawing import draw_boxes, write_image
-from detector.errors import InputError
-from detector.files import write_atomically
-from detector.module import Detector
-from detector.predict.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
-from detector.predict.video_file import VideoFile
-from detector.say import say
-from detector.signals import catch, give_back
+from detector.inference.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
+from detector.inference.video_file import VideoFile
+from detector.report.drawing import draw_boxes, write_image
+from detector.system.atomic_file import write_atomically
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
+from detector.system.signals import catch, give_back
+from detector.training.module import Detector
 
 
 class PredictionWriter(BasePredictionWriter):

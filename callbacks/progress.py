@@ -10,9 +10,9 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.bar import LastLine, Pace
 from detector.data.sample import Batch
-from detector.say import say
+from detector.report.progress_line import LastLine, Pace
+from detector.system.rank_zero import say
 
 QUIET, SHARE, MOST = 60.0, 0.05, 600.0  # of signs of life: seconds in between, part of the epoch in between; seconds at most
 

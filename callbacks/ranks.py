@@ -1,31 +1,20 @@
 """The processes that train together: how long one waits for the others, and what it says when they do not come."""
 
 import contextlib
-import os
-import re
-import signal
 import subprocess
 import traceback
 from collections.abc import Iterator
 from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch.distributed as dist
-from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
-from detector import parent
-from detector.errors import InputError
+from detector.distributed.process_group import ANSWER, LostContact, default_store, lost_contact
+from detector.system.errors import InputError
 
 _set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)  # public in newer torches only
-ANSWER = timedelta(seconds=5)  # within which the store must say where the others are
-
-
-class LostContact(InputError):
-    """Another process is gone, or did not come in time. The sentence says which process waited, where, and where the others
-    were."""
 
 
 class Ranks(L.Callback):
@@ -76,7 +65,7 @@ class Ranks(L.Callback):
         """The limit holds from here on: how long the processes take to start is no matter of hanging."""
         if not dist.is_initialized():
             return
-        self._store = _default_store()
+        self._store = default_store()
         if self.timeout is not None:
             _set_timeout(timedelta(seconds=self.timeout))
 
@@ -138,36 +127,6 @@ class Ranks(L.Callback):
                 return f"was last at {self._store.get(_key(rank)).decode()}"
             return "was last at the start"
         return "does not answer"
-
-
-def lost_contact(error: BaseException) -> bool:
-    """Whether an error says that another process is gone or did not come in time. gloo's are plain RuntimeErrors."""
-    ours = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
-    return ours and bool(re.search("timed? ?out|by peer|broken pipe|refused|(read|write) error", str(error), re.IGNORECASE))
-
-
-def die_with_parent() -> None:
-    """A process that Lightning or torchrun has started is killed when the one that started it is gone: in a collective it would
-    wait for ever. So is one whose starter asks for it (`detector.parent`). Others are left alone."""
-    parent.die_with_parent()
-    if "TORCHELASTIC_RUN_ID" in os.environ or ("LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ):
-        _prctl_pr_set_pdeathsig(signal.SIGKILL)
-
-
-def first_to_say(error: str) -> bool:
-    """Whether no other process has claimed to print this error. Before there is a process group, which is before anything is
-    opened, the first process of each machine says it."""
-    if not dist.is_initialized():
-        return os.environ.get("LOCAL_RANK", "0") == "0"
-    with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-        store = _default_store()
-        store.set_timeout(ANSWER)
-        return store.add(f"said/{sha256(error.encode()).hexdigest()}", 1) == 1
-    return True
-
-
-def _default_store() -> dist.Store:
-    return dist.distributed_c10d._get_default_store()
 
 
 def _key(rank: int) -> str:

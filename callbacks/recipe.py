@@ -8,7 +8,6 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
-from callbacks.checkpoints import AtomicCheckpointIO
 from callbacks.configuration import recipe_callbacks
 from callbacks.epoch_lines import EpochLines
 from callbacks.iterations import Iterations
@@ -18,9 +17,10 @@ from callbacks.progress import Progress
 from callbacks.report import Report
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
-from detector.command_table import TRAINER_OPTIONS
-from detector.precision import DEFAULT, usable_precision
-from detector.runs import next_run
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
+from detector.checkpoint.runs import next_run
+from detector.training.precision import DEFAULT, usable_precision
+from detector.training.trainer_options import TRAINER_OPTIONS
 
 
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.data import data_of
-from detector.report.command import make
-from detector.say import say
+from detector.commands.report import make
+from detector.system.rank_zero import say
+from detector.training.recipe import data_of
 
 
 class Report(L.Callback):

@@ -11,11 +11,11 @@ import yaml
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.configuration import configuration
-from callbacks.data import data_of
-from detector.benchmark.host import host
-from detector.errors import InputError
-from detector.files import write_atomically
-from detector.versions import git_revision, versions
+from detector.system.atomic_file import write_atomically
+from detector.system.errors import InputError
+from detector.system.host import host
+from detector.system.versions import git_revision, versions
+from detector.training.recipe import data_of
 
 
 class RunFolder(L.Callback):

@@ -12,10 +12,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from callbacks.configuration import configuration
-from detector.checkpoint_fit import check_resume
-from detector.module import Detector
-from detector.sharding import shared_out_like, whole
-from detector.versions import git_revision, versions
+from detector.checkpoint.compatibility import check_resume
+from detector.model.sharding import shared_out_like, whole
+from detector.system.versions import git_revision, versions
+from detector.training.module import Detector
 
 
 class RunState(L.Callback):

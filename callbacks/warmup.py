@@ -4,9 +4,9 @@ from typing import Any
 
 import lightning as L
 
-from detector.module import Detector
-from detector.recipe import COLLECT
-from detector.schedule import accumulation, warmup, warmup_iterations
+from detector.training.module import Detector
+from detector.training.recipe import COLLECT
+from detector.training.schedule import accumulation, warmup, warmup_iterations
 
 
 class Warmup(L.Callback):

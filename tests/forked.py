@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import callbacks
 import cli
+from detector.distributed.process_group import die_with_parent
 
 ROOT = Path(cli.__file__).parent
 
@@ -87,7 +87,7 @@ def _fork_others(arguments: list[str]) -> list[int]:
         if process == 0:
             os.environ["LOCAL_RANK"] = str(rank)
             os.environ["BOLTBOX_RUN"] = arguments[arguments.index("--run") + 1]  # as the first process would
-            callbacks.die_with_parent()
+            die_with_parent()
             return []
         others.append(process)
     return others

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from detector.data.sample import Labels
-from detector.report.evidence import Evidence
+from detector.evaluation.prediction_record import Evidence
 
 SIDE = 40  # pixels of the images
 NAMES = ["a", "b", "c"]

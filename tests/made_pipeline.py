@@ -9,10 +9,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from detector.loss import DetectionLoss, scaled_gains
-from detector.network import YOLOv5
-from detector.optimizer import build_optimizer
-from detector.pipeline.halves import Pipeline, ScheduleName
+from detector.commands.pipeline.halves import Pipeline, ScheduleName
+from detector.model.loss import DetectionLoss, scaled_gains
+from detector.model.network import YOLOv5
+from detector.training.optimizer import build_optimizer
 
 STEPS, LR = 2, 0.01
 

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from detector.data.letterbox import GREY
+from detector.data.formats.yolo_txt import YoloDataset
 from detector.data.sample import Frame, Polygons, Sample
-from detector.data.yolo_txt import YoloDataset
+from detector.data.transforms.letterbox import GREY
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)

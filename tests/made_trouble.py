@@ -9,10 +9,10 @@ import torch
 from test_recipe import CLIP
 from torch import nn
 
-from detector.data.augment import Augment
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
-from detector.module import Detector
+from detector.data.transforms.augment import Augment
+from detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 

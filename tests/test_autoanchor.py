@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import cli
 from callbacks import EMA, AutoAnchor
-from detector.anchors import choose_anchors, default_anchors, find_anchors, in_level_order, label_sizes, measure
 from detector.data.datamodule import DetectionData
 from detector.data.demo import NAMES
-from detector.module import Detector
-from detector.network import YOLOv5
+from detector.model.anchors import choose_anchors, default_anchors, find_anchors, in_level_order, label_sizes, measure
+from detector.model.network import YOLOv5
+from detector.training.module import Detector
 
 STRIDES = (8, 16, 32)
 QUICK = ["--report.enabled", "false", "--pictures.enabled", "false",

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from detector.batch_norm import BatchNorm2d
-from detector.layers import Conv
-from detector.module import Detector
+from detector.model.batch_norm import BatchNorm2d
+from detector.model.layers import Conv
+from detector.training.module import Detector
 
 CHANNELS_LAST = torch.channels_last
 

@@ -11,9 +11,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_samples import SIZE, few, noise, noise_set, random_boxes, random_sample, seeds
 
-from detector.boxes import cxcywhn_to_xyxy
-from detector.data.augment import Augment
-from detector.data.colour import flip
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Frame, Sample, collate
 from detector.data.sampler import (
@@ -24,6 +21,9 @@ from detector.data.sampler import (
     image_weights,
     rectangular_batches,
 )
+from detector.data.transforms.augment import Augment
+from detector.data.transforms.colour import flip
+from detector.model.boxes import cxcywhn_to_xyxy
 
 
 @pytest.fixture(scope="module")

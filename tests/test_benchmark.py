@@ -16,11 +16,11 @@ import pytest
 
 import cli
 from benchmarks import gpu
-from detector.benchmark import stopwatch
-from detector.benchmark.memory import session_memory
-from detector.benchmark.report import Report, Row
-from detector.benchmark.setting import Setting, settings
-from detector.benchmark.trial import Trial, attempt
+from detector.commands.benchmark import stopwatch
+from detector.commands.benchmark.memory import session_memory
+from detector.commands.benchmark.report import Report, Row
+from detector.commands.benchmark.setting import Setting, settings
+from detector.commands.benchmark.trial import Trial, attempt
 
 TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--trainer.accelerator", "cpu"]
 HOST = {"cores": 2, "processor": "abacus", "memory": 1, "gpus": ["A", "A"], "torch": "2", "lightning": "2", "load": 0}

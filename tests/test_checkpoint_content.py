@@ -18,17 +18,17 @@ from torch import Tensor
 
 import callbacks
 import cli
-from detector.checkpoint_content import CALLBACKS, check_checkpoint, check_detector
-from detector.checkpoint_file import damage, fault
-from detector.checkpoint_fit import check_network, check_resume
+from detector.checkpoint.compatibility import check_network, check_resume
+from detector.checkpoint.content import CALLBACKS, check_checkpoint, check_detector
+from detector.checkpoint.file import damage, fault
+from detector.checkpoint.trained import read_trained
+from detector.checkpoint.validators import Unlike
+from detector.checkpoint.yolov5_weights import load_weights
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
-from detector.errors import InputError
-from detector.module import Detector
-from detector.network import YOLOv5
-from detector.shapes import Unlike
-from detector.trained import read_trained
-from detector.weights import load_weights
+from detector.model.network import YOLOv5
+from detector.system.errors import InputError
+from detector.training.module import Detector
 
 OWN = (callbacks.Warmup, callbacks.EMA, callbacks.EarlyStop, callbacks.FlightRecorder, callbacks.Dashboard,
        callbacks.Iterations, callbacks.MetricsFiles, callbacks.Checkpoints)  # fmt: skip

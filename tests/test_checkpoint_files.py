@@ -15,9 +15,9 @@ import torch
 from made_payloads import Call
 
 import cli
-from callbacks import AtomicCheckpointIO
-from detector.checkpoint_file import fault, load_checkpoint, newest_intact
-from detector.errors import InputError
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
+from detector.checkpoint.file import fault, load_checkpoint, newest_intact
+from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
@@ -182,7 +182,7 @@ def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
         "a chain of getattr": Call(Call(getattr, Call(__import__, "os"), "system"), shell),
         "deep in a state": nested,
         "a partial": Call(__import__("functools").partial, os.system, shell),
-        "a class of ours": Call(__import__("detector.runs").runs.next_run, "fit"),
+        "a class of ours": Call(__import__("detector.checkpoint.runs").runs.next_run, "fit"),
     }
     if kind in objects:
         file = io.BytesIO()
@@ -288,7 +288,7 @@ def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
         file.seek(0, 2)
 
     before = last.read_bytes()
-    monkeypatch.setattr("callbacks.checkpoints.torch.save", lossy)
+    monkeypatch.setattr("detector.checkpoint.atomic_io.torch.save", lossy)
     AtomicCheckpointIO().save_checkpoint(content, last)
     assert last.read_bytes() == before
     assert "could not be saved (damaged in" in capsys.readouterr().out

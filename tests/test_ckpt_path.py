@@ -12,12 +12,12 @@ import yaml
 from test_weights import as_yolov5, small  # noqa: F401
 
 import cli
+from detector.checkpoint.relative_paths import Place
+from detector.checkpoint.trained import read_trained
 from detector.data.demo import make_demo
-from detector.errors import InputError
-from detector.folders import Place
-from detector.module import Detector
-from detector.network import YOLOv5
-from detector.trained import read_trained
+from detector.model.network import YOLOv5
+from detector.system.errors import InputError
+from detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]

@@ -21,7 +21,7 @@ import cli
 from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
-from detector.network import YOLOv5
+from detector.model.network import YOLOv5
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]

@@ -12,10 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import assert_same, few, noise, random_sample, seeds
 
-from detector.data.colour import Albumentations, RandomFlip, RandomHSV, _multiplied, adjust_hsv, adjust_hsv_floats, flip
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Sample
-from detector.errors import InputError
+from detector.data.transforms.colour import (
+    Albumentations,
+    RandomFlip,
+    RandomHSV,
+    _multiplied,
+    adjust_hsv,
+    adjust_hsv_floats,
+    flip,
+)
+from detector.system.errors import InputError
 
 # ---- Flip
 

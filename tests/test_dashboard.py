@@ -13,12 +13,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 import cli
-from callbacks.board import BEST, BY_EPOCH, BY_STEP
 from callbacks.dashboard import Dashboard
-from callbacks.wandb_logger import WandbLogger, read_history, read_records
-from detector.errors import InputError
-from detector.metrics import Result, class_figures
-from detector.results import confusions, precision_at_recall
+from detector.evaluation.metrics import Result, class_figures
+from detector.evaluation.results import confusions, precision_at_recall
+from detector.loggers.board import BEST, BY_EPOCH, BY_STEP
+from detector.loggers.wandb_logger import WandbLogger, read_history, read_records
+from detector.system.errors import InputError
 
 LOGGERS = """
 trainer:
@@ -229,7 +229,7 @@ def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("callbacks.tensor_board.TensorBoard.ending", full)
+    monkeypatch.setattr("detector.loggers.tensorboard_board.TensorBoard.ending", full)
     line = ["fit", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
     line += ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
     line += ["--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false", "--run", "run"]

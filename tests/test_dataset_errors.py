@@ -8,7 +8,7 @@ from made_datasets import PAIR, SCENES, TRAIN, as_coco, as_voc, as_yolo, lay_out
 
 from detector.data.datamodule import DetectionData
 from detector.data.dataset_file import DatasetFile
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from made_datasets import (
     voc_xml,
 )
 
-from detector.data.augment import ValidationSamples
 from detector.data.dataset_file import DEMO_ROOT, DatasetFile
+from detector.data.formats.yolo_txt import label_path
 from detector.data.report import DataReport, Fault
-from detector.data.yolo_txt import label_path
+from detector.data.transforms.augment import ValidationSamples
 
 # ---- The same set in each format
 

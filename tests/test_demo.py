@@ -10,7 +10,7 @@ import pytest
 
 from detector.data import demo
 from detector.data.demo import NAMES, make_demo
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 
 def contents(root: Path) -> dict[str, str]:

@@ -11,17 +11,17 @@ from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, pi
 from made_samples import few, noise, seeds
 
 import cli
-from detector import drawing
-from detector.boxes import EPS, area_xyxy, pairwise_iou_xyxy
+from detector.commands.doctor import places
+from detector.commands.doctor.places import Places, label_files, written_boxes
 from detector.data import datamodule, datasets
 from detector.data.datamodule import DetectionData
 from detector.data.datasets import FARTHEST, box_problem
-from detector.data.mixing import copy_paste
+from detector.data.formats.yolo_txt import parse_yolo
 from detector.data.sample import Sample
-from detector.data.yolo_txt import parse_yolo
-from detector.doctor import places
-from detector.doctor.places import Places, label_files, written_boxes
-from detector.drawing import draw_boxes
+from detector.data.transforms.mixing import copy_paste
+from detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
+from detector.report import drawing
+from detector.report.drawing import draw_boxes
 
 MANY = 4000
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from made_datasets import as_coco, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
 
-from detector.anchors import default_anchors
+from detector.commands.doctor.charts import class_chart, count_histogram, log_histogram
+from detector.commands.doctor.finding import Diagnosis, Finding
+from detector.commands.doctor.gallery import Gallery
+from detector.commands.doctor.page import FOLDED, PICTURES, SHOWN, STYLE, write_page
+from detector.commands.doctor.statistics import statistics
 from detector.data.datasets import DetectionDataset
-from detector.doctor.charts import class_chart, count_histogram, log_histogram
-from detector.doctor.finding import Diagnosis, Finding
-from detector.doctor.gallery import Gallery
-from detector.doctor.page import FOLDED, PICTURES, SHOWN, STYLE, write_page
-from detector.doctor.statistics import statistics
+from detector.model.anchors import default_anchors
 
 ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
 VOID = {"meta", "img"}

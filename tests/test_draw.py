@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import few
 
-from detector.data.augment import Augment, TrainSamples
-from detector.data.draw import _span, draw_tiles
-from detector.data.letterbox import GREY
-from detector.data.mosaic import tile_rectangles
+from detector.data.formats.yolo_txt import YoloDataset
 from detector.data.sample import Tile
 from detector.data.sampler import Key
-from detector.data.yolo_txt import YoloDataset
+from detector.data.transforms.augment import Augment, TrainSamples
+from detector.data.transforms.letterbox import GREY
+from detector.data.transforms.mosaic import tile_rectangles
+from detector.data.transforms.render import _span, draw_tiles
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0.8, mixup=0.2, scale=0.5, translate=0.1, flipud=0.2)

@@ -18,18 +18,18 @@ import pytest
 import toy_evolution
 from toy_evolution import GENES, PLAN
 
-from detector.errors import InputError
-from detector.evolve import genetics
-from detector.evolve import study as study_module
-from detector.evolve.genetics import first_generation, next_generation
-from detector.evolve.individual import Individual
-from detector.evolve.process import Process
-from detector.evolve.sampler import GeneticSampler
-from detector.evolve.space import YOLOV5_GENES, Gene, read_space
-from detector.evolve.start import start_values
-from detector.evolve.study import Claim, Lost, Outcome, Study
-from detector.evolve.trial import Training
-from detector.evolve.worker import work
+from detector.commands.evolve import genetics
+from detector.commands.evolve import study as study_module
+from detector.commands.evolve.genetics import first_generation, next_generation
+from detector.commands.evolve.individual import Individual
+from detector.commands.evolve.process import Process
+from detector.commands.evolve.sampler import GeneticSampler
+from detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
+from detector.commands.evolve.start import start_values
+from detector.commands.evolve.study import Claim, Lost, Outcome, Study
+from detector.commands.evolve.trial import Training
+from detector.commands.evolve.worker import work
+from detector.system.errors import InputError
 
 CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
 

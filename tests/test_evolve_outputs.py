@@ -16,12 +16,12 @@ import yaml
 from matplotlib.figure import Figure
 
 import cli
-from detector.evolve import pictures
-from detector.evolve.importances import importances
-from detector.evolve.individual import Individual
-from detector.evolve.outputs import write_outputs
-from detector.evolve.pictures import CELLS, CROWD, NEAR, _density
-from detector.evolve.space import YOLOV5_GENES, Gene
+from detector.commands.evolve import pictures
+from detector.commands.evolve.importances import importances
+from detector.commands.evolve.individual import Individual
+from detector.commands.evolve.outputs import write_outputs
+from detector.commands.evolve.pictures import CELLS, CROWD, NEAR, _density
+from detector.commands.evolve.space import YOLOV5_GENES, Gene
 
 ROOT = Path(cli.__file__).parent
 GENES = [YOLOV5_GENES[name] for name in ("lr0", "anchors", "hsv_h", "mosaic", "warmup_epochs")]

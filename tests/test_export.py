@@ -15,15 +15,15 @@ from golden.cases import SHARED
 from made_payloads import Call
 
 import cli
+from detector.checkpoint.trained import read_trained
+from detector.commands.export.check import compare
+from detector.commands.export.graph import Decoded
+from detector.commands.export.metadata import Suppression
+from detector.commands.export.runtime import Exported, load_exported
 from detector.data.demo import draw_image
-from detector.data.letterbox import letterbox
-from detector.errors import InputError
-from detector.export.check import compare
-from detector.export.graph import Decoded
-from detector.export.metadata import Suppression
-from detector.export.runtime import Exported, load_exported
-from detector.postprocess import nms
-from detector.trained import read_trained
+from detector.data.transforms.letterbox import letterbox
+from detector.model.postprocess import nms
+from detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
@@ -231,7 +231,7 @@ def test_a_file_that_says_something_else_is_not_kept(
         exported = load_exported(path)
         return dataclasses.replace(exported, run=lambda seen: exported.run(seen) + 1)
 
-    monkeypatch.setattr("detector.export.command.load_exported", off)
+    monkeypatch.setattr("detector.commands.export.command.load_exported", off)
     arguments = ["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--out", str(tmp_path / "n.torchscript")]
     assert "is not written" in error(arguments, capsys)
     assert list(tmp_path.iterdir()) == []

@@ -18,16 +18,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from callbacks.ema import EMA
-from callbacks.flight_recorder import FlightRecorder, Incident
-from callbacks.incident import kind_of
+from callbacks.flight_recorder import FlightRecorder
 from callbacks.warmup import Warmup
-from detector.data.augment import Augment
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
 from detector.data.sample import Batch
 from detector.data.sampler import TrainBatches
-from detector.errors import InputError
-from detector.module import Detector
+from detector.data.transforms.augment import Augment
+from detector.system.errors import InputError
+from detector.training.incident import Incident, kind_of
+from detector.training.module import Detector
 
 
 def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:

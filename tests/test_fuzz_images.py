@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from made_datasets import bgr, picture
 from PIL import Image
 
+from detector.commands.doctor.pictures import examine_images
 from detector.data.images import image_sizes, read_image
-from detector.doctor.pictures import examine_images
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 SMOOTH = cv2.resize(picture(6, 6, 1), (56, 40), interpolation=cv2.INTER_CUBIC)

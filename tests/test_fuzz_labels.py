@@ -23,7 +23,7 @@ from made_datasets import lay_out, picture, save, voc_object, voc_xml
 
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 HEIGHT, WIDTH = 40, 60
 NAMES = ["cat", "dog"]

@@ -16,10 +16,10 @@ import torch
 import yaml
 
 import cli
-from detector.data.augment import Augment
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
-from detector.errors import InputError, in_one_line
+from detector.data.transforms.augment import Augment
+from detector.system.errors import InputError, in_one_line
 
 NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
 NOT_ALLOWED = 77

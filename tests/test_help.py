@@ -12,10 +12,10 @@ import pytest
 
 import callbacks
 import cli
-from detector.command_table import CALLBACKS, FUNCTIONS, LINE, METHODS
-from detector.evolve.space import YOLOV5_GENES
-from detector.ranges import RANGES
-from detector.short_help import CHOSEN, COMMANDS
+from detector.commands.evolve.space import YOLOV5_GENES
+from detector.commands.parsing.short_help import CHOSEN, COMMANDS
+from detector.commands.parsing.table import CALLBACKS, FUNCTIONS, LINE, METHODS
+from detector.system.ranges import RANGES
 
 ROOT = Path(cli.__file__).parent
 

@@ -16,9 +16,9 @@ from made_samples import few
 import cli
 from detector.data.images import image_sizes
 from detector.data.sources import output_names
-from detector.file_names import MOST_BYTES, short_name
-from detector.predict.outputs import folder_name
-from detector.yaml_text import BeyondLimits, check_limits, load_yaml
+from detector.inference.outputs import folder_name
+from detector.system.file_names import MOST_BYTES, short_name
+from detector.system.yaml_text import BeyondLimits, check_limits, load_yaml
 
 LONG = "a" * 300  # a file system takes 255
 BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all

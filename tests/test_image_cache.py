@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 
 import cli
 from detector.data import datasets
-from detector.data.augment import Augment
 from detector.data.cache import images as image_cache
 from detector.data.cache import store as image_store
 from detector.data.cache.budget import bytes_of, free_memory
@@ -23,7 +22,8 @@ from detector.data.cache.packed import Damaged, unpack
 from detector.data.cache.store import ImageStore, Layout
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
-from detector.errors import InputError
+from detector.data.transforms.augment import Augment
+from detector.system.errors import InputError
 
 SIZE = 64
 SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128), (300, 165)]  # smaller, as large, larger

@@ -12,7 +12,7 @@ from PIL import Image
 
 from detector.data.images import find_images, image_size, image_sizes, read_image
 from detector.data.report import DataReport
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 # ---- Bad images are dropped and named
 

@@ -10,7 +10,7 @@ from made_datasets import NAMES, SCENES, lay_out, picture, save, voc_object, voc
 import cli
 from detector.data.datamodule import DetectionData
 from detector.data.dataset_file import DatasetFile
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 COUNT = 20
 

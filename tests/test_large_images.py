@@ -14,11 +14,11 @@ from PIL import Image, ImageFile
 from test_predict import checkpoint, pictures, predict  # noqa: F401
 
 import cli
+from detector.commands.doctor.picture import look_at
 from detector.data.dataset_file import DatasetFile
 from detector.data.images import image_sizes, read_image
-from detector.doctor.picture import look_at
-from detector.errors import InputError
-from detector.module import Detector
+from detector.system.errors import InputError
+from detector.training.module import Detector
 
 SIDE = 100_000
 

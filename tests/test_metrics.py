@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.data.sample import Labels
-from detector.metrics import (
+from detector.evaluation.metrics import (
     COCO_NAMES,
     ClassFigures,
     DetectionMetrics,
@@ -28,7 +28,7 @@ from detector.metrics import (
     confusion_matrix,
     match,
 )
-from detector.results import class_table, result_json
+from detector.evaluation.results import class_table, result_json
 
 # Boxes on a coarse lattice overlap, coincide and tie often.
 corner, side = st.integers(0, 5), st.integers(1, 4)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import few, painted, random_sample, seeds
 
-from detector.data.letterbox import GREY
-from detector.data.mosaic import Mosaic, mosaic
 from detector.data.sample import Sample
+from detector.data.transforms.letterbox import GREY
+from detector.data.transforms.mosaic import Mosaic, mosaic
 
 
 @given(

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from detector.errors import InputError
-from detector.layers import Conv
-from detector.loss import DetectionLoss, assign_targets, scaled_gains
-from detector.network import SIZES, YOLOv5
-from detector.postprocess import decode
+from detector.model.layers import Conv
+from detector.model.loss import DetectionLoss, assign_targets, scaled_gains
+from detector.model.network import SIZES, YOLOv5
+from detector.model.postprocess import decode
+from detector.system.errors import InputError
 
 STRIDES = [8, 16, 32]
 

@@ -12,9 +12,9 @@ from made_pipeline import CASES, LR, STEPS, Case, batch, main, network_and_loss
 from ranks import together
 
 import cli
-from detector.network import YOLOv5
-from detector.optimizer import build_optimizer
-from detector.pipeline.halves import cut, micro_batches
+from detector.commands.pipeline.halves import cut, micro_batches
+from detector.model.network import YOLOv5
+from detector.training.optimizer import build_optimizer
 
 DEADLINE = 240  # seconds; a rank that waits for ever fails the test instead of holding it up
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from detector import postprocess
 from detector.data.sample import Frame, Labels, Sample, collate
-from detector.module import Detector
-from detector.postprocess import Detections, decode, nms
-from detector.predict.detections import Detections as Found
+from detector.inference.detections import Detections as Found
+from detector.model import postprocess
+from detector.model.postprocess import Detections, decode, nms
+from detector.training.module import Detector
 
 # ---- decode
 

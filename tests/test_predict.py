@@ -17,17 +17,18 @@ import numpy as np
 import pytest
 import torch
 
-import callbacks
 import cli
+from callbacks import PredictionWriter
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
 from detector.data.sources import Sources
 from detector.data.video import Video
-from detector.errors import InputError
-from detector.module import Detector
-from detector.predict.ensemble import load_member
-from detector.predict.rows import class_numbers
-from detector.predict.video_file import VideoFile
+from detector.inference.ensemble import load_member
+from detector.inference.rows import class_numbers
+from detector.inference.video_file import VideoFile
+from detector.system.errors import InputError
+from detector.training.module import Detector
 
 ROOT = Path(__file__).parents[1]
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
@@ -43,7 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for conv in detector.network.head.convs:
             conv.weight.mul_(40)
     detector.ema = copy.deepcopy(detector.network)
-    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[callbacks.AtomicCheckpointIO()])
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[AtomicCheckpointIO()])
     trainer.strategy.connect(detector)
     trainer.save_checkpoint(path)
     return path
@@ -293,7 +294,7 @@ def test_options_that_cannot_be(checkpoint: Path, here: Path, capsys: pytest.Cap
     with pytest.raises(InputError, match="tile_overlap is 1; it must be at least 0 and below 1"):
         DetectionData(source="x", tile_overlap=1.0)
     with pytest.raises(InputError, match="line_width is 0"):
-        callbacks.PredictionWriter(line_width=0)
+        PredictionWriter(line_width=0)
 
 
 def test_half_precision_and_hidden_labels(checkpoint: Path, pictures: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from detector.data.sample import Frame, Sample
 from detector.data.tiled import Tiling, tiled_batch
-from detector.predict.tiles import is_cut, merge, tile_starts, tile_windows
+from detector.data.tiles import is_cut, merge, tile_starts, tile_windows
 
 sides = st.integers(33, 3000)
 

@@ -17,9 +17,9 @@ import cli
 from callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, Warmup, recipe
 from callbacks.configuration import recipe_callbacks
 from detector.data.datamodule import DetectionData
-from detector.errors import InputError
-from detector.module import Detector
-from detector.recipe import CALLBACKS
+from detector.system.errors import InputError
+from detector.training.module import Detector
+from detector.training.recipe import CALLBACKS
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}

@@ -13,12 +13,12 @@ from made_datasets import lay_out, picture, save, voc_object
 from PIL import Image
 
 import cli
+from detector.commands.doctor.examine import examine
+from detector.commands.doctor.finding import Diagnosis
+from detector.commands.doctor.repair import repair
 from detector.data.dataset_file import DatasetFile
 from detector.data.images import read_image
-from detector.doctor.examine import examine
-from detector.doctor.finding import Diagnosis
-from detector.doctor.repair import repair
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 HEIGHT, WIDTH = 40, 60
 HEALED = {  # warnings that a repair does away with

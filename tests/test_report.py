@@ -15,12 +15,12 @@ import yaml
 
 import callbacks.report
 import cli
-from detector.errors import InputError
-from detector.metrics import DetectionMetrics
-from detector.page import STYLE
+from detector.evaluation.metrics import DetectionMetrics
+from detector.evaluation.prediction_record import Evidence
 from detector.report.confidence import RECALLS, precision_at_recall
 from detector.report.confusion import draw_confusion
-from detector.report.evidence import Evidence
+from detector.report.html import STYLE
+from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
 QUICK += ["--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.accelerator", "cpu"]

@@ -5,10 +5,7 @@ import pytest
 from hypothesis import given, settings
 from made_evidence import NAMES, drawn_evidence, evidence_of
 
-from detector.metrics import average_precision
-from detector.report.confidence import RECALLS, precision_at_recall
-from detector.report.confusion import commonest, confusion, normalised
-from detector.report.errors import (
+from detector.evaluation.error_kinds import (
     BACKGROUND,
     BOTH,
     CLASS,
@@ -25,7 +22,10 @@ from detector.report.errors import (
     surest,
     tally,
 )
-from detector.report.evidence import Evidence
+from detector.evaluation.metrics import average_precision
+from detector.evaluation.prediction_record import Evidence
+from detector.report.confidence import RECALLS, precision_at_recall
+from detector.report.confusion import commonest, confusion, normalised
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:

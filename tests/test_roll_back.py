@@ -9,10 +9,11 @@ from made_trouble import Poison, data_of, detector_of_the_data, finite, reports,
 from test_recipe import Steps
 
 from callbacks.ema import EMA
-from callbacks.flight_recorder import FlightRecorder, Incident, RollBack
+from callbacks.flight_recorder import FlightRecorder
 from callbacks.warmup import Warmup
 from detector.data.datamodule import DetectionData
-from detector.module import Detector
+from detector.training.incident import Incident, RollBack
+from detector.training.module import Detector
 
 
 class LastCheckpoint(L.Callback):

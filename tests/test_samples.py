@@ -11,11 +11,11 @@ import torch
 from made_samples import SIZE, assert_same, noise_set
 from torch.utils.data import DataLoader
 
-from detector.data.augment import Augment, TrainSamples, ValidationSamples, validation_steps
-from detector.data.letterbox import GREY
+from detector.data.formats.yolo_txt import YoloDataset
 from detector.data.sample import Sample, collate
 from detector.data.sampler import Key, TrainBatches
-from detector.data.yolo_txt import YoloDataset
+from detector.data.transforms.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.transforms.letterbox import GREY
 
 EVERYTHING = Augment(
     degrees=10, shear=3, perspective=0.0005, flipud=0.3, mosaic=0.6, mixup=0.4, copy_paste=0.5,

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from forked import Forked
 
-from callbacks.stop_signal import StopSignal
-from detector import open_files
 from detector.data.images import image_sizes
-from detector.errors import InputError
-from detector.signals import STOP, catch, give_back
+from detector.system import open_files
+from detector.system.errors import InputError
+from detector.system.signals import STOP, catch, give_back
+from detector.training.stop_signal import StopSignal
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:
@@ -53,7 +53,7 @@ def test_a_closed_terminal_asks_to_stop() -> None:
 
 
 def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detector.signals.leave_terminal", lambda: None)  # pytest's is still there
+    monkeypatch.setattr("detector.system.signals.leave_terminal", lambda: None)  # pytest's is still there
     before = {number: signal.getsignal(number) for number in STOP}
     seen: list[int] = []
     try:

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from callbacks.ema import EMA
-from callbacks.flight_recorder import MOST_IN_A_ROW, FlightRecorder, Incident
+from callbacks.flight_recorder import MOST_IN_A_ROW, FlightRecorder
 from callbacks.warmup import Warmup
 from detector.data.sample import Batch
-from detector.optimizer import build_optimizer
-from detector.schedule import effective_weight_decay, ema_decay
+from detector.training.incident import Incident
+from detector.training.optimizer import build_optimizer
+from detector.training.schedule import effective_weight_decay, ema_decay
 
 WINDOW = 4  # batches: 64 / BATCH
 Loop = tuple[dict[str, Tensor], dict[str, Tensor], list[Tensor], list[int]]

@@ -19,8 +19,8 @@ from forked import Forked
 
 import cli
 from benchmarks.resume_fuzz import difference
-from callbacks.combinations import CLASHES
-from detector.module import Detector
+from detector.training.combinations import CLASHES
+from detector.training.module import Detector
 
 CLI = Path(cli.__file__)
 ROOT = CLI.parent

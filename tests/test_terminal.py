@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import callbacks.progress
 import cli
-from callbacks.bar import Pace, bar_line, duration
+from detector.report.progress_line import Pace, bar_line, duration
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
 QUICK += ["--trainer.accelerator", "cpu", "--trainer.precision", "32-true", "--autoanchor.enabled", "false"]
@@ -51,7 +51,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Of 80 columns, on which every batch is drawn."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("callbacks.bar.LastLine.due", lambda self: True)
+    monkeypatch.setattr("detector.report.progress_line.LastLine.due", lambda self: True)
     return Terminal()
 
 

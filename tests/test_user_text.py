@@ -15,15 +15,15 @@ from matplotlib.text import Text
 from test_evolve_outputs import failed, individual
 
 import cli
-from callbacks.tensor_board import _class_table
-from detector.anchor_report import AnchorReport
-from detector.anchors import Choice
-from detector.drawing import draw_boxes
-from detector.evolve import pictures
-from detector.evolve.outputs import write_outputs
-from detector.evolve.space import Gene
-from detector.figure import new_figure
+from detector.commands.evolve import pictures
+from detector.commands.evolve.outputs import write_outputs
+from detector.commands.evolve.space import Gene
+from detector.loggers.tensorboard_board import _class_table
+from detector.model.anchors import Choice
 from detector.report import panel
+from detector.report.anchors import AnchorReport
+from detector.report.drawing import draw_boxes
+from detector.report.figure import new_figure
 from detector.report.folder import RunFiles
 
 NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$"]

@@ -19,11 +19,19 @@ from golden.cases import SHARED
 from made_payloads import Call
 from torch import Tensor, nn
 
-from detector.errors import InputError
-from detector.module import Detector
-from detector.network import CHANNELS, SIZES, YOLOv5
-from detector.trained import read_trained
-from detector.weights import ALLOWED, StandIn, key_map, load_restricted, load_weights, load_yolov5, read_yolov5
+from detector.checkpoint.trained import read_trained
+from detector.checkpoint.yolov5_weights import (
+    ALLOWED,
+    StandIn,
+    key_map,
+    load_restricted,
+    load_weights,
+    load_yolov5,
+    read_yolov5,
+)
+from detector.model.network import CHANNELS, SIZES, YOLOv5
+from detector.system.errors import InputError
+from detector.training.module import Detector
 
 PUBLISHED = SHARED / "weights/yolov5n.pt"
 published = pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"{PUBLISHED} is not here (BOLTBOX_SHARED)")

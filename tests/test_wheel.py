@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import cli
-from detector.doctor.decoder import Decoder
+from detector.commands.doctor.decoder import Decoder
 
 ROOT = Path(cli.__file__).parent
 PACKAGES = ("detector", "callbacks", "configs")

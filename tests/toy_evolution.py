@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from detector.evolve.plan import Plan
-from detector.evolve.space import Gene
-from detector.evolve.study import Claim, Outcome, Study
-from detector.evolve.worker import StopSignal, work
+from detector.commands.evolve.plan import Plan
+from detector.commands.evolve.space import Gene
+from detector.commands.evolve.study import Claim, Outcome, Study
+from detector.commands.evolve.worker import StopSignal, work
 
 GENES = (
     Gene("a", "model.a", 0.0, 1.0),

@@ -17,18 +17,14 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
-from detector.boxes import clip_xyxy
-from detector.data.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
 from detector.data.cache.budget import bytes_of
 from detector.data.cache.images import ImageCache
-from detector.data.cache.machine import Machine
-from detector.data.colour import Albumentations, RandomHSV, adjust_hsv_floats
+from detector.data.cache.node import Machine
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.frames import Frames, letterboxed
 from detector.data.handover import Handed, room_for
 from detector.data.images import image_sizes
-from detector.data.letterbox import Resize, round_up
 from detector.data.readable import Readable, collate_readable
 from detector.data.report import DataReport, Fault
 from detector.data.sample import Batch, Labels, Picture, Sample, collate
@@ -43,11 +39,15 @@ from detector.data.sampler import (
 )
 from detector.data.sources import Sources
 from detector.data.tiled import TiledSamples, Tiling, tiled_batch
-from detector.errors import InputError
-from detector.open_files import allow_workers
-from detector.ranges import check_ranges
-from detector.say import say
-from detector.signals import ignore_in_worker
+from detector.data.transforms.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
+from detector.data.transforms.colour import Albumentations, RandomHSV, adjust_hsv_floats
+from detector.data.transforms.letterbox import Resize, round_up
+from detector.model.boxes import clip_xyxy
+from detector.system.errors import InputError
+from detector.system.open_files import allow_workers
+from detector.system.ranges import check_ranges
+from detector.system.rank_zero import say
+from detector.system.signals import ignore_in_worker
 
 MOST_SEEN = 1_000_000  # objects that AutoAnchor looks at; it draws from them
 

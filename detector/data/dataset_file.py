@@ -11,16 +11,16 @@ from typing import Any
 
 from detector.data import demo
 from detector.data.cache.labels import cached
-from detector.data.coco_json import CocoDataset, read_coco
 from detector.data.datasets import DetectionDataset
+from detector.data.formats.coco_json import CocoDataset, read_coco
+from detector.data.formats.voc_xml import ANNOTATIONS, VocDataset, annotation_path, image_folder
+from detector.data.formats.yolo_txt import YoloDataset, label_path
 from detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
 from detector.data.part import Part
-from detector.data.voc_xml import ANNOTATIONS, VocDataset, annotation_path, image_folder
-from detector.data.yolo_txt import YoloDataset, label_path
-from detector.errors import InputError
-from detector.say import say
-from detector.text_file import exists, is_dir, is_file, read_text
-from detector.yaml_text import LARGEST, NO_YAML, load_yaml
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
+from detector.system.text_file import exists, is_dir, is_file, read_text
+from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
 
 FORMATS = ("yolo", "voc", "coco")
 DEMO_ROOT = Path("datasets/demo")

@@ -15,11 +15,11 @@ from detector.data.cache.origins import Origins
 from detector.data.cache.store import ImageStore
 from detector.data.images import read_image
 from detector.data.label_table import FileNames, LabelTable
-from detector.data.letterbox import resized
 from detector.data.report import DataReport
 from detector.data.sample import Frame, Labels, Sample
-from detector.errors import InputError
-from detector.text_file import read_text
+from detector.data.transforms.letterbox import resized
+from detector.system.errors import InputError
+from detector.system.text_file import read_text
 
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 MOST_OBJECTS = 100_000  # of an image; aerial and crowd sets have up to some ten thousand

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from detector.data.augment import validation_steps
-from detector.data.letterbox import batch_shapes
 from detector.data.sample import Batch, Frame, Picture, Sample, collate
+from detector.data.transforms.augment import validation_steps
+from detector.data.transforms.letterbox import batch_shapes
 from detector.data.video import Video
-from detector.errors import InputError
-from detector.say import say
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
 
 
 class Frames(IterableDataset):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from detector.data.sample import Batch
-from detector.errors import InputError
+from detector.system.errors import InputError
 
 SHARED = "/dev/shm"
 SMALL = 2**15  # bytes; so many go through the pipe with the rest of the batch

@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
-from detector.errors import InputError
-from detector.open_files import is_too_many
-from detector.text_file import exists, is_dir, is_file, is_impossible
+from detector.system.errors import InputError
+from detector.system.open_files import is_too_many
+from detector.system.text_file import exists, is_dir, is_file, is_impossible
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from detector.data.sample import Batch, Sample, collate
-from detector.errors import InputError
-from detector.say import say
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
 
 
 class Readable:

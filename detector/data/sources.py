@@ -9,9 +9,9 @@ from pathlib import Path
 from detector.data.datasets import read_lines
 from detector.data.images import SUFFIXES, find_images
 from detector.data.video import without_password
-from detector.errors import InputError
-from detector.file_names import MOST_BYTES, short_name
-from detector.text_file import exists, is_file
+from detector.system.errors import InputError
+from detector.system.file_names import MOST_BYTES, short_name
+from detector.system.text_file import exists, is_file
 
 VIDEOS = {".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""One image as several inputs of the network: the whole, and overlapping tiles. See detector/predict/tiles.py."""
+"""One image as several inputs of the network: the whole, and overlapping tiles. See detector/data/tiles.py."""
 
 import math
 from dataclasses import replace
@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from detector.data.datasets import DetectionDataset
-from detector.data.letterbox import batch_shapes, letterbox_sample, resize_longest
 from detector.data.sample import Batch, Sample, collate
-from detector.predict.tiles import tile_windows
+from detector.data.tiles import tile_windows
+from detector.data.transforms.letterbox import batch_shapes, letterbox_sample, resize_longest
 
 
 class Tiling(NamedTuple):

@@ -9,8 +9,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detector.errors import InputError
-from detector.say import say
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
 
 USUAL_FPS = 30.0  # where a stream does not say
 

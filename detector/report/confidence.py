@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.figure import legend_label
-from detector.metrics import CURVE, TINY, ClassFigures
+from detector.evaluation.metrics import CURVE, TINY, ClassFigures
+from detector.report.figure import legend_label
 from detector.report.panel import COLOURS, legend, panel, save, style
 
 RECALLS = np.linspace(0, 1, 101)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.metrics import confusion_matrix
-from detector.report.evidence import Evidence
+from detector.evaluation.metrics import confusion_matrix
+from detector.evaluation.prediction_record import Evidence
 from detector.report.panel import panel, save
 
 WRITTEN = 20  # classes up to which the numbers stand in the cells

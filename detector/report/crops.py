@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from detector.data.images import read_image
-from detector.drawing import PALETTE
-from detector.errors import InputError
-from detector.report.errors import KINDS, Errors
-from detector.report.evidence import Evidence
+from detector.evaluation.error_kinds import KINDS, Errors
+from detector.evaluation.prediction_record import Evidence
+from detector.report.drawing import PALETTE
+from detector.system.errors import InputError
 
 SIDE = 240  # pixels of a cut-out
 CONTEXT = 2.0  # its side over the box's longer one

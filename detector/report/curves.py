@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.figure import legend_label
+from detector.report.figure import legend_label
 from detector.report.panel import MARKS, few_marks, legend, panel, save, style
 
 EPOCHS = {  # file: title and columns of metrics.csv

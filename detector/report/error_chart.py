@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detector.report.errors import KINDS, MISSED, SIZES, Tally
+from detector.evaluation.error_kinds import KINDS, MISSED, SIZES, Tally
 from detector.report.panel import COLOURS, HATCHES, panel, save
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detector.errors import InputError
-from detector.report.evidence import Evidence
-from detector.yaml_text import NO_YAML, load_yaml
+from detector.evaluation.prediction_record import Evidence
+from detector.system.errors import InputError
+from detector.system.yaml_text import NO_YAML, load_yaml
 
 
 @dataclass

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.boxes import xyxy_to_cxcywhn
 from detector.data.datasets import DetectionDataset
-from detector.metrics import COCO_AREAS
+from detector.evaluation.metrics import COCO_AREAS
+from detector.model.boxes import xyxy_to_cxcywhn
 from detector.report.panel import COLOURS, HATCHES, legend, panel, save
 
 BARS = 30  # classes with a bar of their own: the commonest

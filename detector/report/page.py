@@ -9,18 +9,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detector import page
-from detector.benchmark.host import described
 from detector.data.datasets import DetectionDataset
-from detector.data.letterbox import round_up
-from detector.drawing import write_image
-from detector.files import write_atomically
-from detector.report.confidence import draw_confidence, precision_at_recall
-from detector.report.confusion import commonest, confusion, draw_confusion
-from detector.report.crops import Crop, Crops, sheet
-from detector.report.curves import draw_epochs, draw_iterations
-from detector.report.error_chart import WRONG, draw_errors
-from detector.report.errors import (
+from detector.data.transforms.letterbox import round_up
+from detector.evaluation.error_kinds import (
     BACKGROUND,
     DUPLICATE,
     HIT,
@@ -32,9 +23,18 @@ from detector.report.errors import (
     surest,
     tally,
 )
-from detector.report.evidence import Evidence
+from detector.evaluation.prediction_record import Evidence
+from detector.report import html as page
+from detector.report.confidence import draw_confidence, precision_at_recall
+from detector.report.confusion import commonest, confusion, draw_confusion
+from detector.report.crops import Crop, Crops, sheet
+from detector.report.curves import draw_epochs, draw_iterations
+from detector.report.drawing import write_image
+from detector.report.error_chart import WRONG, draw_errors
 from detector.report.folder import RunFiles
 from detector.report.labels import draw_labels
+from detector.system.atomic_file import write_atomically
+from detector.system.host import described
 
 SURE = 0.5  # least score of a detection that is believed against a label
 SHOWN = 12  # cut-outs of a gallery

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from detector.module import Detector
-from detector.network import ACTIVATIONS, SIZES, YOLOv5
+from detector.model.network import ACTIVATIONS, SIZES, YOLOv5
+from detector.training.module import Detector
 
 SLICE = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))

@@ -8,14 +8,14 @@ import pytest
 import torch
 from golden.cases import ALL, Case, close, each
 
-from detector.data.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
+from detector.data.formats.yolo_txt import YoloDataset, parse_yolo
 from detector.data.images import image_sizes
-from detector.data.letterbox import batch_shapes
 from detector.data.sample import collate
 from detector.data.sampler import Key, class_weights, image_weights, rectangular_batches
-from detector.data.yolo_txt import YoloDataset, parse_yolo
-from detector.postprocess import decode
-from detector.weights import key_map, load_yolov5, read_yolov5
+from detector.data.transforms.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.transforms.letterbox import batch_shapes
+from detector.model.postprocess import decode
 
 
 @each("valset")

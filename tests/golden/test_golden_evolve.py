@@ -2,10 +2,10 @@
 
 from golden.cases import Case, each
 
-from detector.evolve.command import Evolution
-from detector.evolve.genetics import LITERAL_REACH, schedule
-from detector.evolve.space import EVOLVED, YOLOV5_GENES
-from detector.evolve.start import FILES
+from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.genetics import LITERAL_REACH, schedule
+from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
+from detector.commands.evolve.start import FILES
 
 
 @each("evolve")

@@ -3,8 +3,8 @@
 import torch
 from golden.cases import Case, close, each
 
-from detector.boxes import iou_cxcywh
-from detector.loss import DetectionLoss, assign_targets
+from detector.model.boxes import iou_cxcywh
+from detector.model.loss import DetectionLoss, assign_targets
 
 
 @each("ciou")

@@ -5,8 +5,8 @@ import torch
 from golden.cases import Case, close, each
 
 from detector.data.sample import Labels
-from detector.metrics import DetectionMetrics, class_figures, coco_figures, confusion_matrix, match
-from detector.postprocess import nms
+from detector.evaluation.metrics import DetectionMetrics, class_figures, coco_figures, confusion_matrix, match
+from detector.model.postprocess import nms
 
 
 @each("nms")

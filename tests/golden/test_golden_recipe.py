@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from callbacks import EMA, EarlyStop, Warmup
+from detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
 from detector.data.sample import Batch, Sample, collate
-from detector.module import Detector
-from detector.recipe import COLLECT
-from detector.schedule import effective_weight_decay, ema_decay
-from detector.weights import Weights, key_map, load_yolov5
+from detector.training.module import Detector
+from detector.training.recipe import COLLECT
+from detector.training.schedule import effective_weight_decay, ema_decay
 
 
 class Recorder(L.Callback):

@@ -3,9 +3,9 @@
 import torch
 from golden.cases import Case, beside, close, each
 
-from detector.predict.rows import look_of
-from detector.predict.tta import TestTimeAugmentation, scaled
-from detector.weights import Weights, load_yolov5
+from detector.checkpoint.yolov5_weights import Weights, load_yolov5
+from detector.inference.rows import look_of
+from detector.inference.tta import TestTimeAugmentation, scaled
 
 
 @each("tta")

@@ -21,10 +21,10 @@ from golden.cases import Case, read_case
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from detector.loss import DetectionLoss, assign_targets
-from detector.network import YOLOv5
-from detector.postprocess import decode
-from detector.weights import key_map
+from detector.checkpoint.yolov5_weights import key_map
+from detector.model.loss import DetectionLoss, assign_targets
+from detector.model.network import YOLOv5
+from detector.model.postprocess import decode
 
 
 def written(folder: Path, meta: dict[str, Any], **arrays: Any) -> Case:

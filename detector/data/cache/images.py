@@ -16,16 +16,16 @@ from tqdm import tqdm
 
 from detector.data.cache.budget import free_memory
 from detector.data.cache.folder import cache_folder, own_name, say_without
-from detector.data.cache.machine import Machine
+from detector.data.cache.node import Machine
 from detector.data.cache.origins import changes
 from detector.data.cache.packed import Damaged
 from detector.data.cache.store import ImageStore, Layout, fill
 from detector.data.datasets import DetectionDataset
-from detector.data.letterbox import Resize
-from detector.data.undrawn import Undrawn
-from detector.errors import InputError
-from detector.files import write_beside
-from detector.say import say
+from detector.data.transforms.lazy_image import Undrawn
+from detector.data.transforms.letterbox import Resize
+from detector.system.atomic_file import write_beside
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
 
 VERSION = 1  # raise it with any change to how images are decoded or resized
 

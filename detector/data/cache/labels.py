@@ -18,8 +18,8 @@ from detector.data.cache.packed import Damaged, pack, unpack
 from detector.data.datasets import DetectionDataset
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.report import DataReport, Fault
-from detector.files import write_beside
-from detector.say import say
+from detector.system.atomic_file import write_beside
+from detector.system.rank_zero import say
 
 VERSION = 3  # raise it with any change to what is read from an image's header or made of a label file
 

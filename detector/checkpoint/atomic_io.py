@@ -1,0 +1,35 @@
+"""Checkpoints that are written aside, verified, and moved into place."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from detector.checkpoint.file import damage
+from detector.system.atomic_file import write_beside
+from detector.system.rank_zero import say
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the one before it as
+    `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
+
+    A disk that is full or cannot be written to is told in one line; training goes on, with the older checkpoints untouched.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        target, wrong = Path(path), ""
+        try:
+            beside = write_beside(target, lambda file: torch.save(checkpoint, file))
+            wrong = damage(beside)
+        except (OSError, RuntimeError) as e:  # torch's writer turns a full disk into a RuntimeError
+            wrong = str(e).splitlines()[0]
+        if wrong:
+            target.with_name(f".{target.name}.tmp").unlink(missing_ok=True)
+            say(f"warning: {target} could not be saved ({wrong}); training goes on, the older checkpoints are intact")
+            return
+        if target.name == "last.ckpt" and target.exists():
+            os.replace(target, target.with_name("previous.ckpt"))
+        os.replace(beside, target)

@@ -1,0 +1,95 @@
+"""Run folders: everything of a run lies in one, `runs/<command>-<number>` or where the user says.
+
+config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz · report.html · plots/
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from detector.checkpoint.file import fault, newest_intact
+from detector.system.errors import InputError
+from detector.system.rank_zero import say
+from detector.system.text_file import is_file, is_impossible
+
+ROOT = Path("runs")
+
+
+def numbered(command: str) -> list[Path]:
+    """The run folders of a command, oldest first."""
+    found = [p for p in ROOT.glob(f"{command}-*") if p.name.removeprefix(f"{command}-").isdigit()]
+    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
+
+
+def next_run(command: str) -> Path:
+    """The first number after those in use; nothing is created."""
+    used = numbered(command)
+    return ROOT / f"{command}-{int(used[-1].name.rpartition('-')[2]) + 1 if used else 1}"
+
+
+def check_run(run: Path) -> None:
+    """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the one for its checkpoints is
+    a file, or the name is too long."""
+    for folder in (*reversed(run.parents), run, _folder(run)):
+        try:
+            mode = os.stat(folder).st_mode
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as e:
+            if is_impossible(e):
+                raise InputError(f"run {run}: no folder can have this name (too long); give another with --run") from None
+            raise
+        if not stat.S_ISDIR(mode):
+            raise InputError(f"run {run}: {folder} is not a folder; move it away, or give another folder with --run")
+
+
+def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
+    """Which file `--ckpt_path` means.
+
+    Args:
+        ckpt_path: `last`, the newest intact checkpoint of the run; `auto`, that or None, for a fresh start; `best`; or a file.
+        run: default: the most recent fit.
+
+    Raises:
+        InputError: there is none; it says where it looked and what is wrong with what it found.
+    """
+    if ckpt_path not in ("last", "best", "auto"):
+        path = Path(ckpt_path)
+        if not is_file(path):
+            raise InputError(f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`")
+        wrong = fault(path)
+        if wrong:
+            raise InputError(f"ckpt_path {ckpt_path}: {wrong}")
+        return path
+    with_checkpoints = [r for r in ([run] if run else numbered("fit")) if list(_folder(r).glob("*.ckpt"))]
+    if not with_checkpoints:
+        where = _folder(run) if run else _folder(ROOT / "fit-*")
+        if ckpt_path == "auto":
+            say(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
+            return None
+        raise InputError(f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path first")
+    newest = max(with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt")))
+    if ckpt_path == "best":
+        path = _folder(newest) / "best.ckpt"
+        wrong = fault(path) if path.is_file() else "no such file"
+        if wrong:
+            raise InputError(f"ckpt_path best: {path}: {wrong}")
+        return path
+    found, passed = newest_intact(_folder(newest))
+    for line in passed:
+        say(f"warning: {line}")
+    if found is None:
+        raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}: {'; '.join(passed)}")
+    if passed or ckpt_path == "auto":
+        say(f"ckpt_path {ckpt_path}: going on from {found}")
+    return found
+
+
+def _folder(run: Path) -> Path:
+    return run / "checkpoints"
+
+
+def run_of(checkpoint: Path) -> Path | None:
+    """The run folder that a checkpoint lies in, if it lies in one."""
+    run = checkpoint.parent.parent
+    return run if checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file() else None

@@ -1,0 +1,47 @@
+"""The command `anchors`."""
+
+import contextlib
+import json as json_
+import sys
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import lightning as L
+
+from detector.checkpoint.trained import take_anchors
+from detector.data.datamodule import DetectionData
+from detector.report.anchors import AnchorReport
+from detector.training.module import Detector
+
+
+@runtime_checkable
+class Examiner(Protocol):
+    """A callback that measures anchors and chooses better ones: callbacks.AutoAnchor."""
+
+    def examine(self, detector: Detector, data: DetectionData) -> AnchorReport: ...
+
+
+def anchors(
+    trainer: L.Trainer, model: Detector, datamodule: DetectionData, json: bool = False, ckpt_path: str | None = None
+) -> None:
+    """How well the anchors fit the training labels, and better ones if they don't; trains nothing.
+
+    Args:
+        json: Print the report as JSON instead of a table.
+        ckpt_path: Measure the anchors of this checkpoint (last, best or a file).
+    """
+    run = Path(trainer.default_root_dir)
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        if ckpt_path:
+            take_anchors(model, ckpt_path)
+        datamodule.trainer = trainer
+        datamodule.prepare_data()
+        datamodule.setup("fit")
+        examiner = next(c for c in trainer.callbacks if isinstance(c, Examiner))  # type: ignore[attr-defined]
+        report = examiner.examine(model, datamodule)
+        report.save(run)
+    if json:
+        print(json_.dumps({**report.content(), "yaml": report.yaml_line()}))
+    else:
+        print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
+        print(f"report: {run}")

@@ -1,0 +1,75 @@
+"""One training in a process of its own, so that its memory is its own and its end is nobody else's."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detector.commands.benchmark.memory import session_memory
+
+_GLANCE = 0.5  # seconds between two looks at the memory
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it. figures: the Stopwatch's, empty after an error · memory: most bytes of all its processes together ·
+    error: in one line, empty if all went well."""
+
+    figures: dict[str, Any]
+    memory: int
+    error: str
+
+    @property
+    def rate(self) -> float:
+        """Images a second; 0 after an error."""
+        return self.figures["images"] / self.figures["seconds"] if self.figures else 0.0
+
+
+def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
+    """Run a command that leaves the Stopwatch's `report`, and all that it starts. After `deadline` seconds it is given up;
+    nothing of it is left running, whatever happens."""
+    environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"}
+    memory, began = 0, time.monotonic()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(line, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            while process.poll() is None and time.monotonic() - began < deadline:
+                memory = max(memory, session_memory(process.pid))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_GLANCE)
+            code = process.poll()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    figures = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
+    if figures.get("steps"):
+        return Trial(figures, memory, "")
+    return Trial({}, memory, reason(code, said, deadline))
+
+
+def reason(code: int | None, said: str, deadline: float) -> str:
+    """Why a training failed, in a sentence.
+
+    Args:
+        code: its exit code; None: it was given up after `deadline` seconds.
+        said: all that it printed.
+    """
+    if code is None:
+        return f"not done within {deadline:g} s"
+    if code == -signal.SIGKILL:
+        return "killed by the system (SIGKILL), as it does when memory runs out"
+    if code == 0:
+        return "the training ended before there was anything to measure"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return told[0] if told else lines[-1] if lines else f"exit code {code}"

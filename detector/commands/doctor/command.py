@@ -1,0 +1,67 @@
+"""The command `doctor`."""
+
+import contextlib
+import json as json_
+import sys
+from pathlib import Path
+
+import lightning as L
+
+from detector.checkpoint.trained import take_anchors
+from detector.commands.doctor.examine import diagnose, open_splits
+from detector.commands.doctor.page import write_page
+from detector.commands.doctor.repair import repair
+from detector.commands.doctor.summary import summary
+from detector.data.datamodule import DetectionData
+from detector.data.transforms.letterbox import round_up
+from detector.system.atomic_file import write_atomically
+from detector.system.errors import InputError
+from detector.training.module import Detector
+
+
+def run_doctor(
+    trainer: L.Trainer,
+    model: Detector,
+    datamodule: DetectionData,
+    json: bool = False,
+    strict: bool = False,
+    fix: str | None = None,
+    ckpt_path: str | None = None,
+) -> None:
+    """What is wrong with a data set: labels, images, folders, figures; trains nothing, and never changes the data.
+
+    Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in training.
+
+    Args:
+        json: Print the diagnosis as JSON instead of a summary.
+        strict: Exit code 1 if there are warnings.
+        fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
+        ckpt_path: Say how well the anchors of this checkpoint fit (last, best or a file).
+    """
+    if datamodule.file is None:
+        raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
+    run = Path(trainer.default_root_dir)
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        if ckpt_path:
+            take_anchors(model, ckpt_path)
+        datamodule.prepare_data()
+        size = round_up(datamodule.image_size, model.network.max_stride)
+        datasets, findings = open_splits(datamodule.file, show_progress=True)
+        anchors = model.network.anchors_px.cpu().numpy()
+        diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
+        for split, dataset in datasets.items():
+            print(dataset.report.lines(split, most=0)[0])
+        print("\n".join(summary(diagnosis)))
+        text = json_.dumps(diagnosis.content(), indent=1)
+        write_atomically(run / "doctor.json", lambda file: file.write(text.encode()))
+        write_page(run / "doctor.html", diagnosis, datasets)
+        print(f"report: {run / 'doctor.html'}, doctor.json")
+        if fix:
+            repairs = repair(datamodule.file, diagnosis, Path(fix))
+            print(f"repaired copy: {fix}, {len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}")
+    if json:
+        print(json_.dumps(diagnosis.content()))
+    if diagnosis.count("fault"):
+        raise SystemExit(2)
+    if strict and diagnosis.count("warning"):
+        raise SystemExit(1)

@@ -1,0 +1,152 @@
+"""Boxes that were written for images of another size, or in another unit: one conclusion from many boxes."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from detector.commands.doctor.finding import Finding
+from detector.commands.doctor.places import written_boxes
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset
+from detector.data.formats.yolo_txt import label_path
+from detector.data.images import UNREADABLE, image_size
+
+MANY = 0.1  # share of the boxes that leave the frame; a few do in any data set
+LEAST_BOXES, LEAST_IMAGES = 5, 3  # of less nothing can be concluded
+SLACK = 1.02  # boxes may reach so far past the size that they were written for
+MOST = 0.95  # share of the images that a size must explain
+FULL = 0.8  # boxes that go no farther than this share of a size do not speak for it
+FACTORS = (1.25, 4 / 3, 1.5, 5 / 3, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_FRACTION = 5.0  # numbers above are no fractions, however wrong
+_SMALL_IMAGE = 150  # pixels; of smaller images per cents and pixels look alike
+
+
+def other_size(
+    file: DatasetFile, split: str, dataset: DetectionDataset, declared: Sequence[tuple[int, int] | None]
+) -> Iterator[Finding]:
+    """At most one finding, other_image_size.
+
+    Args:
+        declared: for each image the (height, width) that its label file gives it, if it gives one.
+    """
+    if file.format == "yolo":
+        problem = _of_fractions(dataset)
+    else:
+        table = dataset.labels
+        reach = np.zeros((len(table), 2))  # x, y: how far to the right and down the boxes go
+        np.maximum.at(reach, np.repeat(np.arange(len(table)), np.diff(table.starts)), table.boxes[:, 2:])
+        sizes = table.sizes[:, ::-1].astype(float)
+        problem = _as_declared(dataset, declared, reach, sizes) or _as_they_reach(dataset, reach, sizes)
+    if problem:
+        yield Finding("fault", "other_image_size", split, "", "", problem)
+
+
+def _as_declared(
+    dataset: DetectionDataset, declared: Sequence[tuple[int, int] | None], reach: np.ndarray, sizes: np.ndarray
+) -> str:
+    """A sentence, if boxes fit the sizes that their label files give and not those of the images."""
+    given = np.array([size or (0, 0) for size in declared], float).reshape(-1, 2)[:, ::-1]
+    wrong = np.flatnonzero((given > 0).all(1) & (given != sizes).any(1) & (reach > 0).any(1))
+    if len(wrong) < LEAST_IMAGES:
+        return ""
+    of_given, of_real = reach[wrong] / given[wrong], reach[wrong] / sizes[wrong]
+    if (of_given.max(1) > SLACK).mean() > 1 - MOST:
+        return ""
+    smaller = (given[wrong].prod(1) < sizes[wrong].prod(1)).mean() > 0.5
+    if (of_real.max(1) > SLACK).mean() <= 1 - MOST and not (smaller and np.quantile(of_given.max(1), 0.9) > FULL):
+        return ""  # the boxes fit the images: it is only the sizes that are wrong
+    first = int(wrong[0])
+    example = f"{_size(given[first])} where {dataset.files[first]} has {_size(sizes[first])}"
+    factors = given[wrong] / sizes[wrong]
+    if (given[wrong] == given[wrong][0]).all():
+        what = f"images of {example}"
+    elif (given[wrong] == sizes[wrong][:, ::-1]).all():
+        what = f"the images as they are stored, without the turn in their EXIF data: {example}"
+    elif np.ptp(factors) < 0.02 * factors.mean():
+        what = f"images {factors.mean():.3g} times as wide and high: {example}"
+    else:
+        what = f"images of the sizes that the label files give, for example {example}"
+    return f"the boxes of {len(wrong)} of {len(dataset)} images were written for another image size: {what}; {_advice()}"
+
+
+def _as_they_reach(dataset: DetectionDataset, reach: np.ndarray, sizes: np.ndarray) -> str:
+    """A sentence, if many boxes leave the frame: the size that they need."""
+    table = dataset.labels
+    of_box = np.repeat(sizes, np.diff(table.starts), 0)
+    leaving = int((table.boxes[:, 2:] > of_box * SLACK).any(1).sum())
+    if leaving < max(LEAST_BOXES, MANY * len(table.boxes)):
+        return ""
+    own = (reach > 0).any(1)
+    return (
+        f"{leaving} of {len(table.boxes)} boxes leave their images: they seem to be written for another image size, "
+        f"{_needed(reach[own], sizes[own], [dataset.files[i] for i in np.flatnonzero(own).tolist()])}; {_advice()}"
+    )
+
+
+def _needed(reach: np.ndarray, sizes: np.ndarray, files: Sequence[str]) -> str:
+    """The size that boxes need which reach so far (n, 2) in images of these sizes (n, 2), or the factor."""
+    ratios = reach / sizes
+    farthest, factors = reach.max(0), np.quantile(ratios, 0.98, 0)
+    at_one_size = (reach > 0.95 * farthest).any(1).sum()
+    at_one_factor = (ratios > 0.95 * factors).any(1).sum()
+    if at_one_size > at_one_factor or (sizes == sizes[0]).all():
+        snapped = _snapped(ratios.max(0)) if (sizes == sizes[0]).all() else None
+        where = f"where {files[0]} has {_size(sizes[0])}"
+        if snapped:
+            return f"{snapped:.3g} times as wide and high, {_size(sizes[0] * snapped)} {where}"
+        return f"at least {_size(farthest)} {where}"
+    factor = _snapped(factors) or factors.max()
+    return f"about {factor:.3g} times as wide and high, {_size(sizes[0] * factor)} where {files[0]} has {_size(sizes[0])}"
+
+
+def _snapped(factors: np.ndarray) -> float | None:
+    """The usual factor that boxes which reach so far (2,) almost fill."""
+    return next((f for f in FACTORS if (factors <= f * SLACK).all() and factors.max() >= 0.95 * f), None)
+
+
+def _of_fractions(dataset: DetectionDataset) -> str:
+    """A sentence for YOLO text, if many lines were dropped for coordinates above 1."""
+    lines = defaultdict(list)
+    for fault in dataset.report.faults:
+        if fault.kind == "coordinate_above_1":
+            lines[fault.file].append(fault.where)
+    count = sum(map(len, lines.values()))
+    if count < max(LEAST_BOXES, MANY * (count + len(dataset.labels.boxes))) or len(lines) < LEAST_IMAGES:
+        return ""
+    emptied = [fault.file for fault in dataset.report.lost_images if fault.kind == "no_usable_object"]
+    image_of = {str(label_path(image)): image for image in (*dataset.files, *emptied)}
+    reach, sizes, files = [], [], []
+    for path in lines:
+        boxes = np.array(list(written_boxes(Path(path), 1, 1).values())).reshape(-1, 4)
+        try:
+            height, width = image_size(image_of[path])
+        except (KeyError, *UNREADABLE):
+            continue
+        if len(boxes):
+            reach.append(boxes[:, 2:].max(0))
+            sizes.append((width, height))
+            files.append(image_of[path])
+    if len(files) < LEAST_IMAGES:
+        return ""
+    start = f"{count} of {count + len(dataset.labels.boxes)} boxes have coordinates above 1: they seem to be "
+    reach_, sizes_ = np.array(reach, float), np.array(sizes, float)
+    if np.median(reach_.max(1)) > _FRACTION:
+        if (reach_.max(1) <= 100 * SLACK).all() and np.median(sizes_.min(1)) > _SMALL_IMAGE:
+            return f"{start}per cents, not fractions of the image; divide them by 100"
+        if ((reach_ <= sizes_ * SLACK).all(1)).mean() >= MOST:
+            return f"{start}pixels, not fractions of the image; divide them by its width and height"
+        return f"{start}pixels of images of another size, {_needed(reach_, sizes_, files)}; divide them by its width and height"
+    factors = np.quantile(reach_, 0.98, 0)
+    factor = _snapped(factors) or factors.max()
+    example = f"{_size(sizes_[0] / factor)} where {files[0]} has {_size(sizes_[0])}"
+    return f"{start}divided by another image size, 1/{factor:.3g} of the right one: {example}; divide them by {factor:.3g}"
+
+
+def _advice() -> str:
+    return "give the images that the labels were made for, or scale the boxes"
+
+
+def _size(size: np.ndarray) -> str:
+    return f"{round(float(size[0]))}x{round(float(size[1]))} px"

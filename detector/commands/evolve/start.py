@@ -1,0 +1,38 @@
+"""The individuals that an evolution starts from."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from detector.commands.evolve.space import Gene, flat
+from detector.system.shipped import CONFIGS
+
+FOLDER = CONFIGS / "hyp"
+FILES = ("low", "med", "high", "none", "voc", "objects365")  # low.yaml has all values, the others what differs from it
+USUAL = {"model.anchors": 3.0}  # a level, where the configuration names none
+
+
+def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any], literal: bool) -> list[dict[str, float]]:
+    """Values of the genes, by name, within their bounds: the configuration's own, then those of configs/hyp/*.yaml, no set
+    twice. YOLOv5: the files' alone, twice or not.
+
+    Args:
+        configuration: option -> value, for what the files do not name.
+    """
+    files = [flat(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
+    bases = [dict(configuration), *({**configuration, **files[0], **file} for file in files)]
+    found: list[dict[str, float]] = []
+    for base in bases[literal:]:
+        values = {gene.name: min(max(_value(gene, base), gene.low), gene.high) for gene in genes}
+        if literal or values not in found:
+            found.append(values)
+    return found
+
+
+def _value(gene: Gene, base: Mapping[str, Any]) -> float:
+    value = base.get(gene.option)
+    if isinstance(value, int | float):
+        return float(value)
+    return USUAL.get(gene.option) or (math.sqrt(gene.low * gene.high) if gene.log else (gene.low + gene.high) / 2)

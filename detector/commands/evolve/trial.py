@@ -1,0 +1,160 @@
+"""Training an individual: processes of their own, watched from here."""
+
+import contextlib
+import csv
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from detector.commands.benchmark.trial import reason
+from detector.commands.evolve.individual import Individual
+from detector.commands.evolve.space import Gene
+from detector.commands.evolve.study import Claim, Outcome, Stopped
+from detector.system import parent
+
+GLANCE = 0.5  # seconds between two looks at a training
+PATIENCE = 60.0  # seconds that a training may take to save a checkpoint when it is asked to stop
+# A trial leaves metrics.csv, metrics.json, config.yaml, log.txt and, for a while, checkpoints.
+QUIET = {
+    "doctor.enabled": "false",
+    "pictures.enabled": "false",
+    "report.enabled": "false",
+    "trainer.logger": "false",
+    "trainer.enable_progress_bar": "false",
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """How individuals are trained. Calling it trains one.
+
+    Attributes:
+        fit: command line that trains, to which options are added.
+        folder: for the trials.
+        genes: with the options that they are.
+        deadline: seconds after which one is given up.
+        seeds: of the trainings whose mean fitness counts.
+        literal: mAP50 alone is what counts.
+    """
+
+    fit: Sequence[str]
+    folder: Path
+    genes: Sequence[Gene]
+    deadline: float | None = None
+    seeds: Sequence[int] = (0,)
+    literal: bool = False
+
+    def __call__(self, claim: Claim) -> Outcome:
+        """Train with each seed, or go on where an interrupted worker was.
+
+        Raises:
+            Interrupted: it was given up; its checkpoint is there.
+        """
+        outcomes: list[Outcome] = []
+        for seed in self.seeds:
+            outcome = self._train(claim, seed, self.run(claim.individual, seed))
+            if outcome.fitness is None or outcome.pruned:
+                return outcome
+            outcomes.append(outcome)
+        count = len(outcomes)
+        figures = {k: sum(o.figures[k] for o in outcomes) / count for k in outcomes[0].figures}
+        return Outcome(sum(o.fitness or 0.0 for o in outcomes) / count, figures)
+
+    def run(self, individual: Individual, seed: int) -> Path:
+        """The run folder of a training."""
+        home = self.folder / f"{individual.number:04d}"
+        return home if len(self.seeds) == 1 else home / f"seed-{seed}"
+
+    def clean(self, individuals: Sequence[Individual]) -> None:
+        """Remove the checkpoints of all that have ended, but those of the best. Who is not the best once never will be."""
+        done = [i for i in individuals if i.state == "done" and i.fitness is not None]
+        best = max(done, key=lambda i: (i.fitness or 0.0, -i.number), default=None)
+        for individual in individuals:
+            if individual.state != "running" and (best is None or individual.number != best.number):
+                for seed in self.seeds:
+                    shutil.rmtree(self.run(individual, seed) / "checkpoints", ignore_errors=True)
+
+    def options(self, individual: Individual) -> list[str]:
+        """Its values, as options of `fit`."""
+        words = []
+        for gene in self.genes:
+            value = individual.values[gene.name]
+            words += [f"--{gene.option}", repr(round(value) if gene.whole else value)]
+        return words
+
+    def _train(self, claim: Claim, seed: int, run: Path) -> Outcome:
+        quiet = [word for option, value in QUIET.items() for word in (f"--{option}", value)]
+        line = [*self.fit, *self.options(claim.individual), *quiet, "--seed_everything", str(seed)]
+        line += ["--run", str(run), "--ckpt_path", "auto"]
+        run.mkdir(parents=True, exist_ok=True)
+        with open(run / "log.txt", "wb") as log:
+            began = time.monotonic()
+            process = subprocess.Popen(
+                line, env=parent.environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            try:
+                hopeless = self._watch(claim, process, run, began, seed == self.seeds[0])
+                code = process.poll()
+            except Stopped:
+                process.send_signal(signal.SIGTERM)  # it saves a checkpoint
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE)
+                raise
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if hopeless is not None:
+            return hopeless
+        said = (run / "log.txt").read_text(errors="replace")
+        if code != 0:
+            return Outcome(None, reason=reason(code, said, self.deadline or math.inf))
+        return self._result(run)
+
+    def _watch(self, claim: Claim, process: subprocess.Popen[bytes], run: Path, began: float, reports: bool) -> Outcome | None:
+        """Until it has ended, or its time is over; what came of it if it is ended early as hopeless."""
+        told = 0
+        while process.poll() is None:
+            claim.tick()
+            if self.deadline is not None and time.monotonic() - began > self.deadline:
+                return None
+            if reports:
+                rows = epochs(run)
+                for epoch, fitness in rows[told:]:
+                    if claim.report(epoch + 1, fitness):
+                        best = max(f for _, f in rows)
+                        return Outcome(best, reason=f"ended after epoch {epoch + 1}: fitness {fitness:.4g}", pruned=True)
+                told = len(rows)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GLANCE)
+        return None
+
+    def _result(self, run: Path) -> Outcome:
+        """Of the best epoch. Losses are in metrics.csv only."""
+        try:
+            best = json.loads((run / "metrics.json").read_text())
+        except FileNotFoundError:
+            return Outcome(None, reason="the training was never validated")
+        figures = {name: float(best[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
+        row = next((r for r in _rows(run) if int(r["epoch"]) == best["epoch"]), {})
+        figures |= {name: float(row[name]) for name in row if name.startswith("val/") and name.endswith("_loss") and row[name]}
+        fitness = figures["mAP50" if self.literal else "fitness"]
+        return Outcome(fitness, figures) if math.isfinite(fitness) else Outcome(None, figures, f"its fitness is {fitness}")
+
+
+def epochs(run: Path) -> list[tuple[int, float]]:
+    """(epoch, fitness) of a run's validated epochs so far."""
+    return [(int(row["epoch"]), float(row["val/fitness"])) for row in _rows(run) if row.get("val/fitness")]
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    with contextlib.suppress(FileNotFoundError), open(run / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+    return []

@@ -1,0 +1,128 @@
+"""A process that trains one individual after the other, as long as there are any.
+
+The command `evolve` starts it as `python -m detector.commands.evolve.worker`, with its options as JSON.
+"""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detector.commands.evolve.outputs import write_outputs
+from detector.commands.evolve.study import Claim, Interrupted, Lost, Outcome, Stopped, Study
+from detector.commands.evolve.trial import Training
+from detector.system import parent
+from detector.system.errors import InputError
+from detector.system.signals import catch
+
+PAUSE = 0.5  # seconds between two looks for work, while others are at the last individuals of a generation
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What a worker is told.
+
+    Attributes:
+        folder: of the study.
+        storage: an Optuna storage, or None for the journal in the folder.
+        fit: command line that trains.
+        deadline: seconds after which a training is given up.
+        seeds: of the trainings of an individual.
+        most: individuals that the study may have.
+        hours: after which no further one is begun.
+    """
+
+    folder: str
+    storage: str | None
+    fit: list[str]
+    deadline: float | None
+    seeds: list[int]
+    most: int | None
+    hours: float | None
+
+
+def work(
+    study: Study,
+    objective: Callable[[Claim], Outcome],
+    ended: Callable[[], None],
+    stop: Callable[[], bool],
+    most: int | None = None,
+    hours: float | None = None,
+) -> None:
+    """Until all individuals have ended.
+
+    Args:
+        objective: trains one; it calls `Claim.tick` all the time and may raise what that raises. Any other exception of its
+            is that individual's failure.
+        ended: called after each.
+        stop: whether to stop: asked between individuals and in `Claim.tick`.
+        most: individuals that the study may have.
+        hours: after which no further one is begun.
+    """
+    until = math.inf if hours is None else time.monotonic() + 3600 * hours
+    while not stop() and time.monotonic() < until:
+        claim = study.claim(stop, most)
+        if claim is None:
+            if study.finished(most):
+                return
+            time.sleep(PAUSE)
+            continue
+        try:
+            claim.end(_outcome(objective, claim))
+        except Stopped:
+            claim.release()
+            return
+        except Lost:
+            continue
+        ended()
+
+
+def _outcome(objective: Callable[[Claim], Outcome], claim: Claim) -> Outcome:
+    try:
+        return objective(claim)
+    except (Interrupted, OSError):  # a full disk is no fault of the individual
+        raise
+    except Exception as e:
+        return Outcome(None, reason=f"{type(e).__name__}: {' '.join(str(e).split())}")
+
+
+class StopSignal:
+    """SIGTERM, SIGINT and SIGHUP only set a flag."""
+
+    def __init__(self) -> None:
+        self.received = False
+        catch(self._handle)
+
+    def _handle(self, *_: Any) -> None:
+        self.received = True
+
+    def __call__(self) -> bool:
+        return self.received
+
+
+def main(options: WorkerOptions) -> None:
+    """Work on a study. It ends with its starter; what is wrong is said in a sentence, with exit code 2."""
+    parent.die_with_parent()
+    stop, folder = StopSignal(), Path(options.folder)
+    try:
+        study = Study(folder, options.storage)
+        plan = study.plan
+        training = Training(options.fit, folder / "trials", plan.genes, options.deadline, options.seeds, plan.literal)
+
+        def ended() -> None:
+            individuals = study.individuals()
+            training.clean(individuals)
+            write_outputs(folder, plan.genes, individuals, plan.generations if plan.in_generations else 0, plan.fixed)
+
+        work(study, training, ended, stop, options.most, options.hours)
+    except (InputError, OSError) as e:
+        print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main(WorkerOptions(**json.loads(sys.argv[1])))

@@ -1,0 +1,66 @@
+"""What goes into a file: the fused network with decoding, and with suppression if asked for. No Python decides anything by
+the values of tensors here, so that tracing sees everything."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torchvision.ops import nms as suppress
+
+from detector.commands.export.metadata import Suppression
+from detector.model.boxes import cxcywh_to_xyxy
+from detector.model.network import YOLOv5
+from detector.model.postprocess import decode
+
+ACROSS = 4  # images side by side in the plane where boxes are kept apart
+
+
+class Decoded(nn.Module):
+    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as `decode` gives it: cx, cy, w, h in pixels, objectness,
+    class scores. This is the layout of YOLOv5's exported files too.
+
+    Args:
+        network: a trained network; a fused copy of it is taken.
+        half: weights and maps in float16; input and output stay float32.
+    """
+
+    def __init__(self, network: YOLOv5, half: bool = False) -> None:
+        super().__init__()
+        self.network = network.fused()
+        self.dtype = torch.float16 if half else torch.float32
+        self.network.to(self.dtype)
+        self.network.anchors = network.anchors.clone()  # small, and boxes are decoded in float32
+
+    def forward(self, images: Tensor) -> Tensor:
+        return decode(self.network(images.to(self.dtype)), self.network.anchors, self.network.strides)
+
+
+class Suppressed(nn.Module):
+    """Images float32 (B, 3, H, W) in 0..1 -> float32 (n, 7), best first: image (0 to B - 1), x1, y1, x2, y2 in pixels of the
+    network's input, score, class.
+
+    Suppression is that of `detector.model.postprocess.nms` with multi_label=False, over all images and classes at once: they
+    are laid out in a square, each in a field of its own. In a long row, float32 would round the boxes far out.
+    """
+
+    def __init__(self, decoded: Decoded, options: Suppression) -> None:
+        super().__init__()
+        self.decoded, self.options = decoded, options
+        self.reach = 4 * float(decoded.network.anchors_px.max()) + 2 * decoded.network.max_stride  # of boxes beyond the image
+        self.columns = 1 if options.agnostic else math.ceil(math.sqrt(decoded.network.num_classes))
+
+    def forward(self, images: Tensor) -> Tensor:
+        conf, iou, max_det, agnostic = self.options
+        b, _, height, width = images.shape
+        decoded = self.decoded(images)  # (B, R, 5 + C)
+        scores, classes = (decoded[..., 5:] * decoded[..., 4:5]).max(-1)  # (B, R)
+        image, row = ((scores > conf) & (decoded[..., 4] > conf)).nonzero(as_tuple=True)
+        boxes, scores, classes = cxcywh_to_xyxy(decoded[image, row, :4]), scores[image, row], classes[image, row]
+        group = torch.zeros_like(classes) if agnostic else classes
+        column = (group % self.columns + image % ACROSS * self.columns).float() * (width + self.reach)
+        line = (group // self.columns + image // ACROSS * self.columns).float() * (height + self.reach)
+        kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)  # best first
+        own = (image[kept].unsqueeze(1) == torch.arange(b, device=images.device)).long()  # (n, B)
+        kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first so many of each image
+        parts = (image[kept].float().unsqueeze(1), boxes[kept], scores[kept].unsqueeze(1), classes[kept].float().unsqueeze(1))
+        return torch.cat(parts, 1)

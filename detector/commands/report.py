@@ -1,0 +1,58 @@
+"""The command `report`, and what the end of a run calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from detector.data.dataset_file import DatasetFile
+from detector.data.datasets import DetectionDataset
+from detector.report.folder import RunFiles
+from detector.report.page import Report
+from detector.system.errors import InputError
+
+SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
+
+
+def report(run: Path) -> None:
+    """A run's report, made anew from what lies in its folder: report.html, and its pictures in plots/.
+
+    Args:
+        run: Folder of a fit, validate or test, as runs/fit-1.
+    """
+    started = time.perf_counter()
+    print(f"report: {make(run)} ({time.perf_counter() - started:.1f} s)")
+
+
+def make(run: Path, datasets: Mapping[str, DetectionDataset] | None = None) -> Path:
+    """Write the report; what the folder lacks is said in its place.
+
+    Args:
+        datasets: the run's splits, if they are open; else they are read again.
+
+    Returns:
+        The HTML file.
+
+    Raises:
+        InputError: the folder holds no run.
+    """
+    files = RunFiles.read(run)
+    return Report(files, _open(files) if datasets is None else datasets).write()
+
+
+def _open(files: RunFiles) -> Mapping[str, DetectionDataset] | str:
+    """The splits that the run looked at, or why they cannot be opened."""
+    source, command = files.option("data.dataset"), str(files.metrics.get("command", "fit"))
+    if source is None:
+        return "config.yaml is missing, or names no data set"
+    try:
+        file = DatasetFile.read(str(source), files.option("data.split"))
+        datasets = {split: file.open(split) for split in SPLITS.get(command, ("val",))}
+        for dataset in datasets.values():
+            if files.option("data.single_class", False):
+                dataset.merge_classes()
+            dataset.check_classes()
+    except (InputError, OSError) as e:
+        return f"the data set cannot be opened: {e}"
+    return datasets

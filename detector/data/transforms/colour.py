@@ -1,0 +1,155 @@
+"""Changes of the pixels: hue, saturation, value; flips; any Albumentations transforms."""
+
+import os
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.data.sample import Sample
+from detector.model.boxes import clip_xyxy
+from detector.system.errors import InputError, nearest
+
+LEVELS = np.arange(256)[:, None]
+
+
+def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
+    """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by the three gains."""
+    return cv2.cvtColor(_multiplied(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), gains), cv2.COLOR_HSV2RGB)
+
+
+def _multiplied(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
+    """Each channel times its gain, rounded down. A hue of 180 to 255 stands for one from 0 on."""
+    product = LEVELS * np.array(gains)  # (256, 3) of each level
+    whole = np.floor(product)
+    # In float32, and to the nearest whole number: the same unless a product is just below one.
+    if product[179, 0] < 256 and (np.floor(product + 2e-4) == whole).all():
+        (h, s, v), down = gains, -0.4999
+        return cv2.transform(hsv, np.array(((h, 0, 0, down), (0, s, 0, down), (0, 0, v, down))))
+    whole[:, 0] %= 180
+    return cv2.LUT(hsv, np.minimum(whole, 255).astype(np.uint8).reshape(1, 256, 3))
+
+
+def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:
+    """`adjust_hsv` for a batch on its device, without rounding: (B, 3, H, W) RGB in 0..1, gains (B, 3).
+
+    Conversions: Smith 1978, Color gamut transform pairs.
+    """
+    hue_gain, saturation_gain, value_gain = gains.to(images.dtype)[..., None, None].unbind(1)
+    red, green, blue = images.unbind(1)
+    value, brightest = images.max(1)
+    spread = value - images.amin(1)
+    sixths = torch.stack((green - blue, blue - red, red - green), 1) / spread.clamp(min=1e-6)[:, None]
+    hue = (sixths + sixths.new_tensor((0, 2, 4))[:, None, None]).gather(1, brightest[:, None])[:, 0] % 6
+    hue = hue * hue_gain % 6
+    saturation = (spread / value.clamp(min=1e-6) * saturation_gain).clamp(max=1)
+    value = (value * value_gain).clamp(max=1)
+    k = (hue[:, None] + hue.new_tensor((5, 3, 1))[:, None, None]) % 6
+    return value[:, None] * (1 - saturation[:, None] * torch.minimum(k, 4 - k).clamp(0, 1))
+
+
+class RandomHSV:
+    """Multiply hue, saturation and value by 1 +- these fractions. later: only draw the gains, for the device to apply."""
+
+    def __init__(self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4, later: bool = False) -> None:
+        self.ranges, self.later = np.array((hsv_h, hsv_s, hsv_v)), later
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+        if not self.ranges.any():
+            return sample
+        gains = 1 + rng.uniform(-1, 1, 3) * self.ranges
+        return replace(sample, gains=gains) if self.later else sample.drawn(adjust_hsv(sample.image, gains))
+
+
+class RandomFlip:
+    """Mirror with probability p: left-right (axis 1) or upside down (axis 0)."""
+
+    def __init__(self, axis: int, p: float) -> None:
+        self.axis, self.p = axis, p
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+        return flip(sample, self.axis) if rng.random() < self.p else sample
+
+
+def flip(sample: Sample, axis: int) -> Sample:
+    """Mirrored sample: axis 1 left-right, axis 0 upside down."""
+    side, low, high = sample.image.shape[axis], 1 - axis, 3 - axis
+    boxes = sample.boxes.copy()
+    boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
+    sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
+    polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
+    image, index, truth = cv2.flip(sample.image, axis), sample.index, sample.truth
+    return Sample(image, boxes, sample.classes, polygons, None, index, truth, gains=sample.gains)
+
+
+class Albumentations:
+    """Transforms of the library albumentations, by name.
+
+    Args:
+        transforms: like [{"Blur": {"p": 0.01}}, {"OneOf": {"transforms": [{"CLAHE": {}}, {"ToGray": {}}], "p": 0.1}}]; boxes
+            that they push out are dropped.
+
+    Raises:
+        InputError: unknown transform, or arguments that it does not take.
+    """
+
+    def __init__(self, transforms: Sequence[dict[str, Any]]) -> None:
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask the network for a newer version
+        import albumentations as library
+
+        kinds = library.BasicTransform | library.BaseCompose
+        abstract = library.BasicTransform.__module__
+        self._known = {
+            name: kind
+            for name, kind in vars(library).items()
+            if isinstance(kind, type) and issubclass(kind, kinds) and kind.__module__ != abstract
+        }
+        self._random: list[Any] = []  # everything that draws random numbers
+        boxes = library.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
+        self._compose = library.Compose(self._build(transforms), bbox_params=boxes)
+        self._random.append(self._compose)
+
+    def _build(self, entries: Any) -> list[Any]:
+        """Transforms from their descriptions; a group like OneOf lists its own under `transforms`."""
+        if not isinstance(entries, Sequence) or not all(isinstance(e, dict) for e in entries):
+            raise InputError(f"albumentations: give a list like [{{Blur: {{p: 0.01}}}}], not {entries!r}")
+        steps = []
+        for name, options in (item for entry in entries for item in entry.items()):
+            if name not in self._known:
+                raise InputError(f"albumentations has no transform '{name}'; {nearest(name, self._known)}")
+            if options is not None and not isinstance(options, dict):
+                raise InputError(f"albumentations transform {name}: give its options as a map, not {options!r}")
+            options = dict(options or {})
+            if "transforms" in options:
+                options["transforms"] = self._build(options["transforms"])
+            try:
+                with warnings.catch_warnings():  # that library only warns of an unknown option
+                    warnings.filterwarnings("error", message=".*not valid for transform")
+                    steps.append(self._known[name](**options))
+            except (TypeError, ValueError, UserWarning) as e:
+                raise InputError(f"albumentations transform {name}: {' '.join(str(e).split())}") from None
+        self._random += steps
+        return steps
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+        height, width = sample.size
+        boxes = clip_xyxy(sample.boxes, width, height)
+        visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+        shared = random.Random(int(rng.integers(2**63)))
+        for part in self._random:  # one seed for all, as that library has it, would make every transform decide alike
+            part.set_random_state(rng, shared)
+        changed = self._compose(
+            image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible]
+        )
+        return Sample(
+            changed["image"],
+            np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),
+            np.asarray(changed["classes"], np.int64).reshape(-1),
+            index=sample.index,
+        )

@@ -1,0 +1,48 @@
+"""Images whose objects are in place and whose pixels are read when they are seen."""
+
+import cv2
+import numpy as np
+
+from detector.data.datasets import DetectionDataset
+from detector.data.sample import Sample, Tile
+from detector.data.transforms.letterbox import Resize, longest_shape, scaled
+
+
+class Undrawn:
+    """The images of a data set as `Resize` makes them, but not drawn yet (see draw.py). The objects of all images are scaled at
+    once, when this is made.
+
+    Args:
+        dataset: its images and labels.
+        resize: to which size, and how much of a JPEG file must be decoded.
+    """
+
+    def __init__(self, dataset: DetectionDataset, resize: Resize) -> None:
+        self.dataset, self.resize = dataset, resize
+        self.labels = dataset.labels.scaled([longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()])
+
+    def __getitem__(self, i: int) -> Sample:
+        height, width = self.labels.sizes[i].tolist()
+        tile = Tile(Pixels(self, i), 0, 0, width, height)
+        return Sample(np.empty((height, width, 0), np.uint8), *self.labels.counted(i), index=i, tiles=[tile])
+
+    def read(self, i: int) -> np.ndarray:
+        """(H, W, 3) uint8 RGB of image i."""
+        height, width = self.labels.sizes[i].tolist()
+        pixels = self.dataset.read(i, self.resize.size if self.resize.reduced else 0)
+        return scaled(pixels, width, height, cv2.INTER_LINEAR)
+
+
+class Pixels:
+    """Those of an image, read when they are first asked for and kept as long as a sample that is not drawn yet needs them."""
+
+    __slots__ = ("images", "index", "pixels")
+
+    def __init__(self, images: Undrawn, index: int) -> None:
+        self.images, self.index = images, index
+        self.pixels: np.ndarray | None = None
+
+    def __call__(self) -> np.ndarray:
+        if self.pixels is None:
+            self.pixels = self.images.read(self.index)
+        return self.pixels

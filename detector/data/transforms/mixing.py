@@ -1,0 +1,76 @@
+"""Objects and images laid over each other: copy-paste and MixUp."""
+
+from collections.abc import Callable, Sequence
+
+import cv2
+import numpy as np
+
+from detector.data.sample import Sample
+from detector.model.boxes import area_xyxy
+
+MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
+
+
+def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
+    """Paste the mirror images of some objects (Ghiasi et al. 2020, arXiv 2012.07177) where they cover little of what is there.
+
+    Args:
+        sample: its objects with polygons can be copied.
+        candidates: numbers of the objects to try, in this order.
+    """
+    height, width = sample.size
+    n, classes, polygons = len(sample.boxes), list(sample.classes), list(sample.parts())
+    boxes = np.concatenate((sample.boxes, np.empty((len(candidates), 4), np.float32)))  # the first n are there
+    mask = np.zeros((height, width), np.uint8)
+    for i in candidates:
+        if not polygons[i]:
+            continue
+        x1, y1, x2, y2 = sample.boxes[i]
+        mirrored = np.array((width - x2, y1, width - x1, y2), np.float32)
+        if (_covered(mirrored, boxes[:n]) < MAX_COVERED).all():
+            boxes[n] = mirrored
+            n += 1
+            classes.append(sample.classes[i])
+            cv2.drawContours(mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED)
+            polygons.append([np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]])
+    image = np.where(mask[:, ::-1, None] > 0, sample.image[:, ::-1], sample.image)
+    return Sample(image, boxes[:n].copy(), np.array(classes), polygons, sample.frame, sample.index)
+
+
+def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """(n,) share of each of `boxes` (n, 4) that `box` (4,) covers."""
+    overlap = (np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])).clip(0).prod(1)
+    return overlap / (area_xyxy(boxes) + 1e-7)
+
+
+class CopyPaste:
+    """Try this share p of the objects, chosen at random, if there are any with polygons."""
+
+    def __init__(self, p: float = 0.0) -> None:
+        self.p = p
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+        n = len(sample.boxes)
+        if not self.p or not any(sample.polygons):
+            return sample
+        return copy_paste(sample, rng.permutation(n)[: round(self.p * n)].tolist())
+
+
+def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
+    """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412)."""
+    image = (a.image * ratio + b.image * (1 - ratio)).astype(np.uint8)
+    boxes, classes = np.concatenate((a.boxes, b.boxes)), np.concatenate((a.classes, b.classes))
+    polygons = a.parts() + b.parts() if a.polygons or b.polygons else []
+    return Sample(image, boxes, classes, polygons, index=a.index)
+
+
+class MixUp:
+    """With probability p blend with another sample that went through the same steps, ratio from Beta(32, 32)."""
+
+    def __init__(self, p: float = 0.0) -> None:
+        self.p = p
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: Callable[[], Sample]) -> Sample:
+        if rng.random() >= self.p:
+            return sample
+        return mixup(sample, draw(), float(rng.beta(32.0, 32.0)))

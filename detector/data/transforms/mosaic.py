@@ -1,0 +1,63 @@
+"""Mosaic: four images around a random point of a canvas twice the size (Bochkovskiy et al. 2020, arXiv 2004.10934)."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from detector.data.sample import Sample
+from detector.data.transforms.letterbox import GREY, letterbox_sample
+from detector.model.boxes import clip_xyxy
+
+Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
+
+
+def tile_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int) -> tuple[list[Rectangle], list[Rectangle]]:
+    """Where each of four images (height, width) goes: its rectangle on the canvas of 2 size x 2 size pixels, and the part of
+    the image that fits there. Their inner corners meet at (xc, yc): top left, top right, bottom left, bottom right."""
+    canvas, source = [], []
+    for i, (h, w) in enumerate(shapes):
+        left, top = i % 2 == 0, i < 2
+        x1, x2 = (max(xc - w, 0), xc) if left else (xc, min(xc + w, 2 * size))
+        y1, y2 = (max(yc - h, 0), yc) if top else (yc, min(yc + h, 2 * size))
+        sx, sy = (w - (x2 - x1) if left else 0), (h - (y2 - y1) if top else 0)
+        canvas.append((x1, y1, x2, y2))
+        source.append((sx, sy, sx + x2 - x1, sy + y2 - y1))
+    return canvas, source
+
+
+def mosaic(tiles: Sequence[Sample], size: int, xc: int, yc: int) -> Sample:
+    """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes clipped to it."""
+    image = np.full((2 * size, 2 * size, tiles[0].image.shape[2]), GREY, np.uint8)
+    rectangles = tile_rectangles([t.size for t in tiles], size, xc, yc)
+    boxes, polygons, undrawn = [], [], []
+    outlined = any(tile.polygons for tile in tiles)
+    for tile, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(tiles, *rectangles, strict=True):
+        image[y1:y2, x1:x2] = tile.image[sy1:sy2, sx1:sx2]
+        shift = np.array((x1 - sx1, y1 - sy1) * 2, np.float32)
+        boxes.append(tile.boxes + shift)
+        if outlined:
+            polygons += [[(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in tile.parts()]
+        undrawn += [t.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for t in tile.tiles]
+    return Sample(
+        image,
+        clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),
+        np.concatenate([tile.classes for tile in tiles]),
+        polygons,
+        tiles=undrawn,
+    )
+
+
+class Mosaic:
+    """With probability p a mosaic with three random partners, else the sample letterboxed to size x size pixels."""
+
+    def __init__(self, size: int, p: float = 1.0) -> None:
+        self.size, self.p = size, p
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: Callable[[], Sample]) -> Sample:
+        if rng.random() >= self.p:
+            return letterbox_sample(sample, (self.size, self.size), scaleup=True)
+        yc, xc = (int(rng.uniform(self.size / 2, 3 * self.size / 2)) for _ in range(2))
+        tiles = [sample, draw(), draw(), draw()]
+        mixed = mosaic([tiles[i] for i in rng.permutation(4)], self.size, xc, yc)
+        mixed.index = sample.index
+        return mixed

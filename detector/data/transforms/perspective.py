@@ -1,0 +1,151 @@
+"""Random rotation, scale, shear, translation and perspective in one warp."""
+
+import math
+
+import cv2
+import numpy as np
+
+from detector.data.sample import Polygons, Sample
+from detector.data.transforms.letterbox import GREY
+from detector.model.boxes import area_xyxy, clip_xyxy
+
+POLYGON_POINTS = 1000  # a polygon is resampled to so many points, so that its hull stays tight under a warp
+
+
+def perspective_matrix(
+    shape: tuple[int, int],
+    out_shape: tuple[int, int],
+    unit: np.ndarray,
+    degrees: float = 0.0,
+    translate: float = 0.1,
+    scale: float = 0.5,
+    shear: float = 0.0,
+    perspective: float = 0.0,
+) -> tuple[np.ndarray, float]:
+    """The 3x3 matrix that takes pixels of an image to pixels of the output, and the scale in it.
+
+    Args:
+        shape, out_shape: (height, width) of image and output.
+        unit: 8 numbers in [0, 1): perspective x, y, angle, scale, shear x, y, translation x, y, each mapped to its range.
+        degrees, shear: +- degrees; translate: +- fraction of the output; scale: 1 +- scale; perspective: +-.
+    """
+
+    def draw(i: int, low: float, high: float) -> float:
+        return low + (high - low) * float(unit[i])
+
+    (height, width), (out_height, out_width) = shape, out_shape
+    to_origin = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
+    tilt = np.array(((1, 0, 0), (0, 1, 0), (draw(0, -perspective, perspective), draw(1, -perspective, perspective), 1)))
+    angle, s = math.radians(draw(2, -degrees, degrees)), draw(3, 1 - scale, 1 + scale)
+    cos, sin = s * math.cos(angle), s * math.sin(angle)
+    turn = np.array(((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)))
+    skew_x, skew_y = (math.tan(math.radians(draw(i, -shear, shear))) for i in (4, 5))
+    skew = np.array(((1, skew_x, 0), (skew_y, 1, 0), (0, 0, 1)))
+    x, y = draw(6, 0.5 - translate, 0.5 + translate), draw(7, 0.5 - translate, 0.5 + translate)
+    move = np.array(((1, 0, x * out_width), (0, 1, y * out_height), (0, 0, 1)))
+    return move @ skew @ turn @ tilt @ to_origin, s
+
+
+def warp_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """(n, 2) pixels -> (n, 2) float64 pixels through a 3x3 matrix."""
+    moved = np.column_stack((points, np.ones(len(points)))) @ matrix.T
+    return moved[:, :2] / moved[:, 2:]
+
+
+def warp_boxes(boxes: np.ndarray, polygons: Polygons, matrix: np.ndarray, out_shape: tuple[int, int]) -> np.ndarray:
+    """(n, 4) xyxy pixels -> (n, 4) float64 xyxy pixels of the output, clipped to it.
+
+    A box becomes the upright hull of its four corners; an object with polygons the hull of their points that stay inside,
+    a zero box if none does.
+    """
+    height, width = out_shape
+    if _is_upright(matrix):
+        (gain, _, x), (_, _, y), _ = matrix.tolist()
+        warped = clip_xyxy(boxes.astype(float) * gain + (x, y, x, y), width, height)
+    else:
+        corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(-1, 4, 2)
+        warped = clip_xyxy(np.concatenate((corners.min(1), corners.max(1)), 1), width, height)
+    for i, parts in enumerate(polygons):
+        if parts:
+            points = warp_points(np.concatenate([_resample(part) for part in parts]), matrix)
+            inside = points[((points >= 0) & (points <= (width, height))).all(1)]
+            warped[i] = (*inside.min(0), *inside.max(0)) if len(inside) else 0
+    return warped
+
+
+def _resample(part: np.ndarray) -> np.ndarray:
+    """(k, 2) corners of a closed polygon -> POLYGON_POINTS points along it."""
+    closed = np.concatenate((part, part[:1])).astype(float)
+    at, corner = np.linspace(0, len(closed) - 1, POLYGON_POINTS), np.arange(len(closed))
+    return np.stack([np.interp(at, corner, closed[:, i]) for i in (0, 1)], 1)
+
+
+def is_candidate(before: np.ndarray, after: np.ndarray, area_t: float | np.ndarray = 0.1) -> np.ndarray:
+    """(n,) bool: is what is left of each box worth keeping?
+
+    Args:
+        before, after: (n, 4) xyxy pixels, `before` already scaled as the warp scales.
+        area_t: least share of the area that must be left.
+    """
+    w, h = after[:, 2] - after[:, 0], after[:, 3] - after[:, 1]
+    aspect = np.maximum(w / (h + 1e-16), h / (w + 1e-16))
+    return (w > 2) & (h > 2) & (area_xyxy(after) / (area_xyxy(before) + 1e-16) > area_t) & (aspect < 100)
+
+
+class RandomPerspective:
+    """Warp to size x size pixels: a mosaic of twice the size is cropped, a letterboxed image stays. Polygons end here.
+
+    Args: see `perspective_matrix`; size: output side in pixels, None for the size of the input.
+    """
+
+    def __init__(
+        self,
+        size: int | None,
+        degrees: float = 0.0,
+        translate: float = 0.1,
+        scale: float = 0.5,
+        shear: float = 0.0,
+        perspective: float = 0.0,
+    ) -> None:
+        self.size = size
+        self.ranges = {
+            "degrees": degrees, "translate": translate, "scale": scale, "shear": shear, "perspective": perspective
+        }  # fmt: skip
+
+    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+        out_shape = (self.size, self.size) if self.size else sample.size
+        matrix, scale = perspective_matrix(sample.size, out_shape, rng.random(8), **self.ranges)
+        return warp_sample(sample, matrix, scale, out_shape)
+
+
+def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tuple[int, int]) -> Sample:
+    """Image and objects through the matrix; objects of which too little is left are dropped."""
+    image, (height, width), tiles = sample.image, out_shape, sample.tiles
+    if tiles:
+        gain, x0, y0 = _upright(matrix)
+        tiles = [tile.moved(gain, gain, x0, y0, (0, 0, width, height)) for tile in tiles]
+        image = np.empty((height, width, 0), np.uint8)
+    elif sample.size != out_shape or (matrix != np.eye(3)).any():
+        grey = (GREY,) * 3
+        if (matrix[2] == (0, 0, 1)).all():
+            image = cv2.warpAffine(image, matrix[:2], (width, height), borderValue=grey)
+        else:
+            image = cv2.warpPerspective(image, matrix, (width, height), borderValue=grey)
+    boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
+    area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1) if sample.polygons else 0.1
+    keep = is_candidate(sample.boxes * scale, boxes, area_t)
+    return Sample(image, boxes[keep].astype(np.float32), sample.classes[keep], index=sample.index, tiles=tiles)
+
+
+def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
+    """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of pixels."""
+    assert _is_upright(matrix), "draw it before it is turned"
+    (gain, _, x), (_, _, y), _ = matrix.tolist()
+    half = 0.5 * (1 - gain)
+    return gain, x + half, y + half
+
+
+def _is_upright(matrix: np.ndarray) -> bool:
+    """Does it only scale, both axes alike, and shift?"""
+    (gain_x, b, _), (d, gain_y, _), last = matrix.tolist()
+    return gain_x == gain_y > 0 == b == d and last == [0, 0, 1]

@@ -1,0 +1,106 @@
+"""`--trainer.strategy fsdp2`: Lightning's strategy for torch's fully_shard, with the checkpoints of any other run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, StrategyRegistry
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.optim import Optimizer
+
+from detector.model.sharding import keep_whole, shared_out_like, whole
+from detector.training.module import Detector
+
+
+class FSDP2(ModelParallelStrategy):
+    """Parameters, gradients, optimizer state and average are shared out over all processes; see Detector.configure_model.
+
+    A checkpoint is one file with whole tensors, the same as from one process or under DDP: any number of devices under any
+    strategy goes on from it. Lightning's own way would number the optimizer's states by the order of the network's parameters,
+    where a plain optimizer numbers them by group.
+
+    Buffers are those of the first process, as under DDP: batch norm statistics, the balance of the loss.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(save_distributed_checkpoint=False, **options)
+
+    def setup_environment(self) -> None:
+        self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
+        super().setup_environment()
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        return False
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        return True
+
+    @property
+    def _detector(self) -> Detector:
+        assert isinstance(self.lightning_module, Detector)
+        return self.lightning_module
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self._share_buffers()
+
+    def on_validation_start(self) -> None:
+        self._share_buffers()
+        keep_whole(self._detector.evaluated, True)
+
+    def on_validation_end(self) -> None:
+        keep_whole(self._detector.evaluated, False)
+
+    def _share_buffers(self) -> None:
+        alike: dict[torch.dtype, list[Tensor]] = {}
+        for buffer in self._detector.buffers():
+            alike.setdefault(buffer.dtype, []).append(buffer)
+        for buffers in alike.values():
+            flat = torch.cat([b.flatten() for b in buffers])
+            dist.broadcast(flat, src=0)
+            parts = flat.split([b.numel() for b in buffers])
+            torch._foreach_copy_(buffers, [part.view_as(b) for part, b in zip(parts, buffers, strict=True)])
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Whole tensors, in the first process; empty in the others."""
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return get_model_state_dict(self._detector, options=options)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """As one process would have it."""
+        saved = optimizer.state_dict()
+        saved["state"] = {number: {k: _on_cpu(v) for k, v in state.items()} for number, state in saved["state"].items()}
+        return saved
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        return ParallelStrategy.load_checkpoint(self, checkpoint_path, weights_only)
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        options = StateDictOptions(full_state_dict=True, strict=strict)
+        set_model_state_dict(self._detector, checkpoint["state_dict"], options=options)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            numbers = [number for group in saved["param_groups"] for number in group["params"]]
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            state = {
+                number: {k: _like(parameter, v) for k, v in saved["state"][number].items()}
+                for number, parameter in zip(numbers, parameters, strict=True)
+                if number in saved["state"]
+            }
+            optimizer.load_state_dict({**saved, "state": state})
+
+
+def _on_cpu(value: Any) -> Any:
+    return whole(value).cpu() if isinstance(value, Tensor) else value
+
+
+def _like(parameter: Tensor, value: Any) -> Any:
+    """Momentum and the like have the parameter's shape and are shared out as it is; counts of steps are not."""
+    return shared_out_like(parameter, value) if isinstance(value, Tensor) and value.shape == parameter.shape else value
+
+
+StrategyRegistry.register("fsdp2", FSDP2, description="Parameters, gradients and optimizer state shared out over all processes")

@@ -1,0 +1,185 @@
+"""What kind of errors a detector makes, and what each kind costs.
+
+The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every detection that hits nothing is put down to one cause, and the
+cause is mended to see how much AP that brings. The code is ours; hits are those of the figures (`metrics.match`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from detector.evaluation.metrics import COCO_AREAS, average_precision
+from detector.evaluation.prediction_record import Evidence
+from detector.model.boxes import area_xyxy, pairwise_iou_xyxy
+
+NEAR, FAR = 0.5, 0.1  # IoU from which a box is right, and from which it belongs to an object at all
+KINDS = ("hit", "wrong class", "poor localisation", "both", "duplicate", "background")
+HIT, CLASS, PLACE, BOTH, DUPLICATE, BACKGROUND = range(6)
+MISSED = "missed"
+SIZES = tuple(COCO_AREAS)
+TOLD = {
+    "hit": "right class, IoU with its label at least 0.5, and the surest there",
+    "wrong class": "on an object of another class (IoU at least 0.5)",
+    "poor localisation": "near an object of its class (IoU 0.1 to 0.5)",
+    "both": "near an object of another class (IoU 0.1 to 0.5)",
+    "duplicate": "right, but a surer detection has the object",
+    "background": "no object near (IoU under 0.1)",
+    "missed": "an object without a hit that no wrong class and no poor localisation accounts for",
+}
+
+
+@dataclass
+class Errors:
+    """By detection (n,): verdict, an index into KINDS; target, the row of the label that it hits, or that it would hit were its
+    class or place right (-1: none, as for what is neither); nearest, its greatest IoU with any label of the image."""
+
+    verdict: np.ndarray
+    target: np.ndarray
+    nearest: np.ndarray
+
+    def missed(self, labels: int, counted: np.ndarray) -> np.ndarray:
+        """(m,) bool: which of the m labels are missed if only the detections where `counted` (n,) is true are there: the surest
+        ones, as a hit depends on those that are surer alone."""
+        accounted = counted & np.isin(self.verdict, (HIT, CLASS, PLACE))
+        missed = np.ones(labels, bool)
+        missed[self.target[accounted]] = False
+        return missed
+
+
+def classify(evidence: Evidence, hits: np.ndarray) -> Errors:
+    """Each detection's verdict.
+
+    Of several causes the first one counts: duplicate, wrong class, poor localisation, both, background.
+
+    Args:
+        hits: (n,) bool, at IoU 0.5.
+    """
+    n = len(evidence.score)
+    errors = Errors(np.full(n, BACKGROUND, np.int8), np.full(n, -1), np.zeros(n, np.float32))
+    for i in range(len(evidence.files)):
+        d, t = evidence.detections_of(i), evidence.labels_of(i)
+        if d.start == d.stop or t.start == t.stop:
+            continue
+        iou = pairwise_iou_xyxy(evidence.box[d], evidence.label_box[t])
+        same = evidence.kind[d, None] == evidence.label_kind[t]
+        own, other = np.where(same, iou, -1), np.where(same, -1, iou)
+        best_own, best_other = own.max(1), other.max(1)
+        causes = [hits[d], best_own >= NEAR, best_other >= NEAR, best_own >= FAR, best_other >= FAR]
+        errors.verdict[d] = np.select(causes, (HIT, DUPLICATE, CLASS, PLACE, BOTH), BACKGROUND)
+        on_own, on_other = np.isin(errors.verdict[d], (HIT, PLACE)), errors.verdict[d] == CLASS
+        errors.target[d] = np.select((on_own, on_other), (own.argmax(1) + t.start, other.argmax(1) + t.start), -1)
+        errors.nearest[d] = iou.max(1)
+    return errors
+
+
+def mended(evidence: Evidence, errors: Errors) -> dict[str, float]:
+    """mAP50 as it is ("hit"), and as it would be with each kind of error mended.
+
+    A wrong class or place is put right; where several detections then have one object, the surest keeps it and the others go.
+    Both, duplicates and background go. Missed objects are no longer looked for; a class that has no others is left out.
+    """
+    present, objects = np.unique(evidence.label_kind, return_counts=True)
+    order = np.argsort(-evidence.score, kind="stable")
+
+    def mean_ap(verdict: np.ndarray, kind: np.ndarray, kept: np.ndarray, objects: np.ndarray) -> float:
+        rows = order[kept[order]]
+        hit, of = verdict[rows] == HIT, kind[rows]
+        found = [_ap(hit[of == c], n) for c, n in zip(present, objects, strict=True) if n]
+        return float(np.mean(found)) if found else 0.0
+
+    everything = np.ones(len(order), bool)
+    results = {"hit": mean_ap(errors.verdict, evidence.kind, everything, objects)}
+    for cause in (CLASS, PLACE):
+        claims = np.isin(errors.verdict, (HIT, cause))
+        claimants = order[claims[order]]
+        winners = claimants[np.unique(errors.target[claimants], return_index=True)[1]]
+        won = np.zeros(len(order), bool)
+        won[winners] = True
+        kind = evidence.kind.copy()
+        kind[winners] = evidence.label_kind[errors.target[winners]]
+        results[KINDS[cause]] = mean_ap(np.where(won, HIT, errors.verdict), kind, ~claims | won, objects)
+    for cause in (BOTH, DUPLICATE, BACKGROUND):
+        results[KINDS[cause]] = mean_ap(errors.verdict, evidence.kind, errors.verdict != cause, objects)
+    missed = errors.missed(len(evidence.label_kind), everything)
+    left = objects - [int((evidence.label_kind[missed] == c).sum()) for c in present]
+    results[MISSED] = mean_ap(errors.verdict, evidence.kind, everything, left)
+    return results
+
+
+def _ap(hit: np.ndarray, objects: int) -> float:
+    """AP of a class; hit (k,) bool, the surest first."""
+    if not len(hit):
+        return 0.0
+    found = hit.cumsum()
+    return average_precision(found / objects, found / np.arange(1, len(hit) + 1))
+
+
+def size_of(area: np.ndarray) -> np.ndarray:
+    """(n,) square pixels of the file -> (n,) index into SIZES, COCO's classes; a border belongs to the smaller."""
+    return np.searchsorted([high for _, high in COCO_AREAS.values()][:-1], area)
+
+
+@dataclass
+class Tally:
+    """Detections of at least `confidence`, and labels, counted. by_kind: for each of KINDS and MISSED the counts (3,) by SIZES,
+    of the detection's box or the missed object · by_class: for each of them the counts (C,) by class of the detection or
+    label · map50: see `mended`."""
+
+    confidence: float
+    by_kind: dict[str, np.ndarray]
+    by_class: dict[str, np.ndarray]
+    map50: dict[str, float]
+
+    def gain(self, kind: str) -> float:
+        """By how much mAP50 would rise."""
+        return self.map50[kind] - self.map50["hit"]
+
+
+def tally(evidence: Evidence, errors: Errors, confidence: float) -> Tally:
+    counted, classes = evidence.score >= confidence, len(evidence.names)
+    sizes = size_of(area_xyxy(evidence.box))
+    result = Tally(confidence, {}, {}, mended(evidence, errors))
+    for number, kind in enumerate(KINDS):
+        chosen = counted & (errors.verdict == number)
+        result.by_kind[kind] = np.bincount(sizes[chosen], minlength=len(SIZES))
+        result.by_class[kind] = np.bincount(evidence.kind[chosen], minlength=classes)
+    missed = errors.missed(len(evidence.label_kind), counted)
+    result.by_kind[MISSED] = np.bincount(size_of(evidence.label_area[missed]), minlength=len(SIZES))
+    result.by_class[MISSED] = np.bincount(evidence.label_kind[missed], minlength=classes)
+    return result
+
+
+def surest(evidence: Evidence, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
+    """Rows of the surest detections among those where `chosen` (n,) is true, at most so many of one image."""
+    return _spread(np.flatnonzero(chosen), lambda k: -float(evidence.score[k]), evidence.image, most, of_image)
+
+
+def largest(evidence: Evidence, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
+    """Rows of the labels that take up most of their image, among those where `chosen` (m,) is true."""
+    share = area_xyxy(evidence.label_box) / evidence.sizes[evidence.label_image].prod(1)
+    return _spread(np.flatnonzero(chosen), lambda k: -float(share[k]), evidence.label_image, most, of_image)
+
+
+def _spread(rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, most: int, of_image: int) -> list[int]:
+    taken: dict[int, int] = {}
+    result: list[int] = []
+    for k in sorted(rows.tolist(), key=key):
+        if len(result) == most:
+            break
+        taken[int(image[k])] = taken.get(int(image[k]), 0) + 1
+        if taken[int(image[k])] <= of_image:
+            result.append(k)
+    return result
+
+
+def label_suspects(evidence: Evidence, errors: Errors, least: float) -> np.ndarray:
+    """(n,) bool: detections of at least that score that speak against the labels: no label near, or one of another class that
+    nothing as sure hits."""
+    sure = evidence.score >= least
+    found = np.zeros(len(evidence.label_kind), bool)
+    found[errors.target[sure & (errors.verdict == HIT)]] = True
+    against = (errors.verdict == CLASS) & ~found[errors.target]
+    return sure & ((errors.verdict == BACKGROUND) | against)

@@ -1,0 +1,299 @@
+"""How good detections are: YOLOv5's figures, COCO's figures, the confusion matrix.
+
+Functions first; `DetectionMetrics` collects an epoch and calls them. Boxes are xyxy pixels of the image files, in NumPy.
+"""
+
+import contextlib
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from detector.data.sample import Labels
+from detector.model.boxes import clip_xyxy, pairwise_iou_xyxy
+
+IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)  # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
+CURVE = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
+TINY = 1e-16
+
+
+def match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
+    """Which detections of one image hit an object, YOLOv5's way.
+
+    Each detection goes for the object of its class that it overlaps most and gets no second choice; of several detections
+    that go for one object the first, i.e. the most confident, wins.
+
+    Args:
+        boxes (n, 4), classes (n,): detections, most confident first.
+        true_boxes (m, 4), true_classes (m,): objects.
+
+    Returns:
+        (n, 10) bool, for the IoU thresholds 0.50, 0.55, ..., 0.95.
+    """
+    hits = np.zeros((len(boxes), len(IOU_THRESHOLDS)), bool)
+    if len(boxes) and len(true_boxes):
+        iou = pairwise_iou_xyxy(boxes, true_boxes)
+        iou[classes[:, None] != true_classes] = -1
+        choice = iou.argmax(1)  # (n,)
+        overlap = iou[np.arange(len(boxes)), choice]
+        for k, threshold in enumerate(IOU_THRESHOLDS):
+            candidates = np.flatnonzero(overlap >= threshold)
+            hits[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = True
+    return hits
+
+
+@dataclass
+class ClassFigures:
+    """Figures of the k classes that have objects. precision, recall, f1, true_positives, false_positives (k,) at the
+    confidence of the best mean F1; ap (k, 10) by IoU threshold; *_curve (k, 1000) over CURVE."""
+
+    classes: np.ndarray
+    objects: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+    f1: np.ndarray
+    true_positives: np.ndarray
+    false_positives: np.ndarray
+    ap: np.ndarray
+    precision_curve: np.ndarray
+    recall_curve: np.ndarray
+    best_confidence: float
+
+    def summary(self) -> dict[str, float]:
+        """P, R, mAP50, mAP50-95 (means over classes) and fitness; all 0 without a single hit."""
+        hit = self.ap.size > 0 and self.recall_curve.any()
+        p, r, ap50, ap = (float(x.mean()) if hit else 0.0 for x in (self.precision, self.recall, self.ap[:, :1], self.ap))
+        return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": fitness(ap50, ap)}
+
+
+def fitness(map50: float, map50_95: float) -> float:
+    """The one number that picks the best checkpoint: 0.1 mAP50 + 0.9 mAP50-95."""
+    return 0.1 * map50 + 0.9 * map50_95
+
+
+def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
+    """Area under the envelope of a precision-recall curve, YOLOv5's way: linear interpolation at 101 recalls, trapezoids.
+
+    COCO takes the mean of the 101 values of a step function instead, which is usually a little less.
+    """
+    r = np.concatenate(([0.0], recall, [1.0]))
+    p = np.concatenate(([1.0], precision, [0.0]))
+    envelope = np.maximum.accumulate(p[::-1])[::-1]
+    grid = np.linspace(0, 1, 101)
+    return float(np.trapezoid(np.interp(grid, r, envelope), grid))
+
+
+def class_figures(hits: np.ndarray, scores: np.ndarray, classes: np.ndarray, true_classes: np.ndarray) -> ClassFigures:
+    """Precision, recall and AP of every class from the matches of a whole data set; ties in score keep their order.
+
+    Args:
+        hits (n, 10), scores (n,), classes (n,): all detections, in any order.
+        true_classes (m,): all objects.
+    """
+    order = np.argsort(-scores, kind="stable")
+    hits, scores, classes = hits[order], scores[order], classes[order]
+    present, objects = np.unique(true_classes.astype(int), return_counts=True)
+    k = len(present)
+    ap = np.zeros((k, hits.shape[1]))
+    precision_curve, recall_curve = np.zeros((k, len(CURVE))), np.zeros((k, len(CURVE)))
+    for i, (c, n) in enumerate(zip(present, objects, strict=True)):
+        of_class = classes == c
+        if not of_class.any():
+            continue
+        true_positives = hits[of_class].cumsum(0)  # (n_c, 10)
+        false_positives = (~hits[of_class]).cumsum(0)
+        recall = true_positives / (n + TINY)
+        precision = true_positives / (true_positives + false_positives)
+        recall_curve[i] = np.interp(-CURVE, -scores[of_class], recall[:, 0], left=0)
+        precision_curve[i] = np.interp(-CURVE, -scores[of_class], precision[:, 0], left=1)
+        ap[i] = [average_precision(recall[:, j], precision[:, j]) for j in range(hits.shape[1])]
+    f1_curve = 2 * precision_curve * recall_curve / (precision_curve + recall_curve + TINY)
+    best = int(_smooth(f1_curve.mean(0)).argmax()) if k else 0
+    precision, recall, f1 = precision_curve[:, best], recall_curve[:, best], f1_curve[:, best]
+    found = (recall * objects).round()
+    return ClassFigures(
+        classes=present,
+        objects=objects,
+        precision=precision,
+        recall=recall,
+        f1=f1,
+        true_positives=found,
+        false_positives=(found / (precision + TINY) - found).round(),
+        ap=ap,
+        precision_curve=precision_curve,
+        recall_curve=recall_curve,
+        best_confidence=float(CURVE[best]),
+    )
+
+
+def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:
+    """Moving mean over a window of that fraction of the curve (an odd number of points), ends padded with the end values."""
+    window = round(len(y) * fraction * 2) // 2 + 1
+    padded = np.concatenate((np.full(window // 2, y[0]), y, np.full(window // 2, y[-1])))
+    return np.convolve(padded, np.ones(window) / window, mode="valid")
+
+
+def confusion_matrix(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    classes: np.ndarray,
+    true_boxes: np.ndarray,
+    true_classes: np.ndarray,
+    num_classes: int,
+    conf: float = 0.25,
+    iou: float = 0.45,
+    skip_unmatched: bool = False,
+) -> np.ndarray:
+    """Confusion counts of one image: (C + 1, C + 1), rows predicted, columns true, the last of each is background.
+
+    Detections above `conf` and objects are paired one to one by overlap above `iou`, whatever their class.
+
+    Args:
+        skip_unmatched: YOLOv5's way: do not count false positives in images where nothing matches.
+    """
+    matrix = np.zeros((num_classes + 1, num_classes + 1))
+    certain = scores > conf
+    boxes, classes = boxes[certain], classes[certain].astype(int)
+    true_classes = true_classes.astype(int)
+    overlap = pairwise_iou_xyxy(boxes, true_boxes)
+    d, t = np.nonzero(overlap > iou)
+    pairs = np.stack((d, t), 1)[np.argsort(-overlap[d, t], kind="stable")]
+    pairs = pairs[np.sort(np.unique(pairs[:, 0], return_index=True)[1])]  # best object of each detection, best pair first
+    pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]  # best of those detections for each object
+    d, t = pairs.T
+    np.add.at(matrix, (classes[d], true_classes[t]), 1)
+    np.add.at(matrix[-1], np.delete(true_classes, t), 1)
+    if len(pairs) or not skip_unmatched:
+        np.add.at(matrix[:, -1], np.delete(classes, d), 1)
+    return matrix
+
+
+COCO_NAMES = (
+    *("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"),
+    *("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large"),
+)
+COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}  # square pixels, both ends included
+
+
+def coco_figures(
+    detections: list[np.ndarray], truths: list[Labels], num_classes: int, max_det: int = 100
+) -> tuple[dict[str, float], np.ndarray]:
+    """COCO's twelve figures, equal to pycocotools.
+
+    Args:
+        detections: per image (n, 6) x1, y1, x2, y2, score, class.
+        truths: per image Labels; crowd regions are ignored as COCO says, sizes go by `area`.
+        max_det: most detections an image that count.
+
+    Returns:
+        The figures by COCO_NAMES (NaN where there is no such object), and AP by class (C,), NaN without objects.
+    """
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    annotations: list[dict[str, Any]] = []
+    results = []
+    for i, (found, truth) in enumerate(zip(detections, truths, strict=True)):
+        for box, c, crowd, area in zip(truth.boxes, truth.classes, truth.crowd, truth.area, strict=True):
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": i,
+                    "category_id": int(c),
+                    "bbox": [*box[:2].tolist(), *(box[2:].astype(float) - box[:2].astype(float)).tolist()],
+                    "area": float(area),
+                    "iscrowd": int(crowd),
+                }
+            )
+        f = found.astype(float)
+        results.append(np.column_stack([np.full(len(f), i), f[:, :2], f[:, 2:4] - f[:, :2], f[:, 4], f[:, 5]]))
+    rows = np.concatenate(results) if results else np.zeros((0, 7))
+    if not annotations or not len(rows):  # the evaluator wants at least one of each
+        real = [a for a in annotations if not a["iscrowd"]]
+        present = np.isin(np.arange(num_classes), [a["category_id"] for a in real])
+        figures = {}
+        for name in COCO_NAMES:
+            low, high = COCO_AREAS.get(name.partition("_")[2], (0, np.inf))
+            figures[name] = 0.0 if any(low <= a["area"] <= high for a in real) else np.nan
+        return figures, np.where(present, 0.0, np.nan)
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth_set = COCO()
+        truth_set.dataset = {
+            "info": {},
+            "images": [{"id": i} for i in range(len(truths))],
+            "annotations": annotations,
+            "categories": [{"id": c, "name": str(c)} for c in range(num_classes)],
+        }
+        truth_set.createIndex()
+        evaluation = COCOeval_faster(truth_set, truth_set.loadRes(rows), "bbox")
+        evaluation.params.maxDets = [1, 10, max_det]
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    stats = np.asarray(evaluation.stats[:12], float)
+    precision = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # (IoU, recall, class)
+    by_class = np.array([p[p > -1].mean() if (p > -1).any() else np.nan for p in precision.transpose(2, 0, 1)])
+    return dict(zip(COCO_NAMES, np.where(stats < 0, np.nan, stats).tolist(), strict=True)), by_class
+
+
+@dataclass
+class Result:
+    """An epoch's figures: `summary` by name, `figures` by class, `coco_by_class` (C,), `confusion` (C + 1, C + 1); and what
+    they were computed from: detections and labels by image, see `DetectionMetrics.update`."""
+
+    summary: dict[str, float]
+    figures: ClassFigures
+    coco_by_class: np.ndarray
+    confusion: np.ndarray
+    images: int
+    seen: dict[int, tuple[np.ndarray, Labels]] = field(default_factory=dict)
+
+    def class_maps(self, num_classes: int) -> np.ndarray:
+        """(C,) mAP50-95 of each class; classes without objects get the mean, as in YOLOv5."""
+        maps = np.full(num_classes, self.summary["mAP50-95"])
+        maps[self.figures.classes] = self.figures.ap.mean(1)
+        return maps
+
+
+@dataclass
+class DetectionMetrics:
+    """Collects detections and objects by image, so that an image seen twice counts once, and evaluates them once an epoch."""
+
+    num_classes: int
+    images: dict[int, tuple[np.ndarray, Labels]] = field(default_factory=dict)
+
+    def update(self, index: int, detections: np.ndarray, truth: Labels) -> None:
+        """Add an image: its number in the data set; (n, 6) x1, y1, x2, y2, score, class, best first; its labels."""
+        self.images[index] = (detections, truth)
+
+    def reset(self) -> None:
+        self.images = {}
+
+    def gather(self) -> None:
+        """Bring the images of all processes to the first one; without a process group there is nothing to do."""
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            parts: list[dict] | None = [{} for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+            dist.gather_object(self.images, parts, dst=0)
+            for part in parts or []:
+                self.images.update(part)
+
+    def compute(self) -> Result:
+        """Evaluate what was collected, in order of image number."""
+        detections, truths = [], []
+        hits, confusion = [np.zeros((0, len(IOU_THRESHOLDS)), bool)], np.zeros((self.num_classes + 1,) * 2)
+        for index in sorted(self.images):
+            found, truth = self.images[index]
+            counted = truth.keep(~truth.crowd)
+            true_boxes = clip_xyxy(counted.boxes, truth.width, truth.height)
+            hits.append(match(found[:, :4], found[:, 5], true_boxes, counted.classes))
+            confusion += confusion_matrix(found[:, :4], found[:, 4], found[:, 5], true_boxes, counted.classes, self.num_classes)
+            detections.append(found)
+            truths.append(truth)
+        rows = np.concatenate([np.zeros((0, 6), np.float32), *detections])
+        true_classes = np.concatenate([np.zeros(0, np.int64), *(t.classes[~t.crowd] for t in truths)])
+        figures = class_figures(np.concatenate(hits), rows[:, 4], rows[:, 5], true_classes)
+        coco, coco_by_class = coco_figures(detections, truths, self.num_classes)
+        summary = figures.summary() | {f"coco/{name}": value for name, value in coco.items()}
+        seen = {index: self.images[index] for index in sorted(self.images)}
+        return Result(summary, figures, coco_by_class, confusion, len(truths), seen)

@@ -1,0 +1,38 @@
+"""Several detectors look at the same images; suppression then chooses among the rows of all."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from detector.checkpoint.trained import read_trained
+from detector.model.network import YOLOv5
+from detector.system.errors import InputError
+
+
+class Ensemble:
+    """A predictor that joins the rows of several, in their order. looks: each float (B, 3, H, W) in 0..1 -> (B, R, 5 + C)."""
+
+    def __init__(self, looks: Sequence[Callable[[Tensor], Tensor]]) -> None:
+        self.looks = looks
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return torch.cat([look(images) for look in self.looks], 1)
+
+
+def load_member(path: str | Path, names: Sequence[str]) -> YOLOv5:
+    """The network of a file, which must know the classes `names`, in this order.
+
+    Raises:
+        InputError: no such file, not a detector, or other classes; it says which differ.
+    """
+    _, network, theirs, *_ = read_trained(path)
+    if theirs != list(names):
+        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(names, theirs, strict=False)) if a != b]
+        differ = f"class {pairs[0][0]} is '{pairs[0][1]}' here and '{pairs[0][2]}' there" if pairs else "the first ones agree"
+        raise InputError(
+            f"model.ensemble {path}: it knows other classes ({len(names)} here, {len(theirs)} there; {differ}); "
+            "detectors of an ensemble must have the same names in the same order"
+        )
+    return network

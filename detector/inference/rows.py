@@ -1,0 +1,99 @@
+"""From what a network says of a batch to rows in the pixels of the image files."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.data.sample import Batch, Frame
+from detector.data.tiles import merge
+from detector.model.network import YOLOv5
+from detector.model.postprocess import decode, nms
+from detector.system.errors import InputError, nearest
+
+
+class Limits(NamedTuple):
+    """Which detections count; see `detector.model.postprocess.nms`. classes: only these numbers."""
+
+    conf: float
+    iou: float
+    max_det: int
+    agnostic: bool = False
+    classes: Sequence[int] | None = None
+    multi_label: bool = False
+    rounded: bool = False
+
+
+def to_rows(decoded: Tensor, frames: Sequence[Frame | None], limits: Limits) -> list[np.ndarray]:
+    """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
+    results = []
+    found = nms(decoded, **limits._asdict())
+    for detections, frame in zip(found, frames, strict=True):
+        assert frame is not None
+        boxes = frame.to_file(detections.boxes.float().cpu().numpy())
+        results.append(np.column_stack((boxes, detections.scores.float().cpu().numpy(), detections.classes.cpu().numpy())))
+    return [r.astype(np.float32) for r in results]
+
+
+def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: Limits, at_once: int) -> np.ndarray:
+    """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
+
+    Args:
+        look: float (b, 3, H, W) in 0..1 -> (b, R, 5 + C).
+        batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
+        at_once: most windows that go through the network together.
+    """
+    frame, windows = batch.frames[0], batch.windows
+    assert frame is not None
+    assert windows is not None
+    if len(windows) == 1:
+        return to_rows(look(batch.images.float() / 255), batch.frames, limits)[0]
+    rows, sources = [], []
+    for start in range(0, len(batch.images), at_once):
+        decoded = look(batch.images[start : start + at_once].float() / 255)
+        for i, found in enumerate(to_rows(decoded, batch.frames[start : start + at_once], limits), start):
+            # A box reaches beyond its window only where the padding is.
+            found[:, :4] = found[:, :4].clip(np.tile(windows[i, :2], 2), np.tile(windows[i, 2:], 2))
+            rows.append(found)
+            sources.append(np.tile(windows[i], (len(found), 1)))
+    size = frame.height, frame.width
+    return merge(np.concatenate(rows), np.concatenate(sources), size, limits.iou, limits.max_det, limits.agnostic)
+
+
+def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> list[int] | None:
+    """Numbers of the classes that are given by number or by name.
+
+    >>> class_numbers([0, "dog"], ["cat", "dog"])
+    [0, 1]
+
+    Raises:
+        InputError: there is no such class.
+    """
+    if wanted is None:
+        return None
+    numbers = []
+    for word in wanted:
+        if isinstance(word, str) and word in names:
+            numbers.append(list(names).index(word))
+        elif isinstance(word, int) and 0 <= word < len(names):
+            numbers.append(word)
+        else:
+            hint = nearest(word, names) if isinstance(word, str) else f"the numbers are 0 to {len(names) - 1}"
+            raise InputError(f"model.classes: there is no class {word!r}; {hint}")
+    return numbers
+
+
+def dtype_of(module: torch.nn.Module) -> torch.dtype:
+    """That of a network's weights."""
+    return next(module.parameters()).dtype
+
+
+def look_of(network: YOLOv5) -> Callable[[Tensor], Tensor]:
+    """float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it in float32, whatever the network's precision."""
+
+    def look(images: Tensor) -> Tensor:
+        return decode(network(images.to(dtype_of(network))), network.anchors, network.strides)
+
+    return look

@@ -1,0 +1,125 @@
+"""What TensorBoard shows of a training."""
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from detector.data.images import read_image
+from detector.evaluation.results import confusions, largest_classes
+from detector.loggers.board import BEST, Ending, Evaluation, Picture, jpeg
+from detector.report.drawing import draw_boxes, enlarge
+
+CURVES = 20  # classes with a precision-recall curve
+THRESHOLDS = 127  # of such a curve: the most that TensorBoard draws
+CELLS = 30  # of the confusion matrix, besides its diagonal
+
+
+class TensorBoard:
+    """Shows a training in the files of a TensorBoardLogger. Its one axis is the optimizer step."""
+
+    title = "TensorBoard"
+    lost = False
+
+    def __init__(self, logger: TensorBoardLogger) -> None:
+        self.logger = logger
+
+    def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
+        """The configuration as hyper-parameters, whose results are the best figures."""
+        from torch.utils.tensorboard.summary import hparams
+
+        writer = self.logger.experiment._get_file_writer()
+        for summary in hparams(flat(options), dict.fromkeys(BEST, 0.0)):  # of the figures, the names alone count
+            writer.add_summary(summary)
+
+    def figures(self, figures: dict[str, float], step: int) -> None:
+        self.logger.log_metrics(figures, step)
+
+    best = figures
+
+    def evaluation(self, evaluation: Evaluation) -> int:
+        writer, step, f = self.logger.experiment, evaluation.step, evaluation.result.figures
+        table, confusion = _class_table(evaluation.rows()), _confusion_table(evaluation)
+        writer.add_text("val/per_class", table, step)
+        writer.add_text("val/confusion", confusion, step)
+        chosen = np.linspace(0, f.precision_curve.shape[1] - 1, THRESHOLDS).astype(int)
+        largest = largest_classes(f, CURVES)
+        for i in largest:
+            precision, recall = f.precision_curve[i, chosen], f.recall_curve[i, chosen]
+            hits = recall * f.objects[i]
+            wrong = np.divide(hits * (1 - precision), precision, out=np.zeros_like(hits), where=precision > 0)
+            writer.add_pr_curve_raw(
+                f"val/precision_recall/{evaluation.names[f.classes[i]]}",
+                *(hits, wrong, np.zeros_like(hits), f.objects[i] - hits, precision, recall),
+                global_step=step,
+                num_thresholds=THRESHOLDS,
+            )
+        size = len(table) + len(confusion) + len(largest) * THRESHOLDS * 6 * 8
+        for i, picture in enumerate(evaluation.pictures):
+            size += self._image(f"val/images/{i}", _drawn(picture, evaluation.names), step)
+        return size
+
+    def ending(self, ending: Ending) -> None:
+        if ending.best:
+            self.logger.experiment.add_text("best/per_class", _class_table(ending.best["per_class"]), ending.step)
+        for path in ending.plots:
+            height, width = read_image(path).shape[:2]
+            self._encoded(f"plots/{path.name}", path.read_bytes(), height, width, ending.step)
+
+    def artifact(self, path: Path, alias: str, metadata: dict[str, Any]) -> None:
+        """TensorBoard keeps no files."""
+
+    def _image(self, tag: str, image: np.ndarray, step: int) -> int:
+        """Writes a JPEG, where SummaryWriter.add_image would write a PNG of ten times its size; its bytes."""
+        content, (height, width) = jpeg(image), image.shape[:2]
+        self._encoded(tag, content, height, width, step)
+        return len(content)
+
+    def _encoded(self, tag: str, content: bytes, height: int, width: int, step: int) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=content)
+        self.logger.experiment._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), step)
+
+
+def flat(options: dict[str, Any], prefix: str = "") -> dict[str, str | float | bool]:
+    """Options in groups -> by the names that the command line knows them by; what is no number becomes text."""
+    found: dict[str, str | float | bool] = {}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value if isinstance(value, int | float) else str(value)
+    return found
+
+
+def _drawn(picture: Picture, names: list[str]) -> np.ndarray:
+    """Labels on the left, predictions on the right."""
+    sides = [draw_boxes(*enlarge(picture.image, rows), names) for rows in (picture.labels, picture.predictions)]
+    gap = np.full((len(sides[0]), 8, 3), 255, np.uint8)
+    return np.asarray(cv2.hconcat([sides[0], gap, sides[1]]))
+
+
+def _class_table(rows: list[dict[str, Any]]) -> str:
+    columns = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
+    lines = [f"| class | objects | {' | '.join(columns)} |", "|---|--:" + "|--:" * len(columns) + "|"]
+    for row in rows:
+        figures = ("-" if row[c] is None else f"{row[c]:.3f}" for c in columns)
+        lines.append(f"| {_cell(row['name'])} | {row['objects']} | {' | '.join(figures)} |")
+    return "\n".join(lines)
+
+
+def _confusion_table(evaluation: Evaluation) -> str:
+    """What is taken for what, most frequent first: a matrix of many classes has no room in a text."""
+    cells = [cell for cell in confusions(evaluation.result, evaluation.names) if cell[0] != cell[1]][:CELLS]
+    lines = ["| object | detected as | count |", "|---|---|--:|"]
+    return "\n".join([*lines, *(f"| {_cell(true)} | {_cell(predicted)} | {count} |" for true, predicted, count in cells)])
+
+
+def _cell(name: str) -> str:
+    """A name in a table of TensorBoard's Markdown: as it is, on one line."""
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|])", r"\\\1", escape(" ".join(name.split()), quote=False))

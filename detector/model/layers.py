@@ -1,0 +1,76 @@
+"""The four blocks that YOLOv5 is made of. Child names (conv, bn, cv1, m, ...) are those of its published weights.
+
+CSP blocks: Wang et al. 2019, arXiv 1911.11929. Spatial pyramid pooling: He et al. 2014, arXiv 1406.4729.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from detector.model.batch_norm import BatchNorm2d
+
+
+class Conv(nn.Module):
+    """Convolution without bias, batch norm, SiLU; output (B, c_out, ceil(H / stride), ceil(W / stride)) for odd kernels."""
+
+    def __init__(self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, padding: int | None = None) -> None:
+        super().__init__()
+        padding = kernel // 2 if padding is None else padding
+        self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, bias=False)
+        self.bn: nn.Module = BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
+        self.act: nn.Module = nn.SiLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.bn(self.conv(x)))
+
+    def fuse(self) -> None:
+        """Fold the batch norm's running statistics into the convolution: same output in evaluation mode, one pass less."""
+        if isinstance(self.bn, nn.BatchNorm2d):
+            self.conv = fuse_conv_bn_eval(self.conv.eval(), self.bn.eval())
+            self.bn = nn.Identity()
+
+
+class Bottleneck(nn.Module):
+    """1x1 then 3x3, plus the input where shapes allow."""
+
+    def __init__(self, c_in: int, c_out: int, shortcut: bool = True) -> None:
+        super().__init__()
+        self.cv1 = Conv(c_in, c_out, 1)
+        self.cv2 = Conv(c_out, c_out, 3)
+        self.add = shortcut and c_in == c_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.cv2(self.cv1(x))
+        return x + y if self.add else y
+
+
+class C3(nn.Module):
+    """Cross-stage partial block: half the channels pass through n bottlenecks, half go round them."""
+
+    def __init__(self, c_in: int, c_out: int, n: int = 1, shortcut: bool = True) -> None:
+        super().__init__()
+        hidden = c_out // 2
+        self.cv1 = Conv(c_in, hidden, 1)
+        self.cv2 = Conv(c_in, hidden, 1)
+        self.cv3 = Conv(2 * hidden, c_out, 1)
+        self.m = nn.Sequential(*(Bottleneck(hidden, hidden, shortcut) for _ in range(n)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
+
+
+class SPPF(nn.Module):
+    """Max-pools of 5, 9 and 13 pixels, computed as a chain of three 5-pixel pools."""
+
+    def __init__(self, c_in: int, c_out: int, kernel: int = 5) -> None:
+        super().__init__()
+        hidden = c_in // 2
+        self.cv1 = Conv(c_in, hidden, 1)
+        self.cv2 = Conv(4 * hidden, c_out, 1)
+        self.pool = nn.MaxPool2d(kernel, stride=1, padding=kernel // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [self.cv1(x)]
+        for _ in range(3):
+            maps.append(self.pool(maps[-1]))
+        return self.cv2(torch.cat(maps, 1))

@@ -1,0 +1,129 @@
+"""From the network's raw maps to boxes: decode, then non-maximum suppression."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torchvision.ops import nms as suppress
+
+from detector.model.boxes import cxcywh_to_xyxy
+
+MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
+
+
+class Detections(NamedTuple):
+    """The objects found in one image, best first. boxes (n, 4) xyxy pixels of the network's input; scores (n,) in 0..1;
+    classes (n,) int64."""
+
+    boxes: Tensor
+    scores: Tensor
+    classes: Tensor
+
+
+def decode(raw: list[Tensor], anchors: Tensor, strides: Sequence[int]) -> Tensor:
+    """Raw maps -> boxes and scores, in float32.
+
+    Args:
+        raw: per level (B, A, H, W, 5 + C) logits.
+        anchors: (levels, A, 2) in units of each level's stride.
+        strides: pixels per cell of each level.
+
+    Returns:
+        (B, R, 5 + C): cx, cy, w, h in pixels of the network's input, objectness, class scores (not multiplied together);
+        the R rows are ordered by level, anchor, row, column.
+    """
+    parts = []
+    for maps, level_anchors, stride in zip(raw, anchors, strides, strict=True):
+        b, a, h, w, channels = maps.shape
+        y = maps.float().sigmoid()
+        rows, columns = torch.meshgrid(torch.arange(h, device=y.device), torch.arange(w, device=y.device), indexing="ij")
+        corner = torch.stack((columns, rows), -1)  # (H, W, 2)
+        xy = (y[..., :2] * 2 - 0.5 + corner) * stride
+        wh = (y[..., 2:4] * 2) ** 2 * (level_anchors * stride).view(1, a, 1, 1, 2)
+        parts.append(torch.cat((xy, wh, y[..., 4:]), -1).view(b, a * h * w, channels))
+    return torch.cat(parts, 1)
+
+
+def nms(
+    decoded: Tensor,
+    conf: float = 0.001,
+    iou: float = 0.6,
+    max_det: int = 300,
+    multi_label: bool = True,
+    agnostic: bool = False,
+    classes: Sequence[int] | None = None,
+    known: Sequence[Tensor] | None = None,
+    rounded: bool = False,
+) -> list[Detections]:
+    """Greedy non-maximum suppression, image by image; ties in score keep the order of the rows.
+
+    Args:
+        decoded: (B, R, 5 + C), as `decode` gives it.
+        conf: least objectness, and least objectness * class score.
+        iou: a box is dropped if it overlaps a better one of its class by more than this.
+        max_det: most detections an image.
+        multi_label: a row may become a detection of every class above `conf`; else of its best class only.
+        agnostic: suppress across classes.
+        classes: only these classes.
+        known: per image (k, 5) class, cx, cy, w, h in pixels: boxes that are taken for certain and join with score 1.
+        rounded: compare boxes as YOLOv5 does, in float32 and 7680 px apart by class, which rounds those of class 79 to 1/16 px.
+    """
+    num_classes = decoded.shape[2] - 5
+    results = []
+    for i, rows in enumerate(decoded):
+        if known is not None and len(known[i]):
+            certain = rows.new_zeros(len(known[i]), 5 + num_classes)
+            certain[:, :4], certain[:, 4] = known[i][:, 1:5], 1
+            certain[torch.arange(len(certain)), 5 + known[i][:, 0].long()] = 1
+            rows = torch.cat((rows, certain))
+        boxes, scores, labels = _candidates(rows, conf, multi_label and num_classes > 1, classes)
+        groups = torch.zeros_like(labels) if agnostic else labels
+        if rounded:
+            apart = boxes + (groups * 7680.0).unsqueeze(1)
+        else:
+            apart = boxes.double() + (groups * _extent(boxes)).unsqueeze(1)
+        keep = _suppress_best(apart, scores.to(apart.dtype), iou, max_det)
+        results.append(Detections(boxes[keep], scores[keep], labels[keep]))
+    return results
+
+
+def _candidates(rows: Tensor, conf: float, multi_label: bool, classes: Sequence[int] | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(R, 5 + C) -> boxes xyxy, scores, classes of what may be kept, best first."""
+    rows = rows[rows[:, 4] > conf]
+    products = rows[:, 5:] * rows[:, 4:5]  # (r, C)
+    if multi_label:
+        row, label = (products > conf).nonzero(as_tuple=True)
+        scores = products[row, label]
+    else:
+        scores, label = products.max(1)
+        row = (scores > conf).nonzero(as_tuple=True)[0]
+        scores, label = scores[row], label[row]
+    if classes is not None:
+        wanted = torch.isin(label, torch.tensor(classes, device=label.device))
+        row, label, scores = row[wanted], label[wanted], scores[wanted]
+    if len(scores) > MAX_CANDIDATES:  # sort no more than needed
+        able = (scores >= scores.topk(MAX_CANDIDATES, sorted=False).values.min()).nonzero(as_tuple=True)[0]
+        row, label, scores = row[able], label[able], scores[able]
+    scores, order = scores.sort(descending=True, stable=True)
+    scores, order = scores[:MAX_CANDIDATES], order[:MAX_CANDIDATES]
+    return cxcywh_to_xyxy(rows[row[order], :4]), scores, label[order]
+
+
+def _extent(boxes: Tensor) -> Tensor:
+    """A distance in pixels, float64, that moves any of these boxes clear of all others."""
+    return boxes.max().double() - boxes.min() + 1 if len(boxes) else boxes.new_zeros((), dtype=torch.double)
+
+
+def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> Tensor:
+    """Indices of the first `max_det` survivors of the greedy pass over candidates sorted best first.
+
+    Whether a candidate survives depends only on better ones, so the survivors among the best k are the first survivors of all:
+    try k = 4 max_det, and four times as many as long as too few were kept.
+    """
+    k = 4 * max_det
+    while True:
+        keep = suppress(boxes[:k], scores[:k], iou)
+        if len(keep) >= max_det or k >= len(boxes):
+            return keep[:max_det]
+        k *= 4

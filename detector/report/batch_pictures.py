@@ -1,0 +1,37 @@
+"""A batch as pictures with boxes: pixels, labels and detections of the images as the network sees them."""
+
+import numpy as np
+
+from detector.data.sample import Batch
+from detector.model.boxes import cxcywhn_to_xyxy
+
+
+def pixels(batch: Batch, most: int) -> np.ndarray:
+    """(n, H, W, 3) uint8 RGB of the first images of a batch."""
+    images = batch.images[:most].float().cpu().numpy().transpose(0, 2, 3, 1)
+    return np.ascontiguousarray((images * 255).round().astype(np.uint8))
+
+
+def label_rows(batch: Batch) -> list[np.ndarray]:
+    """Per image the labels as rows for `draw_boxes`."""
+    targets, (height, width) = batch.targets.cpu().numpy(), batch.images.shape[2:]
+    rows = []
+    for i in range(len(batch.images)):
+        own = targets[targets[:, 0] == i]
+        rows.append(np.column_stack((cxcywhn_to_xyxy(own[:, 2:], width, height), np.full(len(own), np.nan), own[:, 1])))
+    return rows
+
+
+def prediction_rows(batch: Batch, found: list[np.ndarray], conf: float) -> list[np.ndarray]:
+    """Per image the detections above a confidence as rows for `draw_boxes`.
+
+    Args:
+        found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class.
+    """
+    kept = []
+    for rows, frame in zip(found, batch.frames, strict=True):
+        assert frame is not None
+        sure = rows[rows[:, 4] > conf].copy()
+        sure[:, :4] = sure[:, :4] * ((frame.gain_x, frame.gain_y) * 2) + (frame.pad_x, frame.pad_y) * 2
+        kept.append(sure)
+    return kept

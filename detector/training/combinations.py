@@ -1,0 +1,115 @@
+"""Which features do not combine: said at the start of a run, all at once, before any data is read."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from detector.system.errors import InputError, nearest
+
+PLAIN = ("auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_find_unused_parameters_true", "single_device")
+FULL_PRECISION = (None, 32, "32", "32-true")
+
+
+class Clash(NamedTuple):
+    """A strategy and a feature that do not go together."""
+
+    strategy: str
+    feature: str
+    is_on: Callable[[Any], bool]  # of the options of a command
+    reason: str  # and what to do
+
+
+CLASHES = (
+    Clash(
+        "fsdp2",
+        "trainer.precision other than 32-true and bf16-mixed",
+        lambda o: o.trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"),
+        "losses cannot be scaled where gradients are shared out, and averages do not move in half precision",
+    ),
+    Clash(
+        "fsdp2",
+        "trainer.sync_batchnorm",
+        lambda o: bool(o.trainer.sync_batchnorm),
+        "Lightning converts batch norms under ddp only",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "this machine",
+        lambda o: o.trainer.accelerator == "cpu" or not torch.cuda.is_available(),
+        "Lightning runs DeepSpeed on NVIDIA GPUs only; use ddp or fsdp2",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "this installation",
+        lambda o: importlib.util.find_spec("deepspeed") is None,
+        'the package is missing: pip install "boltbox[deepspeed]"',
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "trainer.precision other than 32-true",
+        lambda o: o.trainer.precision not in FULL_PRECISION,
+        "DeepSpeed would turn the labels into half precision with the images",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "ema",
+        lambda o: o.ema.enabled,
+        "its optimizer does not tell when it has made a step; use fsdp2, or --ema.enabled false",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "flight_recorder",
+        lambda o: o.flight_recorder.policy != "off",
+        "gradients are out of sight; use fsdp2, or --flight_recorder.policy off",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "ckpt_path",
+        lambda o: bool(o.ckpt_path),
+        "the optimizer's state is not in the checkpoints; use fsdp2, or start from the weights with --model.weights",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "trainer.sync_batchnorm",
+        lambda o: bool(o.trainer.sync_batchnorm),
+        "Lightning converts batch norms under ddp only",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "trainer.gradient_clip_algorithm value",
+        lambda o: o.trainer.gradient_clip_algorithm == "value",
+        "DeepSpeed clips by norm only",
+    ),
+)
+
+
+def check_combinations(options: Any) -> None:
+    """Refuse a training whose features do not go together.
+
+    Args:
+        options: of `fit`, by group: trainer, ema, flight_recorder, ..., and ckpt_path.
+
+    Raises:
+        InputError: it names every pair, with the reason.
+    """
+    strategy = strategy_name(options.trainer.strategy)
+    known = {*PLAIN, *(clash.strategy for clash in CLASHES)}
+    if strategy not in known:
+        raise InputError(
+            f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(known))}; {nearest(strategy, known)}"
+        )
+    clashes = [clash for clash in CLASHES if clash.strategy == strategy and clash.is_on(options)]
+    if clashes:
+        reasons = "; ".join(f"{clash.feature} ({clash.reason})" for clash in clashes)
+        raise InputError(f"trainer.strategy {strategy} does not go together with {reasons}")
+
+
+def strategy_name(strategy: Any) -> str:
+    """As --trainer.strategy has it; of a class with options the name that it is registered under."""
+    if isinstance(strategy, str):
+        return strategy
+    name = str(strategy.class_path).rpartition(".")[2]
+    classes = {"FSDP2": "fsdp2", "ZeRO2": "deepspeed_stage_2", "DDPStrategy": "ddp", "SingleDeviceStrategy": "single_device"}
+    return classes.get(name, name)

@@ -1,0 +1,418 @@
+"""Detector: the network, its loss and its optimizer as a LightningModule. Wiring only."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+from torch.optim import Optimizer
+
+from detector.checkpoint.compatibility import check_network
+from detector.checkpoint.yolov5_weights import load_weights
+from detector.data.datamodule import DetectionData
+from detector.data.sample import Batch
+from detector.data.transforms.letterbox import round_up
+from detector.evaluation.metrics import DetectionMetrics, Result
+from detector.inference.api import Images, load, predict
+from detector.inference.detections import Detections
+from detector.inference.ensemble import Ensemble, load_member
+from detector.inference.rows import Limits, class_numbers, dtype_of, look_of, rows_of_tiles, to_rows
+from detector.inference.tta import TestTimeAugmentation
+from detector.model.loss import DetectionLoss, scaled_gains
+from detector.model.network import YOLOv5
+from detector.model.postprocess import decode
+from detector.model.sharding import is_sharded, shard
+from detector.system.errors import InputError
+from detector.system.ranges import check_ranges
+from detector.system.rank_zero import say
+from detector.training.optimizer import OptimizerName, build_optimizer
+from detector.training.recipe import COLLECT, UNLESS_GIVEN, follow, missing
+from detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
+
+# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it: what may look in the network's place.
+Predictor = Callable[[Tensor], Tensor]
+
+
+class DroppedStep(Exception):
+    """A callback's on_before_optimizer_step raises it: there is no step this time, and the window's gradients are dropped."""
+
+
+class Detector(L.LightningModule):
+    """A YOLOv5 detector in training, validation and prediction.
+
+    Gradients are sums over images, as in YOLOv5: they do not change with the number of devices, and accumulate as they are.
+
+    Args:
+        names: Class names; their number is the number of classes.
+        size: Network size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
+        weights: Weights to start from: a YOLOv5 .pt file or a checkpoint of ours.
+        image_size: Longer side of the input in pixels, for the scale of the objectness loss; default: the training data's.
+        batch_size: Images a batch over all devices, for accumulation and weight decay; default: the training data's.
+        seed: Of the random image sizes (multi_scale); default: the training data's.
+        depth_multiple: Instead of that of the size.
+        width_multiple: Instead of that of the size.
+        levels: Detection levels, level k has stride 2**k; instead of those of the size.
+        anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor makes so many a level; default: the size's.
+        activation: silu, relu, leaky_relu or hardswish.
+        class_prior: Starting bias of the classes: all alike, or by their frequency in the training labels.
+        box: Gain of the box loss.
+        obj: Gain of the objectness loss, for 640 px.
+        cls: Gain of the class loss, for 80 classes.
+        cls_pw: Weight of positives in the class loss.
+        obj_pw: Weight of positives in the objectness loss.
+        label_smoothing: Epsilon of the class targets.
+        fl_gamma: Exponent of the focal loss; 0 is off.
+        anchor_t: Anchors whose sides differ from the object's by less than this factor are trained on it.
+        autobalance: Adapt the weights of the levels' objectness losses.
+        shared_cell: Objectness target where objects share cell and anchor: best overlap, or the last one (YOLOv5 on a CPU).
+        optimizer: SGD (Nesterov), Adam or AdamW.
+        lr0: Learning rate of the first epoch.
+        lrf: The learning rate falls towards lr0 * lrf.
+        momentum: SGD momentum, Adam beta1.
+        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms.
+        nominal_batch_size: Gradients are accumulated to about so many images.
+        lr_schedule: linear, cosine, or cosine_restarts.
+        t_0: Epochs of the first cosine before a restart.
+        t_mult: Each further cosine is so many times as long.
+        schedule_lag: YOLOv5's way: from epoch 1 on, the learning rate of the epoch before.
+        freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
+        freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
+        multi_scale: Vary the image size by +- 50 % from batch to batch.
+        conf: Least confidence of a detection.
+        iou: Overlap above which the less confident of two detections of a class is dropped.
+        max_det: Most detections an image.
+        agnostic: Suppress across classes.
+        rounded_nms: Suppress as YOLOv5 does, which rounds the boxes it compares, those of higher classes more: up to 1/16 px.
+        classes: Only detections of these classes, by name or number (predict).
+        tta: Look three times at each image, at several sizes and mirrored (YOLOv5's --augment; not during a training).
+        ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that look too, with the same classes (not during a training).
+
+    Raises:
+        InputError: an option that does not fit, or weights that do not.
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        size: str = "n",
+        weights: str | None = None,
+        image_size: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        depth_multiple: float | None = None,
+        width_multiple: float | None = None,
+        levels: list[int] | None = None,
+        anchors: list[list[float]] | int | None = None,
+        activation: str = "silu",
+        class_prior: Literal["uniform", "frequency"] = "uniform",
+        box: float = 0.05,
+        obj: float = 1.0,
+        cls: float = 0.5,
+        cls_pw: float = 1.0,
+        obj_pw: float = 1.0,
+        label_smoothing: float = 0.0,
+        fl_gamma: float = 0.0,
+        anchor_t: float = 4.0,
+        autobalance: bool = False,
+        shared_cell: Literal["best", "last"] = "best",
+        optimizer: OptimizerName = "SGD",
+        lr0: float = 0.01,
+        lrf: float = 0.01,
+        momentum: float = 0.937,
+        weight_decay: float = 0.0005,
+        nominal_batch_size: int = 64,
+        lr_schedule: LrSchedule = "linear",
+        t_0: int = 10,
+        t_mult: int = 1,
+        schedule_lag: bool = False,
+        freeze: int | list[int] = 0,
+        freeze_bn: bool = True,
+        multi_scale: bool = False,
+        conf: float = 0.001,
+        iou: float = 0.6,
+        max_det: int = 300,
+        agnostic: bool = False,
+        rounded_nms: bool = False,
+        classes: list[int | str] | None = None,
+        tta: bool = False,
+        ensemble: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        # logger=False: callbacks.Dashboard shows the whole configuration
+        self.save_hyperparameters(ignore=["weights", "ensemble"], logger=False)
+        self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
+        self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
+        check_ranges(self.hparams, "model")
+        if not names:
+            raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
+        self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
+        self.network.to(memory_format=torch.channels_last)
+        self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
+        if weights:
+            say(load_weights(self.network, weights, keep_anchors=anchors is not None))
+        self.loss = DetectionLoss(
+            len(names),
+            self.network.strides,
+            cls_pw=cls_pw,
+            obj_pw=obj_pw,
+            label_smoothing=label_smoothing,
+            fl_gamma=fl_gamma,
+            anchor_t=anchor_t,
+            autobalance=autobalance,
+            shared_cell=shared_cell,
+        )
+        self.set_image_size(self.hparams["image_size"])
+        self.metrics = DetectionMetrics(len(names))
+        self.lr_scale = 1.0  # of all learning rates; callbacks.FlightRecorder lowers it after a roll-back
+        self.result: Result | None = None  # of the last validation or test, on the first process
+        self.frozen = self._freeze(freeze)
+        self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far
+        self._evaluation_losses = torch.zeros(4, dtype=torch.double)  # the same of a validation or test
+        self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
+        self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
+        self._members = [load_member(path, names) for path in ensemble or []]  # likewise
+        self._prepared: tuple[Any, ...] | None = None  # what `prepare` was asked for
+        self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
+        self.wanted = class_numbers(classes, names)
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | torch.device | None = None) -> Detector:
+        """A trained detector, ready for `predict`. See `detector.inference.api.load`."""
+        return load(cls, path, device)
+
+    def predict(self, images: Images, **options: Any) -> Detections | list[Detections]:
+        """The objects in images: files, arrays or PIL images. See `detector.inference.api.predict` for the options."""
+        return predict(self, images, **options)
+
+    @property
+    def names(self) -> list[str]:
+        return self.hparams["names"]
+
+    @property
+    def max_stride(self) -> int:
+        """Sides of the input are multiples of it, for all networks that look."""
+        return max(network.max_stride for network in (self.network, *self._members))
+
+    def _freeze(self, freeze: int | list[int]) -> list[nn.Module]:
+        layers = self.network.layer_names()
+        numbers = list(range(freeze)) if isinstance(freeze, int) else freeze
+        if numbers and not 0 <= min(numbers) <= max(numbers) <= max(layers):
+            raise InputError(f"model.freeze {freeze}: the network has the layers 0 to {max(layers)}")
+        frozen = [self.network.get_submodule(layers[i]) for i in numbers if i in layers]
+        for module in frozen:
+            module.requires_grad_(False)
+        return frozen
+
+    def set_image_size(self, image_size: int) -> None:
+        """Longer side of the input in pixels; the gains of the loss go by it."""
+        h, network = self.hparams, self.network
+        self.image_size = round_up(image_size, network.max_stride)
+        levels, classes = len(network.levels), len(self.names)
+        self.loss.gains = scaled_gains(h["box"], h["obj"], h["cls"], levels, classes, self.image_size)
+
+    def setup(self, stage: str) -> None:
+        data = getattr(self.trainer, "datamodule", None)
+        if stage == "fit" and isinstance(data, DetectionData):
+            follow(self, data)
+        if stage == "fit" and self.hparams["class_prior"] == "frequency" and not is_sharded(self.network):
+            counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
+            self.network.head.set_class_prior(counts)
+
+    def configure_model(self) -> None:
+        """Under fsdp2 the parameters of network and average are shared out over the processes."""
+        if self.device_mesh is not None:
+            for network in (self.network, self.ema):
+                if network is not None:
+                    shard(network, self.device_mesh["data_parallel"])
+
+    def configure_optimizers(self) -> Optimizer:
+        h = self.hparams
+        decay = effective_weight_decay(h["weight_decay"], h["nominal_batch_size"], h["batch_size"])
+        return build_optimizer(self.network, h["optimizer"], h["lr0"], h["momentum"], decay)
+
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch outside warm-up."""
+        h = self.hparams
+        epochs = self.trainer.max_epochs
+        if not epochs or epochs < 1:
+            raise InputError("trainer.max_epochs must be a positive number: the learning rate falls over the whole run")
+        return self.lr_scale * h["lr0"] * lr_factor(epoch, epochs, h["lrf"], h["lr_schedule"], h["t_0"], h["t_mult"])
+
+    def on_fit_start(self) -> None:
+        lacking = missing(self.trainer)
+        if lacking:
+            say(f"not the whole recipe: {'; '.join(lacking)}. L.Trainer(**callbacks.recipe(...)) has it all: docs/python.md")
+
+    def on_train_start(self) -> None:
+        """A run that is resumed within an epoch does not come by on_train_epoch_start."""
+        self._prepare_epoch()
+
+    def on_train_epoch_start(self) -> None:
+        self._prepare_epoch()
+        self.epoch_losses = torch.zeros_like(self.epoch_losses)
+
+    def _prepare_epoch(self) -> None:
+        lag = int(self.hparams["schedule_lag"])
+        for group in self.trainer.optimizers[0].param_groups:
+            group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0))
+            if "momentum" in group:
+                group["momentum"] = self.hparams["momentum"]
+        if self.hparams["freeze_bn"]:
+            for module in self.frozen:
+                module.eval()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        images = self._rescale(batch.images, batch_idx) if self.hparams["multi_scale"] else batch.images
+        total, parts = self.loss(self.network(images), batch.targets, self.network.anchors)
+        self._count_losses(parts)
+        return {"loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches, "parts": parts}
+
+    def _count_losses(self, parts: Tensor) -> None:
+        """The epoch's mean is logged with its last batch. Lightning's own means are not in its checkpoints."""
+        self.epoch_losses = self.epoch_losses.to(parts.device) + torch.cat((parts, parts.new_ones(1)))
+        if self.trainer.is_last_batch:
+            self._log_losses("train", (self.epoch_losses[:3] / self.epoch_losses[3]).to(parts), sync=True)
+
+    def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
+        """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
+        stride, size = max(self.network.max_stride, 32), self.image_size
+        iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
+        rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
+        chosen = int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride * stride
+        sides = [math.ceil(s * chosen / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
+        return interpolate(images, sides, mode="bilinear", align_corners=False)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Nothing: gradients are cleared after each step, not before a backward pass, so that windows may have any length."""
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        if self.trainer.accumulate_grad_batches == COLLECT:  # the last batch of an epoch, and its gradients are not wanted
+            assert optimizer_closure is not None
+            optimizer_closure()
+        else:
+            with contextlib.suppress(DroppedStep):
+                super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        optimizer.zero_grad()
+
+    def _start_evaluation(self) -> None:
+        self._fused, self._composed = [], None
+        if self.trainer.state.fn != TrainerFn.FITTING:
+            self.prepare(self.hparams["tta"])
+        self.metrics.reset()
+        self._evaluation_losses = torch.zeros(4, dtype=torch.double)
+
+    @property
+    def evaluated(self) -> YOLOv5:
+        """The network that is validated and predicts: the moving average if there is one, fused where nothing is trained."""
+        return self._fused[0] if self._fused else self.network if self.ema is None else self.ema
+
+    def prepare(self, tta: bool) -> None:
+        """Make ready for inference: fused, with the ensemble and test-time augmentation if wanted. What is ready stays."""
+        network = self.network if self.ema is None else self.ema
+        changes = sum(t._version for t in [*network.parameters(), *network.buffers()])  # torch counts what is written in place
+        wanted = tta, self.device, dtype_of(network), changes, self.predictor
+        if self._fused and self._prepared == wanted:
+            return
+        self._fused, self._prepared = [network.fused()], wanted
+        members = [m.to(self.device, dtype_of(self.network)).fused() for m in self._members]
+        first = self.predictor or look_of(self._fused[0])
+        looks = [(first, self._fused[0]), *((look_of(m), m) for m in members)]
+        composed = [TestTimeAugmentation(look, len(n.levels), n.max_stride) if tta else look for look, n in looks]
+        self._composed = Ensemble(composed) if len(composed) > 1 else composed[0] if tta else None
+
+    on_validation_start = on_test_start = on_predict_start = _start_evaluation
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
+        return {"detections": self._evaluate(batch, "val")}
+
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
+        return {"detections": self._evaluate(batch, "test")}
+
+    def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
+        detections, raw = self.find(batch, self.limits()._replace(multi_label=True))
+        loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
+        if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "spare", False):
+            _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
+            self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
+        for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
+            assert truth is not None
+            self.metrics.update(index, found, truth)
+        return detections
+
+    def limits(self) -> Limits:
+        """Which detections count."""
+        h = self.hparams
+        return Limits(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["rounded_nms"])
+
+    def find(self, batch: Batch, limits: Limits, at_once: int | None = None) -> tuple[list[np.ndarray], list[Tensor] | None]:
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw maps if
+        the network itself has looked, once. at_once: most tiles that it looks at together; default: batch_size, at most 32."""
+        if batch.windows is not None:
+            at_once = at_once or min(self.hparams["batch_size"], 32)
+            return [rows_of_tiles(lambda images: self._look(images)[0], batch, limits, at_once)], None
+        decoded, raw = self._look(batch.images)
+        return to_rows(decoded, batch.frames, limits), raw
+
+    def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """Decoded rows, and the raw maps if the network itself has looked. Evaluation is in the Trainer's precision, but never
+        in bfloat16, whose 8 bits are too few for confidences."""
+        with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
+            predictor = self._composed or self.predictor
+            if predictor is not None:
+                return predictor(images), None
+            raw = [maps.float() for maps in self.evaluated(images.to(dtype_of(self.evaluated)))]
+        return decode(raw, self.evaluated.anchors, self.evaluated.strides), raw
+
+    def _is_bfloat16(self) -> bool:
+        return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
+
+    def on_validation_epoch_end(self) -> None:
+        self._finish_evaluation("val")
+
+    def on_test_epoch_end(self) -> None:
+        self._finish_evaluation("test")
+
+    def _finish_evaluation(self, split: str) -> None:
+        """Figures are computed once, on the first process, and sent to all."""
+        self.metrics.gather()
+        self.result = self.metrics.compute() if self.trainer.is_global_zero else None
+        self.metrics.reset()
+        told = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist())
+        summary, class_maps = self.trainer.strategy.broadcast(told)  # type: ignore[misc]
+        losses = self._evaluation_losses
+        if self.trainer.world_size > 1:  # Lightning's own mean rounds the number of batches a process down to a whole one
+            losses = self.trainer.strategy.reduce(losses.to(self.device), reduce_op="sum").cpu()
+        if losses[3]:
+            self._log_losses(split, losses[:3] / losses[3], sync=False)
+        self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
+        if hasattr(datamodule, "class_maps") and not self.trainer.sanity_checking:
+            datamodule.class_maps = class_maps
+
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> list[np.ndarray]:
+        """See `find`; one array an image of the batch. Each box gets its best class only."""
+        return self.find(batch, self.limits()._replace(classes=self.wanted))[0] if batch.frames else []
+
+    def _log_losses(self, split: str, parts: Tensor, sync: bool) -> None:
+        """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""
+        values = dict(zip(("box_loss", "obj_loss", "cls_loss"), parts, strict=True))
+        self.log_dict(
+            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1
+        )
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        check_network(self, checkpoint)
+        if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
+            self.ema = copy.deepcopy(self.network).requires_grad_(False)

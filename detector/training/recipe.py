@@ -1,0 +1,66 @@
+"""What a Detector expects of whoever trains it: data of its own size, and a Trainer with the whole recipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lightning as L
+
+from detector.data.datamodule import DetectionData
+from detector.data.transforms.letterbox import round_up
+from detector.system.errors import InputError
+
+if TYPE_CHECKING:
+    from detector.training.module import Detector
+
+UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # what a Detector goes by until it meets its data
+CALLBACKS = {  # of the package `callbacks`, which nothing here imports: what is not done without them
+    "Warmup": "no warm-up, no accumulation to model.nominal_batch_size",
+    "EMA": "no moving average of the weights",
+    "AutoAnchor": "no look at whether the anchors fit",
+}
+
+# `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and
+# Detector.training_step multiplies by it, which is exact for a power of two. With 1 the batch ends in an optimizer step.
+COLLECT = 2**40
+
+
+def data_of(trainer: L.Trainer) -> DetectionData:
+    """The data module of a Trainer.
+
+    Raises:
+        InputError: it has none, or one of another kind.
+    """
+    data = getattr(trainer, "datamodule", None)
+    if not isinstance(data, DetectionData):
+        raise InputError("boltbox's callbacks need boltbox's data module: trainer.fit(detector, datamodule=DetectionData(...))")
+    return data
+
+
+def follow(detector: Detector, data: DetectionData) -> None:
+    """Image size, batch size and seed become those of the training data, as far as the detector was not given its own.
+
+    Raises:
+        InputError: it was, and they differ; or the class names do.
+    """
+    if list(data.names) != detector.names:
+        raise InputError(f"the Detector knows the classes {detector.names}, its data have {data.names}: give it data.names")
+    h, stride = detector.hparams, detector.network.max_stride
+    for name in detector.not_given:
+        h[name] = getattr(data, name)
+    own, theirs = (round_up(h["image_size"], stride), h["batch_size"]), (round_up(data.image_size, stride), data.batch_size)
+    for name, ours, needed in zip(("image_size", "batch_size"), own, theirs, strict=True):
+        if ours != needed:
+            raise InputError(f"{name} is {ours} in the Detector and {needed} in its data: leave it out of the Detector")
+    detector.set_image_size(h["image_size"])
+
+
+def missing(trainer: L.Trainer) -> list[str]:
+    """What of the recipe a fit will not do, or do differently. What was switched off in a callback is not missing."""
+    names = {kind.__name__ for callback in trainer.callbacks for kind in type(callback).__mro__}  # type: ignore[attr-defined]
+    parts = [f"{what} (callbacks.{name})" for name, what in CALLBACKS.items() if name not in names]
+    if trainer.gradient_clip_val is None:
+        parts.append("no gradient clipping (gradient_clip_val=10.0)")
+    if "Warmup" in names and trainer.accumulate_grad_batches not in (1, COLLECT):
+        parts.append(f"accumulate_grad_batches={trainer.accumulate_grad_batches} gives way to model.nominal_batch_size")
+    return parts

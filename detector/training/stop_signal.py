@@ -1,0 +1,42 @@
+"""SIGTERM, SIGINT and SIGHUP as a question that can be asked between two batches."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from detector.system.rank_zero import say
+from detector.system.signals import catch, give_back
+
+
+class StopSignal:
+    """Between `install` and `restore`, SIGTERM, SIGINT and SIGHUP only set `received`, the signal's number; a second SIGINT
+    interrupts.
+
+    Lightning's own handler would save nothing on Ctrl-C, leave with code 0 on SIGTERM, and talk to other processes from within
+    the handler.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.received = 0
+            self._before = catch(self._handle)
+
+    def restore(self) -> None:
+        give_back(self._before)
+        self._before = {}
+
+    @property
+    def exit_code(self) -> int:
+        """As shells and schedulers know it: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal."""
+        return 128 + self.received
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number
+        say(f"\n{signal.Signals(number).name}: finishing the batch, then saving")
