@@ -74,7 +74,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(small_data: Path, tmp_path: Path
         ["fit", "--data.dataset", str(small_data), "--data.batch_size", "7", *TINY, "--data.workers", "0", "--run",
          str(tmp_path / "run"), "--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false",
          "--report.enabled", "false", "--pictures.enabled", "false",
-         "--autoanchor.enabled", "false", "--trainer.callbacks+=detector.benchmark.stopwatch.Stopwatch",
+         "--autoanchor.enabled", "false", "--trainer.callbacks+=detector.commands.benchmark.stopwatch.Stopwatch",
          f"--trainer.callbacks.report={watch}", "--trainer.callbacks.skip=2"]
     )  # fmt: skip
     expected = {"images": 7 + 3 + 24, "steps": 6, "seconds": 12.0, "waiting": 0.5, "gpu_memory": 0}

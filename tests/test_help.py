@@ -80,7 +80,7 @@ def test_headings_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_nothing_slow_is_imported_for_it() -> None:
     """Neither for help nor for a typo."""
-    check = "import sys, detector.command_table as c, contextlib\n"
+    check = "import sys, detector.commands.parsing.table as c, contextlib\n"
     check += "for line in ('--help', 'fit --help', 'fti', 'fit --model.lr 1', ''):\n"
     check += " with contextlib.suppress(SystemExit): c.LINE.check_first(line.split())\n"
     check += "assert not {'torch', 'lightning', 'numpy', 'cv2', 'optuna', 'jsonargparse'} & sys.modules.keys()\n"

@@ -10,10 +10,10 @@ from golden.cases import SHARED
 from PIL import Image
 from test_predict import NAMES, checkpoint, pictures, predict  # noqa: F401
 
+from detector.inference.autocast import autocast
 from detector.inference.detections import Detections
 from detector.system.errors import InputError
 from detector.training.module import Detector
-from detector.training.precision import autocast
 
 
 @pytest.mark.parametrize("options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str)
