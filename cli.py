@@ -62,7 +62,7 @@ from detector.distributed.process_group import die_with_parent, first_to_say
 from detector.system.errors import InputError, in_one_line, shortened
 from detector.system.open_files import is_too_many, too_many
 from detector.system.ranges import check_ranges
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.combinations import check_combinations, strategy_name
 from detector.training.incident import RollBack
 from detector.training.module import Detector
@@ -151,7 +151,7 @@ class CLI(LightningCLI):
                 if not options.config:
                     inherit(self.brought, command)
                 if command != "fit" and not options.get("json"):
-                    say(self.brought.line(command, not options.config and command != "predict"))
+                    rank_zero_print(self.brought.line(command, not options.config and command != "predict"))
             on_demo = {} if self.brought else demo.defaults(command, options.data.dataset)
             defaults |= on_demo
             self.defaults = self._subcommand_parsers[command].get_defaults()
@@ -160,7 +160,7 @@ class CLI(LightningCLI):
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
             if on_demo and not self.config[command].get("json"):
-                say(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
+                rank_zero_print(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
             if self.brought:
                 options = self.config[command]
                 self.brought.check_paths(options.data.dataset, options.model.ensemble)
@@ -236,13 +236,13 @@ class CLI(LightningCLI):
         first: list[L.Callback] = [
             callbacks.RunFolder(self.text, self._changed(), self.fresh),
             callbacks.EpochLines(_command_line("fit", "--ckpt_path", "last", "--run", str(self.run))),
-            callbacks.Agreement(self.text, self.checkpoint),
+            callbacks.ConsistencyCheck(self.text, self.checkpoint),
             callbacks.RunState(self.text),
         ]
         given, bar = as_list(config["callbacks"]), config["enable_progress_bar"] is not False
         config["callbacks"] = in_order(first, callbacks_, given, bar)
         config["plugins"] = [*as_list(config["plugins"]), AtomicCheckpointIO()]
-        self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.Ranks))
+        self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.CollectiveWatchdog))
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
         trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
@@ -256,7 +256,7 @@ class CLI(LightningCLI):
 
     def fit(self, model: Detector, **options: Any) -> None:
         """Lightning's fit; after a roll-back once more, from the last checkpoint."""
-        recorder = next(c for c in self.trainer.callbacks if isinstance(c, callbacks.FlightRecorder))  # type: ignore[attr-defined]
+        recorder = next(c for c in self.trainer.callbacks if isinstance(c, callbacks.TrainingGuard))  # type: ignore[attr-defined]
         while True:
             try:
                 return self.trainer.fit(model, **options)
@@ -264,7 +264,7 @@ class CLI(LightningCLI):
                 checkpoint, _ = newest_intact(self.run / "checkpoints")
                 if checkpoint is None:
                     raise InputError(f"{e}; there is no checkpoint to go back to") from None
-                say(f"warning: {e}; going on from {checkpoint}")
+                rank_zero_print(f"warning: {e}; going on from {checkpoint}")
                 options["ckpt_path"] = str(checkpoint)
             except Exception:
                 if recorder.incident:
@@ -291,7 +291,7 @@ def _keep_provenance(brought: Brought, options: Any, typed: list[str]) -> None:
     given = options.model.weights
     asked = any(word.partition("=")[0] == "--model.weights" for word in typed)
     if asked and given != brought.started_from and options.ckpt_path != "auto":
-        say(f"model.weights {given} is not read: {brought.path} gives the weights")
+        rank_zero_print(f"model.weights {given} is not read: {brought.path} gives the weights")
     if brought.checkpoint is not None:
         options.model.weights = brought.started_from
 

@@ -12,7 +12,7 @@ from detector.data.images import read_image
 from detector.model.anchors import Choice, choose_anchors, label_sizes, measure
 from detector.report.anchors import AnchorReport
 from detector.system.atomic_file import not_fatal
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 from detector.training.recipe import data_of
 
@@ -40,7 +40,7 @@ class AutoAnchor(L.Callback):
         if not self.enabled:
             return
         if trainer.ckpt_path:
-            say("anchors: those of the checkpoint; the labels are not looked at")
+            rank_zero_print("anchors: those of the checkpoint; the labels are not looked at")
             return
         report = self.examine(pl_module, data_of(trainer)) if trainer.is_global_zero else None
         told = report and (report.choice.changed, report.choice.anchors.tolist())

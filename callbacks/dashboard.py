@@ -18,7 +18,7 @@ from detector.loggers.tensorboard_board import TensorBoard
 from detector.loggers.wandb_board import WandbBoard
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
 BOXES = 100  # an image, the surest
@@ -143,7 +143,7 @@ class Dashboard(L.Callback):
             return
         self.spent[board.title] = spent + board.evaluation(evaluation)
         if self.spent[board.title] >= most:
-            say(
+            rank_zero_print(
                 f"{board.title} has got {self.spent[board.title] / 1e6:.3g} MB of tables, curves and images, and gets no more "
                 f"(dashboard.megabytes is {self.megabytes:g}); figures go on"
             )
@@ -159,7 +159,7 @@ class Dashboard(L.Callback):
             else:
                 left_out.append(path.name)
         if left_out:
-            say(f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is {self.megabytes:g}")
+            rank_zero_print(f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is {self.megabytes:g}")
         return fitting
 
     def _chosen(self, folder: Path) -> list[Path]:
@@ -177,7 +177,7 @@ class Dashboard(L.Callback):
                 self._boards.remove(board)
                 if not board.lost:
                     told = f"{type(e).__name__}: {' '.join(str(e).split())}"
-                    say(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
+                    rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "spent": self.spent}

@@ -3,7 +3,7 @@
 import lightning as L
 
 from detector.commands.doctor.brief import brief
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.recipe import data_of
 
 
@@ -23,5 +23,5 @@ class DoctorCheck(L.Callback):
             data = data_of(trainer)
             assert data.file is not None
             for line in brief(data.file, data.datasets, data.image_size):
-                say(line)
+                rank_zero_print(line)
         self.enabled = False  # a roll-back comes by again

@@ -11,7 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.early_stop import EarlyStop
 from detector.report.progress_line import duration
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
 HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "left", "best"]
@@ -57,7 +57,9 @@ class EpochLines(L.Callback):
         ]
         images = f"; {' and '.join(counts)} images, {len(pl_module.names)} classes" if counts else ""
         origin = f"finished: all {self._finished} epochs" if self._finished >= (trainer.max_epochs or 1) else self._origin
-        say(f"fit on {_device(trainer)}, {trainer.precision}; run folder {trainer.default_root_dir}, {origin}{images}")
+        rank_zero_print(
+            f"fit on {_device(trainer)}, {trainer.precision}; run folder {trainer.default_root_dir}, {origin}{images}"
+        )
         self._lines = 0  # a roll-back comes by again
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -85,13 +87,13 @@ class EpochLines(L.Callback):
         self._seconds.append(seconds / (self._share or 1.0))
         self._finished = trainer.current_epoch + 1
         if not self._lines % EVERY:
-            say(_row(trainer, HEADING))
+            rank_zero_print(_row(trainer, HEADING))
         self._lines += 1
         losses = [_loss(metrics.get(f"train/{name}")) for name in LOSSES]
         figures = [_figure(metrics.get(f"val/{name}") if self._validated else None) for name in FIGURES]
         best = f"{self.best['mAP50-95']:.3f}@{self.best['epoch'] + 1:.0f}" if self.best else "-"
         epoch = f"{self._finished}/{trainer.max_epochs}"
-        say(_row(trainer, [epoch, *losses, *figures, duration(seconds), self._left(trainer), best]))
+        rank_zero_print(_row(trainer, [epoch, *losses, *figures, duration(seconds), self._left(trainer), best]))
 
     def _left(self, trainer: L.Trainer) -> str:
         """How long the epochs that are still to come will take, by the last ones; an early stop comes as a surprise."""
@@ -101,14 +103,14 @@ class EpochLines(L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         early = next((c for c in trainer.callbacks if isinstance(c, EarlyStop) and c.stopped_epoch), None)  # type: ignore[attr-defined]
         if early:
-            say(f"early stop: no better epoch in the last {early.patience} (early_stop.patience)")
+            rank_zero_print(f"early stop: no better epoch in the last {early.patience} (early_stop.patience)")
         elif trainer.max_epochs and self._finished < trainer.max_epochs:
-            say(f"stopped after {self._finished} of {trainer.max_epochs} epochs{self._hint(trainer)}")
+            rank_zero_print(f"stopped after {self._finished} of {trainer.max_epochs} epochs{self._hint(trainer)}")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         stopped = isinstance(exception, SystemExit) and exception.code in STOPS
         if trainer.state.fn == TrainerFn.FITTING and (stopped or isinstance(exception, KeyboardInterrupt)):
-            say(
+            rank_zero_print(
                 f"stopped in epoch {min(self._finished + 1, trainer.max_epochs or 1)}/{trainer.max_epochs}{self._hint(trainer)}"
             )
 

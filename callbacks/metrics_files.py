@@ -13,7 +13,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.evaluation.metrics import Result
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.evaluation.results import class_table, result_json
 from detector.system.atomic_file import not_fatal, write_atomically
 from detector.training.module import Detector
@@ -99,10 +99,10 @@ class MetricsFiles(L.Callback):
         with not_fatal(path.with_name("detections.npz")):
             data = data_of(trainer)
             files = [os.path.abspath(data.path(split, index)) for index in result.seen]
-            evidence = Evidence.of(
+            record = PredictionRecord.of(
                 result.seen, files, pl_module.names, data.image_size, split, command, content.get("epoch", -1)
             )
-            evidence.save(path.with_name("detections.npz"))
+            record.save(path.with_name("detections.npz"))
         with not_fatal(path):
             write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
         return content

@@ -25,7 +25,7 @@ from detector.inference.video_file import VideoFile
 from detector.report.drawing import draw_boxes, write_image
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import catch, give_back
 from detector.training.module import Detector
 
@@ -148,7 +148,7 @@ class PredictionWriter(BasePredictionWriter):
         if self.json and self._begun:
             self._write_json(trainer, self._results)
         if isinstance(exception, KeyboardInterrupt | SystemExit):
-            say(f"stopped; {self.detections} detections so far are kept in {trainer.default_root_dir}")
+            rank_zero_print(f"stopped; {self.detections} detections so far are kept in {trainer.default_root_dir}")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         give_back(self._before)

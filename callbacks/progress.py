@@ -12,7 +12,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.data.sample import Batch
 from detector.report.progress_line import LastLine, Pace
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 QUIET, SHARE, MOST = 60.0, 0.05, 600.0  # of signs of life: seconds in between, part of the epoch in between; seconds at most
 
@@ -149,7 +149,7 @@ class Progress(ProgressBar):
         if pace.done < pace.total and (long or now - self._told > MOST):
             self._told, self._told_share = now, share
             parts = [f"{pace.count} batches", pace.left, *self._notes()]
-            say(f"{pace.label}: {', '.join(part for part in parts if part)}")
+            rank_zero_print(f"{pace.label}: {', '.join(part for part in parts if part)}")
 
     @staticmethod
     def _share(pace: Pace) -> float:

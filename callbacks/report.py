@@ -7,7 +7,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.commands.report import make
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.recipe import data_of
 
 
@@ -42,6 +42,6 @@ class Report(L.Callback):
             page = make(run, data_of(trainer).datasets)
         except Exception as e:  # the training is done and must not end in an error because of its report
             why = " ".join(f"{type(e).__name__}: {e}".split())
-            say(f"warning: no report ({why}); try again with: python cli.py report {run}")
+            rank_zero_print(f"warning: no report ({why}); try again with: python cli.py report {run}")
         else:
             print(f"report: {page} ({time.perf_counter() - started:.1f} s)")

@@ -5,7 +5,7 @@ from typing import Any
 import lightning as L
 
 from detector.training.module import Detector
-from detector.training.recipe import COLLECT
+from detector.training.recipe import ACCUMULATE_ONLY
 from detector.training.schedule import accumulation, warmup, warmup_iterations
 
 
@@ -59,7 +59,7 @@ class Warmup(L.Callback):
                     group["momentum"] = state.momentum
         self.accumulate = accumulate
         due = iteration - self.last_step >= accumulate or (trainer.is_last_batch and not self.literal)
-        trainer.accumulate_grad_batches = 1 if due else COLLECT
+        trainer.accumulate_grad_batches = 1 if due else ACCUMULATE_ONLY
         if due:
             self.last_step = iteration
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from detector.data.formats.yolo_txt import YoloDataset
-from detector.data.sample import Frame, Polygons, Sample
+from detector.data.sample import LetterboxInfo, Polygons, Sample
 from detector.data.transforms.letterbox import GREY
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
@@ -34,14 +34,16 @@ def random_sample(seed: int, height: int, width: int, n: int = 3, polygons: bool
     for i in range(0, n if polygons else 0, 2):
         x1, y1, x2, y2 = boxes[i]
         parts[i] = [np.array(((x1, y1), (x2, (y1 + y2) / 2), (x1, y2)), np.float32)]
-    return Sample(noise(height, width, seed), boxes, rng.integers(0, 5, n), parts, Frame(height, width), index=seed % 100)
+    return Sample(
+        noise(height, width, seed), boxes, rng.integers(0, 5, n), parts, LetterboxInfo(height, width), index=seed % 100
+    )
 
 
 def painted(height: int, width: int, x1: int, y1: int, x2: int, y2: int) -> Sample:
     """A black image with one white box, its label."""
     image = np.zeros((height, width, 3), np.uint8)
     image[y1:y2, x1:x2] = 255
-    return Sample(image, np.array([[x1, y1, x2, y2]], np.float32), np.zeros(1, np.int64), frame=Frame(height, width))
+    return Sample(image, np.array([[x1, y1, x2, y2]], np.float32), np.zeros(1, np.int64), frame=LetterboxInfo(height, width))
 
 
 def white_box(image: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from detector.model.network import YOLOv5
 from detector.system.errors import InputError
 from detector.training.module import Detector
 
-OWN = (callbacks.Warmup, callbacks.EMA, callbacks.EarlyStop, callbacks.FlightRecorder, callbacks.Dashboard,
+OWN = (callbacks.Warmup, callbacks.EMA, callbacks.EarlyStop, callbacks.TrainingGuard, callbacks.Dashboard,
        callbacks.Iterations, callbacks.MetricsFiles, callbacks.Checkpoints)  # fmt: skip
 
 

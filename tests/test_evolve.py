@@ -26,7 +26,7 @@ from detector.commands.evolve.process import Process
 from detector.commands.evolve.sampler import GeneticSampler
 from detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
 from detector.commands.evolve.start import start_values
-from detector.commands.evolve.study import Claim, Lost, Outcome, Study
+from detector.commands.evolve.study import Lease, Lost, Outcome, Study
 from detector.commands.evolve.trial import Training
 from detector.commands.evolve.worker import work
 from detector.system.errors import InputError
@@ -34,11 +34,11 @@ from detector.system.errors import InputError
 CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
 
 
-def at_once(claim: Claim) -> Outcome:
+def at_once(claim: Lease) -> Outcome:
     return Outcome(toy_evolution.fitness(claim.individual.values), {"mAP50": 0.5})
 
 
-def alone(folder: Path, plan: Any = PLAN, objective: Callable[[Claim], Outcome] = at_once) -> list[Individual]:
+def alone(folder: Path, plan: Any = PLAN, objective: Callable[[Lease], Outcome] = at_once) -> list[Individual]:
     """What one worker that nobody disturbs finds."""
     study = Study(folder, begin=(plan, {}))
     work(study, objective, lambda: None, bool)
@@ -319,7 +319,7 @@ def test_in_a_database(tmp_path: Path) -> None:
 
 
 def test_failures_are_recorded_and_rank_last(tmp_path: Path) -> None:
-    def objective(claim: Claim) -> Outcome:
+    def objective(claim: Lease) -> Outcome:
         if claim.individual.number % 2:
             raise RuntimeError("the abacus\nis broken")
         return at_once(claim)
@@ -364,7 +364,7 @@ def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
 def test_halving_ends_the_hopeless(tmp_path: Path) -> None:
     """Four of them, each worse than the one before: all but the first end after two of eight epochs, as they are then."""
 
-    def objective(claim: Claim) -> Outcome:
+    def objective(claim: Lease) -> Outcome:
         for epoch in range(1, 9):
             level = (1 - 0.2 * claim.individual.number) * epoch / 8
             if claim.report(epoch, level):

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from callbacks.ema import EMA
-from callbacks.flight_recorder import FlightRecorder
+from callbacks.training_guard import TrainingGuard
 from callbacks.warmup import Warmup
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
@@ -32,7 +32,7 @@ from detector.training.module import Detector
 
 def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
     poison, module, data = Poison((1, 1)), detector_of_the_data(), data_of(small_data)
-    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), poison, FlightRecorder())
+    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), poison, TrainingGuard())
     with pytest.raises(InputError) as told:
         trainer.fit(module, data)
     assert type(told.value) is Incident
@@ -64,7 +64,7 @@ def test_stop_on_a_gradient_names_its_parameter(small_data: Path, tmp_path: Path
     """Before clipping, which makes all gradients NaN; and before any weight has changed."""
     name = "network.head.convs.0.weight"
     module = detector_of_the_data(nominal_batch_size=16)  # windows of two batches, and the third alone
-    recorder, poison = FlightRecorder(), Poison()
+    recorder, poison = TrainingGuard(), Poison()
     trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), poison, BadGradient(name, (0, 0)), recorder)
     with pytest.raises(Incident, match="non-finite gradient in epoch 0, batch 1"):
         trainer.fit(module, data_of(small_data))
@@ -79,7 +79,7 @@ def test_stop_on_a_gradient_names_its_parameter(small_data: Path, tmp_path: Path
 
 def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: Path) -> None:
     weights = []
-    for callbacks in ([], [FlightRecorder()], [FlightRecorder("skip")], [FlightRecorder("roll_back")]):
+    for callbacks in ([], [TrainingGuard()], [TrainingGuard("skip")], [TrainingGuard("roll_back")]):
         module = detector_of_the_data()
         trainer_in(tmp_path, Warmup(), EMA(), *callbacks).fit(module, data_of(small_data))
         weights.append(module.state_dict())
@@ -91,7 +91,7 @@ def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: P
 @pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
 def test_an_overflow_of_float16_is_the_scalers_business(policy: Any, tmp_path: Path) -> None:
     scaler, steps, module = torch.amp.GradScaler("cpu", init_scale=2.0**30), Steps(), small_detector()
-    callbacks = [Warmup(warmup_epochs=0), FlightRecorder(policy), steps]
+    callbacks = [Warmup(warmup_epochs=0), TrainingGuard(policy), steps]
     trainer = trainer_in(tmp_path, *callbacks, plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
     trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
     assert len(steps.taken) < 4  # the scaler left some out
@@ -102,7 +102,7 @@ def test_an_overflow_of_float16_is_the_scalers_business(policy: Any, tmp_path: P
 
 def test_a_bad_loss_is_an_incident_with_a_scaler_too(small_data: Path, tmp_path: Path) -> None:
     plugins = [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=512.0))]
-    trainer = trainer_in(tmp_path, Warmup(), Poison((0, 1)), FlightRecorder(), plugins=plugins)
+    trainer = trainer_in(tmp_path, Warmup(), Poison((0, 1)), TrainingGuard(), plugins=plugins)
     with pytest.raises(Incident, match="non-finite loss"):
         trainer.fit(detector_of_the_data(), data_of(small_data))
     assert reports(tmp_path)["incident-0-1.json"]["grad_scale"] == 512.0
@@ -125,7 +125,7 @@ def test_a_crash_of_the_loader_names_the_batch(workers: int, split: str, tmp_pat
     order = [[key.index for key in keys] for keys in TrainBatches(24, 8, 0, lambda: 0).batches(0)]
     lost, batch, images = (order[1][5], 1, order[1]) if split == "train" else (3, 0, list(range(8)))
     data = Vanishing(str(made), image_size=64, batch_size=8, workers=workers, augment=Augment(mosaic=0.0))
-    data.lost, recorder = (split, lost), FlightRecorder()
+    data.lost, recorder = (split, lost), TrainingGuard()
     with pytest.raises(Exception, match=f"{lost:04d}.jpg") as crash:
         trainer_in(tmp_path, Warmup(), recorder).fit(detector_of_the_data(), data)
     assert not isinstance(crash.value, Incident)
@@ -166,7 +166,7 @@ def test_lack_of_memory(kind: type[Exception], where: str, small_data: Path, tmp
     module, poison, recorder, data = (
         Hungry(**detector_of_the_data().hparams),
         Poison(),
-        FlightRecorder("skip"),
+        TrainingGuard("skip"),
         data_of(small_data),
     )
     module.error, module.where = kind("CUDA out of memory. Tried to allocate 2 GiB"), where
@@ -194,7 +194,7 @@ class Crashing(L.Callback):
 
 
 def test_any_other_crash(small_data: Path, tmp_path: Path) -> None:
-    recorder, crashing = FlightRecorder(), Crashing(ZeroDivisionError("by zero"))
+    recorder, crashing = TrainingGuard(), Crashing(ZeroDivisionError("by zero"))
     with pytest.raises(ZeroDivisionError):
         trainer_in(tmp_path, Warmup(), recorder, crashing).fit(detector_of_the_data(), data_of(small_data))
     report = reports(tmp_path)["incident-0-1.json"]
@@ -205,7 +205,7 @@ def test_any_other_crash(small_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [InputError("a user's mistake"), SystemExit(143)], ids=["mistake", "signal"])
 def test_no_report_of_what_is_no_crash(error: BaseException, small_data: Path, tmp_path: Path) -> None:
-    recorder = FlightRecorder()
+    recorder = TrainingGuard()
     with pytest.raises(type(error)):
         trainer_in(tmp_path, Warmup(), recorder, Crashing(error)).fit(detector_of_the_data(), data_of(small_data))
     assert (reports(tmp_path), recorder.incident) == ({}, None)
@@ -214,7 +214,7 @@ def test_no_report_of_what_is_no_crash(error: BaseException, small_data: Path, t
 def test_a_report_that_cannot_be_written_does_not_hide_the_incident(small_data: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(Incident, match="non-finite loss in epoch 0, batch 0") as told:
-        trainer_in(tmp_path, Warmup(), Poison((0, 0)), FlightRecorder()).fit(detector_of_the_data(), data_of(small_data))
+        trainer_in(tmp_path, Warmup(), Poison((0, 0)), TrainingGuard()).fit(detector_of_the_data(), data_of(small_data))
     assert told.value.report is None
     assert "report:" not in str(told.value)
     assert "incident-0-0.json could not be written" in capsys.readouterr().out
@@ -229,7 +229,7 @@ def test_a_killed_worker_is_the_loaders() -> None:
 @pytest.mark.parametrize("options", [{"lr_factor": 0.0}, {"lr_factor": 1.5}, {"most_roll_backs": -1}])
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        FlightRecorder(**options)
+        TrainingGuard(**options)
 
 
 class Reads(TorchFunctionMode):
@@ -257,9 +257,9 @@ def test_the_device_is_waited_for_once_a_batch(policy: Any, tmp_path: Path, monk
 
         return call
 
-    for name in [n for n in vars(FlightRecorder) if n.startswith("on_") or n == "_see"]:
-        monkeypatch.setattr(FlightRecorder, name, counted(getattr(FlightRecorder, name)))
-    trainer = trainer_in(tmp_path, Warmup(), EMA(), FlightRecorder(policy))
+    for name in [n for n in vars(TrainingGuard) if n.startswith("on_") or n == "_see"]:
+        monkeypatch.setattr(TrainingGuard, name, counted(getattr(TrainingGuard, name)))
+    trainer = trainer_in(tmp_path, Warmup(), EMA(), TrainingGuard(policy))
     trainer.fit(small_detector(), DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
     assert trainer.global_step > 2
     assert reads.count == 2 * BATCHES
@@ -267,7 +267,7 @@ def test_the_device_is_waited_for_once_a_batch(policy: Any, tmp_path: Path, monk
 
 def test_two_processes_stop_together(small_data: Path, tmp_path: Path) -> None:
     """NaN in the second one only: the first one's report names the images of the second."""
-    trainer = spawn(2, max_epochs=1, callbacks=[Warmup(), Poison((0, 1), rank=1), FlightRecorder()], default_root_dir=tmp_path)
+    trainer = spawn(2, max_epochs=1, callbacks=[Warmup(), Poison((0, 1), rank=1), TrainingGuard()], default_root_dir=tmp_path)
     with pytest.raises(ProcessRaisedException, match="Incident: non-finite loss in epoch 0, batch 1"):
         trainer.fit(detector_of_the_data(), data_of(small_data))
     assert reports(tmp_path).keys() == {"incident-0-1.json"}

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_samples import few, painted, random_boxes, seeds, white_box
 
-from detector.data.sample import Frame, Sample
+from detector.data.sample import LetterboxInfo, Sample
 from detector.data.transforms.letterbox import GREY, Letterbox, Resize, letterbox, resize_longest
 
 sides = st.integers(10, 600)
@@ -22,7 +22,7 @@ def test_frame_leads_back_to_the_file(
 ) -> None:
     assume(max(height, width) <= 12 * min(height, width))
     boxes = random_boxes(np.random.default_rng(seed), 4, width, height)
-    sample = Sample(np.zeros((height, width, 3), np.uint8), boxes, np.arange(4), frame=Frame(height, width), index=0)
+    sample = Sample(np.zeros((height, width, 3), np.uint8), boxes, np.arange(4), frame=LetterboxInfo(height, width), index=0)
     assume(scaleup or size <= min(out_height, out_width))  # else it must shrink, which is covered by scaleup
     for step in (Resize(size, smooth), Letterbox(np.array([[out_height, out_width]]), scaleup)):
         sample = step(sample)
@@ -37,7 +37,7 @@ def test_frame_leads_back_to_the_file(
 
 
 def test_frame_in_numbers() -> None:
-    frame = Frame(100, 200).moved(0.5, 0.25, 10, 20)
+    frame = LetterboxInfo(100, 200).moved(0.5, 0.25, 10, 20)
     assert frame == (100, 200, 0.5, 0.25, 10, 20)
     assert frame.moved(2, 4, 0, 0) == (100, 200, 1, 1, 20, 80)
     # x: (20 - 10) / 0.5 = 20, (200 - 10) / 0.5 = 380, of at most 200; y: (20 - 20) / 0.25 = 0, (30 - 20) / 0.25 = 40

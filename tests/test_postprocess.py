@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from detector.data.sample import Frame, Labels, Sample, collate
+from detector.data.sample import Labels, LetterboxInfo, Sample, collate
 from detector.inference.detections import Detections as Found
 from detector.model import postprocess
 from detector.model.postprocess import Detections, decode, nms
@@ -279,7 +279,9 @@ def test_rounded_nms_is_an_option_of_the_model() -> None:
     rows = torch.zeros(1, len(pairs), 5 + 80)
     rows[0, :, :4], rows[0, :, 4], rows[0, :, -1] = torch.from_numpy(pairs), torch.linspace(1, 0.1, len(pairs)), 1
     empty = Labels.of(np.zeros((0, 4)), np.zeros(0), 640, 640)
-    sample = Sample(np.zeros((640, 640, 3), np.uint8), empty.boxes, empty.classes, frame=Frame(640, 640), index=0, truth=empty)
+    sample = Sample(
+        np.zeros((640, 640, 3), np.uint8), empty.boxes, empty.classes, frame=LetterboxInfo(640, 640), index=0, truth=empty
+    )
     batch = collate([sample])
     exact, rounded = (nms(rows, 0.001, 0.6, 300, False, rounded=r)[0] for r in (False, True))
     assert exact.scores.tolist() != rounded.scores.tolist()

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.data.sample import Frame, Sample
+from detector.data.sample import LetterboxInfo, Sample
 from detector.data.tiled import Tiling, tiled_batch
 from detector.data.tiles import is_cut, merge, tile_starts, tile_windows
 
@@ -35,7 +35,7 @@ def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) 
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), np.uint8)
     none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-    batch = tiled_batch(Sample(image, *none, frame=Frame(height, width), index=5), Tiling(64, 0.25, 64, 32))
+    batch = tiled_batch(Sample(image, *none, frame=LetterboxInfo(height, width), index=5), Tiling(64, 0.25, 64, 32))
     assert batch.indices == [5]
     assert batch.windows is not None
     np.testing.assert_array_equal(batch.windows[0], (0, 0, width, height))

@@ -16,7 +16,7 @@ import yaml
 import callbacks.report
 import cli
 from detector.evaluation.metrics import DetectionMetrics
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.report.confidence import RECALLS, precision_at_recall
 from detector.report.confusion import draw_confusion
 from detector.report.html import STYLE
@@ -115,17 +115,17 @@ def test_a_long_run_is_thinned(small_data: Path, here: Path, monkeypatch: pytest
 
 def test_the_detections_give_the_figures(trained: Path) -> None:
     figures = json.loads((trained / "metrics.json").read_text())
-    evidence = Evidence.load(trained / "detections.npz")
-    assert (evidence.split, evidence.command, evidence.epoch) == ("val", "fit", figures["epoch"])
-    assert all(Path(file).is_file() for file in evidence.files)
-    hits = evidence.hits()
-    found = evidence.figures(hits)
+    record = PredictionRecord.load(trained / "detections.npz")
+    assert (record.split, record.command, record.epoch) == ("val", "fit", figures["epoch"])
+    assert all(Path(file).is_file() for file in record.files)
+    hits = record.hits()
+    found = record.figures(hits)
     for name, value in found.summary().items():
         assert value == pytest.approx(figures[name], abs=1e-12), name
-    assert [(evidence.names[c], n) for c, n in zip(found.classes, found.objects, strict=True)] == [
+    assert [(record.names[c], n) for c, n in zip(found.classes, found.objects, strict=True)] == [
         (row["name"], row["objects"]) for row in figures["per_class"]
     ]
-    curves = precision_at_recall(hits[:, 0], evidence.score, evidence.kind, found)
+    curves = precision_at_recall(hits[:, 0], record.score, record.kind, found)
     for curve, row in zip(curves, figures["per_class"], strict=True):
         assert np.trapezoid(curve, RECALLS) == pytest.approx(row["mAP50"], abs=1e-12)
 
@@ -157,7 +157,7 @@ def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str
     if fault in ("text", "empty"):
         path.write_text("detections" if fault == "text" else "")
     with pytest.raises(InputError, match=f"^{path}: not a file of detections of ours"):
-        Evidence.load(path)
+        PredictionRecord.load(path)
 
 
 # ---- The page
@@ -217,11 +217,11 @@ def test_detections_of_another_evaluation_are_not_used(copy: Path) -> None:
 
 
 def test_images_that_are_gone_or_changed_are_told(copy: Path, small_data: Path, tmp_path: Path) -> None:
-    evidence = Evidence.load(copy / "detections.npz")
-    evidence.score = np.linspace(1, 0.5, len(evidence.score), dtype=np.float32)
-    evidence.files = [str(tmp_path / "gone <b>.png"), *evidence.files[1:]]
-    evidence.sizes[1] += 1
-    evidence.save(copy / "detections.npz")
+    record = PredictionRecord.load(copy / "detections.npz")
+    record.score = np.linspace(1, 0.5, len(record.score), dtype=np.float32)
+    record.files = [str(tmp_path / "gone <b>.png"), *record.files[1:]]
+    record.sizes[1] += 1
+    record.save(copy / "detections.npz")
     cli.main(["report", str(copy)])
     page = Reader(copy)
     assert "cannot be shown: " in page.text
@@ -267,9 +267,9 @@ def test_validate_has_a_report_and_never_fails_for_it(
 def test_nobody_looked(tmp_path: Path) -> None:
     """No image has a label, none a detection."""
     metrics = DetectionMetrics(1)
-    Evidence.of(metrics.images, [], ["one"], 64, "val", "validate").save(tmp_path / "detections.npz")
-    evidence = Evidence.load(tmp_path / "detections.npz")
-    assert len(evidence.hits()) == len(evidence.files) == 0
+    PredictionRecord.of(metrics.images, [], ["one"], 64, "val", "validate").save(tmp_path / "detections.npz")
+    record = PredictionRecord.load(tmp_path / "detections.npz")
+    assert len(record.hits()) == len(record.files) == 0
 
 
 @pytest.mark.parametrize("classes", [1, 3, 20, 80])

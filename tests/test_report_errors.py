@@ -23,7 +23,7 @@ from detector.evaluation.error_kinds import (
     tally,
 )
 from detector.evaluation.metrics import average_precision
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.report.confidence import RECALLS, precision_at_recall
 from detector.report.confusion import commonest, confusion, normalised
 
@@ -34,7 +34,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + 1e-7)
 
 
-def slow_verdicts(e: Evidence) -> list[tuple[str, int]]:
+def slow_verdicts(e: PredictionRecord) -> list[tuple[str, int]]:
     """One detection after the other, the surest first: the cause, and the label it has or would have."""
     result: list[tuple[str, int]] = [("", -1)] * len(e.score)
     taken: set[int] = set()
@@ -73,7 +73,7 @@ def slow_map50(rows: list[tuple[float, bool, int]], objects: dict[int, int]) -> 
     return float(np.mean(found)) if found else 0.0
 
 
-def slow_mended(e: Evidence) -> dict[str, float]:
+def slow_mended(e: PredictionRecord) -> dict[str, float]:
     verdicts = slow_verdicts(e)
     objects = {c: int((e.label_kind == c).sum()) for c in range(len(NAMES)) if (e.label_kind == c).any()}
     plain = [(float(s), v == "hit", int(c)) for s, (v, _), c in zip(e.score, verdicts, e.kind, strict=True)]
@@ -95,7 +95,7 @@ def slow_mended(e: Evidence) -> dict[str, float]:
 
 @settings(max_examples=80, deadline=None)
 @given(drawn_evidence())
-def test_verdicts_and_gains_are_those_of_the_slow_way(e: Evidence) -> None:
+def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> None:
     hits = e.hits()
     errors = classify(e, hits[:, 0])
     slow = slow_verdicts(e)
@@ -111,7 +111,7 @@ def test_verdicts_and_gains_are_those_of_the_slow_way(e: Evidence) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(drawn_evidence())
-def test_what_is_counted_adds_up(e: Evidence) -> None:
+def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
     errors = classify(e, e.hits()[:, 0])
     counts = tally(e, errors, 0.3)
     found = sum(int(counts.by_kind[kind].sum()) for kind in KINDS)
@@ -124,7 +124,7 @@ def test_what_is_counted_adds_up(e: Evidence) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(drawn_evidence())
-def test_the_area_under_the_curve_is_the_ap(e: Evidence) -> None:
+def test_the_area_under_the_curve_is_the_ap(e: PredictionRecord) -> None:
     hits = e.hits()
     figures = e.figures(hits)
     curves = precision_at_recall(hits[:, 0], e.score, e.kind, figures)

@@ -9,7 +9,7 @@ from made_trouble import Poison, data_of, detector_of_the_data, finite, reports,
 from test_recipe import Steps
 
 from callbacks.ema import EMA
-from callbacks.flight_recorder import FlightRecorder
+from callbacks.training_guard import TrainingGuard
 from callbacks.warmup import Warmup
 from detector.data.datamodule import DetectionData
 from detector.training.incident import Incident, RollBack
@@ -42,7 +42,7 @@ def fit_with_roll_backs(trainer: L.Trainer, module: Detector, data: DetectionDat
 
 
 def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Path, tmp_path: Path) -> None:
-    recorder, rates, steps = FlightRecorder("roll_back", lr_factor=0.25), UsedRates(), Steps()
+    recorder, rates, steps = TrainingGuard("roll_back", lr_factor=0.25), UsedRates(), Steps()
     callbacks = [Warmup(warmup_epochs=0), EMA(), Poison((1, 1), once=True), recorder, rates, steps, LastCheckpoint()]
     trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
     fit_with_roll_backs(trainer, module, data_of(small_data))
@@ -56,7 +56,7 @@ def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Pat
 
 
 def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
-    callbacks = [EMA(), Poison((1, 1)), FlightRecorder("roll_back", most_roll_backs=2), LastCheckpoint()]
+    callbacks = [EMA(), Poison((1, 1)), TrainingGuard("roll_back", most_roll_backs=2), LastCheckpoint()]
     with pytest.raises(Incident, match="stopped, after 2 roll-backs") as told:
         fit_with_roll_backs(
             trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks), detector_of_the_data(), data_of(small_data)
@@ -70,11 +70,11 @@ def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("lr0", "scale"), [(0.01, 0.5), (0.02, 1.0)], ids=["same lr0", "another lr0"])
 def test_a_lowered_rate_outlives_the_process(lr0: float, scale: float, small_data: Path, tmp_path: Path) -> None:
-    recorder, data = FlightRecorder("roll_back"), data_of(small_data)
+    recorder, data = TrainingGuard("roll_back"), data_of(small_data)
     recorder.roll_backs = 1  # as after one
     trainer_in(tmp_path, Warmup(), recorder, LastCheckpoint(), max_epochs=1).fit(detector_of_the_data(), data)
     rates = UsedRates()
-    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), FlightRecorder("roll_back"), rates)
+    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), TrainingGuard("roll_back"), rates)
     last = tmp_path / "checkpoints/last.ckpt"
     trainer.fit(detector_of_the_data(lr0=lr0), datamodule=data, ckpt_path=last, weights_only=True)
     assert rates.used == [(1, pytest.approx(lr0 * 0.505 * scale))] * 3

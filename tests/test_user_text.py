@@ -76,9 +76,9 @@ def a_run(folder: Path, names: list[str] = NAMES) -> Path:
     run = folder / f"<i>{names[0][:8]}"
     run.mkdir()
     seen = [([(10, 10, 30, 30, 0.9, (k + k // 2) % len(names))], [(10, 10, 30, 30, k)]) for k in range(len(names))]
-    evidence = evidence_of(seen, names)
-    evidence.files = [str(data / f"images/{k}.png") for k in range(len(names))]
-    evidence.save(run / "detections.npz")
+    record = evidence_of(seen, names)
+    record.files = [str(data / f"images/{k}.png") for k in range(len(names))]
+    record.save(run / "detections.npz")
     figures = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "fitness", "best_confidence", "coco/AP"), 0.5)
     rows = [{"name": name, "objects": 1, **figures} for name in names]
     head = {"command": "validate", "split": "val", "images": len(names), "objects": len(names)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from detector.commands.evolve.plan import Plan
 from detector.commands.evolve.space import Gene
-from detector.commands.evolve.study import Claim, Outcome, Study
+from detector.commands.evolve.study import Lease, Outcome, Study
 from detector.commands.evolve.worker import StopSignal, work
 
 GENES = (
@@ -27,7 +27,7 @@ def fitness(values: dict[str, float]) -> float:
     return math.exp(-sum(x * x for x in off))
 
 
-def train(claim: Claim) -> Outcome:
+def train(claim: Lease) -> Outcome:
     """Slowly, and it is written down that it was begun."""
     with open(claim.folder / "begun.txt", "a") as file:
         file.write(f"{claim.individual.number} {os.getpid()}\n")

@@ -9,7 +9,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from detector.checkpoint.file import damage
 from detector.system.atomic_file import write_beside
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -28,7 +28,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             wrong = str(e).splitlines()[0]
         if wrong:
             target.with_name(f".{target.name}.tmp").unlink(missing_ok=True)
-            say(f"warning: {target} could not be saved ({wrong}); training goes on, the older checkpoints are intact")
+            rank_zero_print(
+                f"warning: {target} could not be saved ({wrong}); training goes on, the older checkpoints are intact"
+            )
             return
         if target.name == "last.ckpt" and target.exists():
             os.replace(target, target.with_name("previous.ckpt"))

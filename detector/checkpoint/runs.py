@@ -9,7 +9,7 @@ from pathlib import Path
 
 from detector.checkpoint.file import fault, newest_intact
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import is_file, is_impossible
 
 ROOT = Path("runs")
@@ -65,7 +65,7 @@ def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
     if not with_checkpoints:
         where = _folder(run) if run else _folder(ROOT / "fit-*")
         if ckpt_path == "auto":
-            say(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
+            rank_zero_print(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
             return None
         raise InputError(f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path first")
     newest = max(with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt")))
@@ -77,11 +77,11 @@ def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
         return path
     found, passed = newest_intact(_folder(newest))
     for line in passed:
-        say(f"warning: {line}")
+        rank_zero_print(f"warning: {line}")
     if found is None:
         raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}: {'; '.join(passed)}")
     if passed or ckpt_path == "auto":
-        say(f"ckpt_path {ckpt_path}: going on from {found}")
+        rank_zero_print(f"ckpt_path {ckpt_path}: going on from {found}")
     return found
 
 

@@ -11,7 +11,7 @@ from detector.checkpoint.file import load_checkpoint
 from detector.checkpoint.yolov5_weights import Weights, load_weights, load_yolov5, read_yolov5, unscaled_layers
 from detector.model.network import SIZES, YOLOv5
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 if TYPE_CHECKING:
     from detector.training.module import Detector
@@ -45,7 +45,7 @@ class Trained(NamedTuple):
         if differing:
             first = differing[0]
             called = f"'{there[first]}', the data '{here[first]}'"
-            say(f"warning: {self.path} calls class {first} {called} ({len(differing)} names differ)")
+            rank_zero_print(f"warning: {self.path} calls class {first} {called} ({len(differing)} names differ)")
         given = self.network.state_dict()
         if {n: t.shape for n, t in given.items()} != {n: t.shape for n, t in detector.network.state_dict().items()}:
             made = ", ".join(f"{key} {value}" for key, value in self.options.items())

@@ -159,7 +159,7 @@ def _config(text: str, source: str) -> dict[str, Any]:
 
 def _checkpoint(ckpt_path: str, run: Path | None, command: str) -> Path | None:
     """The file that --ckpt_path means. A machine after the first that has none comes along to the place where all processes
-    are told so (callbacks.Agreement): if it left here the others would wait for it."""
+    are told so (callbacks.ConsistencyCheck): if it left here the others would wait for it."""
     machine = next((int(os.environ[n]) for n in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID") if n in os.environ), 0)
     try:
         return resolve_checkpoint(ckpt_path, run)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from detector.data.cache.budget import bytes_of
 from detector.data.cache.images import ImageCache
-from detector.data.cache.node import Machine
+from detector.data.cache.node import Node
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.frames import Frames, letterboxed
@@ -46,7 +46,7 @@ from detector.model.boxes import clip_xyxy
 from detector.system.errors import InputError
 from detector.system.open_files import allow_workers
 from detector.system.ranges import check_ranges
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import ignore_in_worker
 
 MOST_SEEN = 1_000_000  # objects that AutoAnchor looks at; it draws from them
@@ -163,7 +163,7 @@ class DetectionData(L.LightningDataModule):
         self.stride = max(getattr(self.trainer and self.trainer.lightning_module, "max_stride", 32), 32)
         size = round_up(self.image_size, self.stride)
         if size != self.image_size:
-            say(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
+            rank_zero_print(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
             self.image_size = size
         if stage == "predict":
             self._find_sources()
@@ -188,7 +188,7 @@ class DetectionData(L.LightningDataModule):
             )
         shapes = None
         if self.rect and self.weighted:
-            say("data.image_weights draws images in any order, which turns data.rect off")
+            rank_zero_print("data.image_weights draws images in any order, which turns data.rect off")
             self.rect = False
         if self.rect:
             batches, shapes = rectangular_batches(
@@ -201,7 +201,7 @@ class DetectionData(L.LightningDataModule):
         """Stores of what `Resize`, the first step of training and of validation, makes of the images."""
         if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
             return
-        cache = ImageCache(self.cache, self.cache_budget, Machine(self.trainer))
+        cache = ImageCache(self.cache, self.cache_budget, Node(self.trainer))
         for split, steps in (("train", self.train_steps), ("val", validation_steps(self.image_size, np.zeros((0, 2))))):
             first, dataset = steps[0], self.datasets[split]
             assert isinstance(first, Resize)
@@ -214,7 +214,7 @@ class DetectionData(L.LightningDataModule):
             dataset.merge_classes()
         dataset.check_classes()
         for line in dataset.report.lines(split):
-            say(line)
+            rank_zero_print(line)
         if not dataset.report.boxes:
             hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
             raise InputError(f"{file.source}: no usable box in {split} ({dataset.report.images} images{hint})")
@@ -236,7 +236,7 @@ class DetectionData(L.LightningDataModule):
                 kept.append(file)
                 labels.append(Labels.of(np.zeros((0, 4)), np.zeros(0), *size))
         for fault in report.lost_images:
-            say(f"left out: {fault}")
+            rank_zero_print(f"left out: {fault}")
         if not kept and not self._moving():
             raise InputError(f"data.source {self.source}: none of its {len(self.sources.images)} files is a usable image")
         self.sources.images = kept
@@ -361,7 +361,9 @@ class DetectionData(L.LightningDataModule):
         local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
         workers = min(self.workers, max(len(os.sched_getaffinity(0)) // local, 1))
         if workers and not room_for(workers):
-            say("/dev/shm is full: no workers, images are loaded in the training process; Docker makes room with --shm-size")
+            rank_zero_print(
+                "/dev/shm is full: no workers, images are loaded in the training process; Docker makes room with --shm-size"
+            )
             self.workers = workers = 0
         allow_workers(workers)
         return DataLoader(

@@ -18,7 +18,7 @@ from detector.data.formats.yolo_txt import YoloDataset, label_path
 from detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
 from detector.data.part import Part
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import exists, is_dir, is_file, read_text
 from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
 
@@ -163,9 +163,11 @@ class DatasetFile:
         self.draw_demo()
         if self.found_names:
             listed = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
-            say(f"names: {len(self.names)} found in the annotations of {self.source}, in alphabetical order: {listed}")
+            rank_zero_print(
+                f"names: {len(self.names)} found in the annotations of {self.source}, in alphabetical order: {listed}"
+            )
         if self.share is not None:
-            say(f"split: {self.share:g} of the images of train are val, chosen by the hash of their names")
+            rank_zero_print(f"split: {self.share:g} of the images of train are val, chosen by the hash of their names")
 
     def draw_demo(self) -> None:
         """Draw the demo data set if it was asked for and is not there yet; do it in one process only."""

@@ -16,7 +16,7 @@ from detector.data.cache.store import ImageStore
 from detector.data.images import read_image
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.report import DataReport
-from detector.data.sample import Frame, Labels, Sample
+from detector.data.sample import Labels, LetterboxInfo, Sample
 from detector.data.transforms.letterbox import resized
 from detector.system.errors import InputError
 from detector.system.text_file import read_text
@@ -59,7 +59,7 @@ class DetectionDataset(Dataset):
         boxes, classes, polygons = self.labels.counted(i)
         stored = self.store.read(i) if self.store else None
         image = read_image(self.files[i]) if stored is None else stored.copy()
-        frame = Frame(*image.shape[:2]) if stored is None else Frame(height, width)
+        frame = LetterboxInfo(*image.shape[:2]) if stored is None else LetterboxInfo(height, width)
         sample = Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
         return sample if stored is None or sample.size == (height, width) else resized(sample, (height, width))
 

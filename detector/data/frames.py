@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from torch.utils.data import IterableDataset
 
-from detector.data.sample import Batch, Frame, Picture, Sample, collate
+from detector.data.sample import Batch, LetterboxInfo, Picture, Sample, collate
 from detector.data.transforms.augment import validation_steps
 from detector.data.transforms.letterbox import batch_shapes
 from detector.data.video import Video
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 
 class Frames(IterableDataset):
@@ -44,7 +44,7 @@ class Frames(IterableDataset):
             except InputError as e:
                 if self.alone:
                     raise
-                say(f"left out: {e}")
+                rank_zero_print(f"left out: {e}")
 
     def _batches(self, path: str, name: str) -> Iterator[Batch]:
         video = Video(path, self.step, self.live)
@@ -67,7 +67,7 @@ class Frames(IterableDataset):
             assert picture.pixels is not None
             height, width = picture.pixels.shape[:2]
             none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-            samples.append(Sample(picture.pixels, *none, frame=Frame(height, width), index=i))
+            samples.append(Sample(picture.pixels, *none, frame=LetterboxInfo(height, width), index=i))
         return self.prepare(samples)._replace(pictures=pictures)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from detector.data.sample import Batch, Sample, collate
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 
 class Readable:
@@ -23,7 +23,7 @@ class Readable:
         try:
             return self.samples[index]
         except InputError as e:
-            say(f"left out: {e}")
+            rank_zero_print(f"left out: {e}")
             return None
 
 

@@ -69,7 +69,7 @@ class Labels:
         )
 
 
-class Frame(NamedTuple):
+class LetterboxInfo(NamedTuple):
     """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. height, width: of the file's image."""
 
     height: int
@@ -79,9 +79,9 @@ class Frame(NamedTuple):
     pad_x: float = 0.0
     pad_y: float = 0.0
 
-    def moved(self, gain_x: float, gain_y: float, x: float, y: float) -> Frame:
+    def moved(self, gain_x: float, gain_y: float, x: float, y: float) -> LetterboxInfo:
         """With the image scaled, then shifted."""
-        return Frame(
+        return LetterboxInfo(
             self.height,
             self.width,
             self.gain_x * gain_x,
@@ -96,7 +96,7 @@ class Frame(NamedTuple):
         return clip_xyxy(boxes, self.width, self.height).astype(xyxy.dtype)
 
 
-class Tile(NamedTuple):
+class Patch(NamedTuple):
     """A file's image within one that is not drawn yet: its point (x, y) goes to (x * gain_x + x0, y * gain_y + y0), and what
     falls into the rectangle x1, y1, x2, y2 is seen. Coordinates count from the corners of pixels, not from their centres.
     read(): its pixels (h, w, 3) uint8 RGB."""
@@ -111,10 +111,10 @@ class Tile(NamedTuple):
     x0: float = 0.0
     y0: float = 0.0
 
-    def moved(self, gain_x: float, gain_y: float, x0: float, y0: float, within: tuple[float, float, float, float]) -> Tile:
+    def moved(self, gain_x: float, gain_y: float, x0: float, y0: float, within: tuple[float, float, float, float]) -> Patch:
         """With all that is around it scaled and shifted, seen through the rectangle `within`; empty if x2 <= x1 or y2 <= y1."""
         read, x1, y1, x2, y2, own_x, own_y, own_x0, own_y0 = self
-        return Tile(
+        return Patch(
             read,
             max(x1 * gain_x + x0, within[0]),
             max(y1 * gain_y + y0, within[1]),
@@ -140,10 +140,10 @@ class Sample:
     boxes: np.ndarray
     classes: np.ndarray
     polygons: Polygons = field(default_factory=list)
-    frame: Frame | None = None
+    frame: LetterboxInfo | None = None
     index: int = -1
     truth: Labels | None = None  # validation only: what the metrics compare with, in pixels of the file's image
-    tiles: list[Tile] = field(default_factory=list)  # of an image that is not drawn yet
+    tiles: list[Patch] = field(default_factory=list)  # of an image that is not drawn yet
     gains: np.ndarray | None = None  # (3,) of hue, saturation, value: still to be applied, on the device
 
     def drawn(self, image: np.ndarray) -> Sample:
@@ -174,7 +174,7 @@ class Picture(NamedTuple):
 
 class Batch(NamedTuple):
     """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
-    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, Frame, Labels (validation only);
+    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, LetterboxInfo, Labels (validation only);
     gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing to do.
 
     windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's pixels (data/tiled.py); they
@@ -183,7 +183,7 @@ class Batch(NamedTuple):
     images: Tensor
     targets: Tensor
     indices: list[int]
-    frames: list[Frame | None]
+    frames: list[LetterboxInfo | None]
     truths: list[Labels | None]
     gains: Tensor | None = None
     windows: np.ndarray | None = None

@@ -103,8 +103,8 @@ class GivenBatches(Sampler[list[int]]):
     """
 
     def __init__(self, batches: list[list[int]], rank: int = 0, world: int = 1) -> None:
-        self.spare = rank >= len(batches) > 0
-        self.own = batches[:1] if self.spare else batches[rank::world]
+        self.padding_only = rank >= len(batches) > 0
+        self.own = batches[:1] if self.padding_only else batches[rank::world]
 
     def __len__(self) -> int:
         return len(self.own)

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 USUAL_FPS = 30.0  # where a stream does not say
 
@@ -72,7 +72,7 @@ class Video:
             raise InputError(f"data.source {self.source}: no frame could be decoded (empty, damaged, or a codec is missing)")
         # Headers of some formats only estimate the number of frames.
         if self.frames > self._read + 2:
-            say(
+            rank_zero_print(
                 f"warning: {self.source} ends after {self._read} frames, but its header promises {self.frames}: it is cut "
                 "short or damaged; what came before is kept"
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from detector.evaluation.metrics import COCO_AREAS, average_precision
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.model.boxes import area_xyxy, pairwise_iou_xyxy
 
 NEAR, FAR = 0.5, 0.1  # IoU from which a box is right, and from which it belongs to an object at all
@@ -49,7 +49,7 @@ class Errors:
         return missed
 
 
-def classify(evidence: Evidence, hits: np.ndarray) -> Errors:
+def classify(record: PredictionRecord, hits: np.ndarray) -> Errors:
     """Each detection's verdict.
 
     Of several causes the first one counts: duplicate, wrong class, poor localisation, both, background.
@@ -57,14 +57,14 @@ def classify(evidence: Evidence, hits: np.ndarray) -> Errors:
     Args:
         hits: (n,) bool, at IoU 0.5.
     """
-    n = len(evidence.score)
+    n = len(record.score)
     errors = Errors(np.full(n, BACKGROUND, np.int8), np.full(n, -1), np.zeros(n, np.float32))
-    for i in range(len(evidence.files)):
-        d, t = evidence.detections_of(i), evidence.labels_of(i)
+    for i in range(len(record.files)):
+        d, t = record.detections_of(i), record.labels_of(i)
         if d.start == d.stop or t.start == t.stop:
             continue
-        iou = pairwise_iou_xyxy(evidence.box[d], evidence.label_box[t])
-        same = evidence.kind[d, None] == evidence.label_kind[t]
+        iou = pairwise_iou_xyxy(record.box[d], record.label_box[t])
+        same = record.kind[d, None] == record.label_kind[t]
         own, other = np.where(same, iou, -1), np.where(same, -1, iou)
         best_own, best_other = own.max(1), other.max(1)
         causes = [hits[d], best_own >= NEAR, best_other >= NEAR, best_own >= FAR, best_other >= FAR]
@@ -75,14 +75,14 @@ def classify(evidence: Evidence, hits: np.ndarray) -> Errors:
     return errors
 
 
-def mended(evidence: Evidence, errors: Errors) -> dict[str, float]:
+def mended(record: PredictionRecord, errors: Errors) -> dict[str, float]:
     """mAP50 as it is ("hit"), and as it would be with each kind of error mended.
 
     A wrong class or place is put right; where several detections then have one object, the surest keeps it and the others go.
     Both, duplicates and background go. Missed objects are no longer looked for; a class that has no others is left out.
     """
-    present, objects = np.unique(evidence.label_kind, return_counts=True)
-    order = np.argsort(-evidence.score, kind="stable")
+    present, objects = np.unique(record.label_kind, return_counts=True)
+    order = np.argsort(-record.score, kind="stable")
 
     def mean_ap(verdict: np.ndarray, kind: np.ndarray, kept: np.ndarray, objects: np.ndarray) -> float:
         rows = order[kept[order]]
@@ -91,21 +91,21 @@ def mended(evidence: Evidence, errors: Errors) -> dict[str, float]:
         return float(np.mean(found)) if found else 0.0
 
     everything = np.ones(len(order), bool)
-    results = {"hit": mean_ap(errors.verdict, evidence.kind, everything, objects)}
+    results = {"hit": mean_ap(errors.verdict, record.kind, everything, objects)}
     for cause in (CLASS, PLACE):
         claims = np.isin(errors.verdict, (HIT, cause))
         claimants = order[claims[order]]
         winners = claimants[np.unique(errors.target[claimants], return_index=True)[1]]
         won = np.zeros(len(order), bool)
         won[winners] = True
-        kind = evidence.kind.copy()
-        kind[winners] = evidence.label_kind[errors.target[winners]]
+        kind = record.kind.copy()
+        kind[winners] = record.label_kind[errors.target[winners]]
         results[KINDS[cause]] = mean_ap(np.where(won, HIT, errors.verdict), kind, ~claims | won, objects)
     for cause in (BOTH, DUPLICATE, BACKGROUND):
-        results[KINDS[cause]] = mean_ap(errors.verdict, evidence.kind, errors.verdict != cause, objects)
-    missed = errors.missed(len(evidence.label_kind), everything)
-    left = objects - [int((evidence.label_kind[missed] == c).sum()) for c in present]
-    results[MISSED] = mean_ap(errors.verdict, evidence.kind, everything, left)
+        results[KINDS[cause]] = mean_ap(errors.verdict, record.kind, errors.verdict != cause, objects)
+    missed = errors.missed(len(record.label_kind), everything)
+    left = objects - [int((record.label_kind[missed] == c).sum()) for c in present]
+    results[MISSED] = mean_ap(errors.verdict, record.kind, everything, left)
     return results
 
 
@@ -138,29 +138,29 @@ class Tally:
         return self.map50[kind] - self.map50["hit"]
 
 
-def tally(evidence: Evidence, errors: Errors, confidence: float) -> Tally:
-    counted, classes = evidence.score >= confidence, len(evidence.names)
-    sizes = size_of(area_xyxy(evidence.box))
-    result = Tally(confidence, {}, {}, mended(evidence, errors))
+def tally(record: PredictionRecord, errors: Errors, confidence: float) -> Tally:
+    counted, classes = record.score >= confidence, len(record.names)
+    sizes = size_of(area_xyxy(record.box))
+    result = Tally(confidence, {}, {}, mended(record, errors))
     for number, kind in enumerate(KINDS):
         chosen = counted & (errors.verdict == number)
         result.by_kind[kind] = np.bincount(sizes[chosen], minlength=len(SIZES))
-        result.by_class[kind] = np.bincount(evidence.kind[chosen], minlength=classes)
-    missed = errors.missed(len(evidence.label_kind), counted)
-    result.by_kind[MISSED] = np.bincount(size_of(evidence.label_area[missed]), minlength=len(SIZES))
-    result.by_class[MISSED] = np.bincount(evidence.label_kind[missed], minlength=classes)
+        result.by_class[kind] = np.bincount(record.kind[chosen], minlength=classes)
+    missed = errors.missed(len(record.label_kind), counted)
+    result.by_kind[MISSED] = np.bincount(size_of(record.label_area[missed]), minlength=len(SIZES))
+    result.by_class[MISSED] = np.bincount(record.label_kind[missed], minlength=classes)
     return result
 
 
-def surest(evidence: Evidence, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
+def surest(record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
     """Rows of the surest detections among those where `chosen` (n,) is true, at most so many of one image."""
-    return _spread(np.flatnonzero(chosen), lambda k: -float(evidence.score[k]), evidence.image, most, of_image)
+    return _spread(np.flatnonzero(chosen), lambda k: -float(record.score[k]), record.image, most, of_image)
 
 
-def largest(evidence: Evidence, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
+def largest(record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
     """Rows of the labels that take up most of their image, among those where `chosen` (m,) is true."""
-    share = area_xyxy(evidence.label_box) / evidence.sizes[evidence.label_image].prod(1)
-    return _spread(np.flatnonzero(chosen), lambda k: -float(share[k]), evidence.label_image, most, of_image)
+    share = area_xyxy(record.label_box) / record.sizes[record.label_image].prod(1)
+    return _spread(np.flatnonzero(chosen), lambda k: -float(share[k]), record.label_image, most, of_image)
 
 
 def _spread(rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, most: int, of_image: int) -> list[int]:
@@ -175,11 +175,11 @@ def _spread(rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, mo
     return result
 
 
-def label_suspects(evidence: Evidence, errors: Errors, least: float) -> np.ndarray:
+def label_suspects(record: PredictionRecord, errors: Errors, least: float) -> np.ndarray:
     """(n,) bool: detections of at least that score that speak against the labels: no label near, or one of another class that
     nothing as sure hits."""
-    sure = evidence.score >= least
-    found = np.zeros(len(evidence.label_kind), bool)
+    sure = record.score >= least
+    found = np.zeros(len(record.label_kind), bool)
     found[errors.target[sure & (errors.verdict == HIT)]] = True
     against = (errors.verdict == CLASS) & ~found[errors.target]
     return sure & ((errors.verdict == BACKGROUND) | against)

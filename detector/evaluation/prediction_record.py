@@ -21,7 +21,7 @@ ARRAYS = ("sizes", "image", "box", "score", "kind", "label_image", "label_box", 
 
 
 @dataclass
-class Evidence:
+class PredictionRecord:
     """Detections and labels of an evaluated split.
 
     names: of the classes · files: of the images · image_size: longer side of the network's input · split, command, epoch (-1
@@ -61,7 +61,7 @@ class Evidence:
         split: str,
         command: str,
         epoch: int = -1,
-    ) -> Evidence:
+    ) -> PredictionRecord:
         """`seen`: by image index what `DetectionMetrics` collected; files: by image, in the same order."""
         found = [rows for rows, _ in seen.values()]
         truths = [truth.keep(~truth.crowd) for _, truth in seen.values()]
@@ -89,24 +89,24 @@ class Evidence:
         write_atomically(path, lambda file: np.savez(file, **arrays))
 
     @classmethod
-    def load(cls, path: Path) -> Evidence:
+    def load(cls, path: Path) -> PredictionRecord:
         """Raises InputError, in one sentence, if the file is not what `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}
             names, files = (arrays[name].tobytes().split(b"\0") if arrays[name].size else [] for name in ("names", "files"))
-            evidence = cls(
+            record = cls(
                 [n.decode(errors="surrogateescape") for n in names],
                 [os.fsdecode(f) for f in files],
                 int(arrays["image_size"]),
                 *(str(arrays["split"]), str(arrays["command"]), int(arrays["epoch"])),
                 **{name: arrays[name] for name in ARRAYS},
             )
-            evidence._check()
+            record._check()
         except (OSError, KeyError, ValueError, TypeError, IndexError, EOFError, BadZipFile) as e:
             why = " ".join(str(e).split())
             raise InputError(f"{path}: not a file of detections of ours ({why}); evaluate again with validate") from None
-        return evidence
+        return record
 
     def _check(self) -> None:
         n, m, images, classes = len(self.image), len(self.label_image), len(self.files), len(self.names)

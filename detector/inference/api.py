@@ -14,14 +14,14 @@ from PIL import Image, ImageOps
 from detector.checkpoint.file import load_checkpoint
 from detector.checkpoint.trained import is_published, read_trained
 from detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
-from detector.data.sample import Batch, Frame, Sample, collate
+from detector.data.sample import Batch, LetterboxInfo, Sample, collate
 from detector.data.sampler import rectangular_batches
 from detector.data.tiled import Tiling, tiled_batch
 from detector.data.transforms.augment import validation_steps
 from detector.data.transforms.letterbox import round_up
 from detector.inference.autocast import autocast
 from detector.inference.detections import Detections
-from detector.inference.rows import Limits, class_numbers
+from detector.inference.rows import NMSThresholds, class_numbers
 from detector.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def predict(
         InputError: something that is no image, a class or a precision that does not exist.
     """
     numbers = class_numbers(classes, detector.names)
-    limits = Limits(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
+    limits = NMSThresholds(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
     given: Sequence[Picture] = [images] if one else images  # type: ignore[assignment, list-item]
     stride = max(detector.max_stride, 32)
@@ -150,7 +150,7 @@ def _sample(picture: Picture, index: int) -> Sample:
         _check(picture)
         pixels = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, 2)
     height, width = pixels.shape[:2]
-    return Sample(pixels, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), frame=Frame(height, width), index=index)
+    return Sample(pixels, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), frame=LetterboxInfo(height, width), index=index)
 
 
 def _check_size(picture: Image.Image) -> None:

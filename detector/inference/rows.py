@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.sample import Batch, Frame
+from detector.data.sample import Batch, LetterboxInfo
 from detector.data.tiles import merge
 from detector.model.network import YOLOv5
 from detector.model.postprocess import decode, nms
 from detector.system.errors import InputError, nearest
 
 
-class Limits(NamedTuple):
+class NMSThresholds(NamedTuple):
     """Which detections count; see `detector.model.postprocess.nms`. classes: only these numbers."""
 
     conf: float
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     rounded: bool = False
 
 
-def to_rows(decoded: Tensor, frames: Sequence[Frame | None], limits: Limits) -> list[np.ndarray]:
+def to_rows(decoded: Tensor, frames: Sequence[LetterboxInfo | None], limits: NMSThresholds) -> list[np.ndarray]:
     """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
     results = []
     found = nms(decoded, **limits._asdict())
@@ -37,7 +37,7 @@ def to_rows(decoded: Tensor, frames: Sequence[Frame | None], limits: Limits) -> 
     return [r.astype(np.float32) for r in results]
 
 
-def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: Limits, at_once: int) -> np.ndarray:
+def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: NMSThresholds, at_once: int) -> np.ndarray:
     """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
 
     Args:
@@ -90,7 +90,7 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next(module.parameters()).dtype
 
 
-def look_of(network: YOLOv5) -> Callable[[Tensor], Tensor]:
+def forward_function(network: YOLOv5) -> Callable[[Tensor], Tensor]:
     """float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it in float32, whatever the network's precision."""
 
     def look(images: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from lightning.fabric.utilities import rank_zero_only
 from lightning.pytorch import loggers
 
 from detector.system.atomic_file import not_fatal
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 Row = tuple[int, frozenset[str]]  # Trainer's step, names of the figures: what a row is known by
 
@@ -46,7 +46,9 @@ class WandbLogger(loggers.WandbLogger):
             try:
                 return super().experiment
             except Exception as e:
-                say(f"warning: W&B does not start ({_said(e)}); it writes offline files, which `wandb sync` uploads later")
+                rank_zero_print(
+                    f"warning: W&B does not start ({_said(e)}); it writes offline files, which `wandb sync` uploads later"
+                )
             self._wandb_init["mode"] = "offline"
             with self._not_fatal():
                 self._experiment = wandb.init(**self._wandb_init)
@@ -85,7 +87,7 @@ class WandbLogger(loggers.WandbLogger):
             yield
         except Exception as e:  # whatever a service, a network or a full disk comes up with
             if not self.lost:
-                say(f"warning: W&B failed ({_said(e)}); training goes on without it")
+                rank_zero_print(f"warning: W&B failed ({_said(e)}); training goes on without it")
             self.lost = True
 
     def _journal(self) -> Path:

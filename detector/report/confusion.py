@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from detector.evaluation.metrics import confusion_matrix
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.report.panel import panel, save
 
 WRITTEN = 20  # classes up to which the numbers stand in the cells
 _NAME = 18  # letters of a class name
 
 
-def confusion(evidence: Evidence, skip_unmatched: bool = False) -> np.ndarray:
+def confusion(record: PredictionRecord, skip_unmatched: bool = False) -> np.ndarray:
     """(C + 1, C + 1) counts of all images, see `metrics.confusion_matrix`."""
-    classes = len(evidence.names)
+    classes = len(record.names)
     total = np.zeros((classes + 1, classes + 1))
-    for i in range(len(evidence.files)):
-        d, t = evidence.detections_of(i), evidence.labels_of(i)
-        found, true = (evidence.box[d], evidence.score[d], evidence.kind[d]), (evidence.label_box[t], evidence.label_kind[t])
+    for i in range(len(record.files)):
+        d, t = record.detections_of(i), record.labels_of(i)
+        found, true = (record.box[d], record.score[d], record.kind[d]), (record.label_box[t], record.label_kind[t])
         total += confusion_matrix(*found, *true, classes, skip_unmatched=skip_unmatched)
     return total
 

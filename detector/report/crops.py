@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from detector.data.images import read_image
 from detector.evaluation.error_kinds import KINDS, Errors
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.report.drawing import PALETTE
 from detector.system.errors import InputError
 
@@ -41,13 +41,13 @@ class Crops:
         least: detections of lower score are not drawn beside the one that is shown.
     """
 
-    def __init__(self, evidence: Evidence, errors: Errors, least: float) -> None:
-        self.evidence, self.errors, self.least = evidence, errors, least
+    def __init__(self, record: PredictionRecord, errors: Errors, least: float) -> None:
+        self.record, self.errors, self.least = record, errors, least
         self._images: dict[int, np.ndarray | str] = {}
 
     def detections(self, rows: Sequence[int]) -> list[Crop]:
         """With class, score, and verdict."""
-        e, crops = self.evidence, []
+        e, crops = self.record, []
         for k in rows:
             i, target, verdict = int(e.image[k]), int(self.errors.target[k]), KINDS[self.errors.verdict[k]]
             on = f", labelled {e.names[e.label_kind[target]]}" if verdict == "wrong class" else ""
@@ -57,7 +57,7 @@ class Crops:
 
     def labels(self, rows: Sequence[int]) -> list[Crop]:
         """With class and size, and what was found around it."""
-        e, crops = self.evidence, []
+        e, crops = self.record, []
         for k in rows:
             i, box = int(e.label_image[k]), e.label_box[k]
             rows_of = e.detections_of(i)
@@ -68,15 +68,15 @@ class Crops:
         return crops
 
     def _labels(self, i: int) -> np.ndarray:
-        return self.evidence.label_box[self.evidence.labels_of(i)]
+        return self.record.label_box[self.record.labels_of(i)]
 
     def _image(self, i: int) -> np.ndarray | str:
         if i not in self._images:
             if len(self._images) > 8:
                 self._images.clear()
             try:
-                image = read_image(self.evidence.files[i])
-                told, real = tuple(self.evidence.sizes[i].tolist()), image.shape[:2]
+                image = read_image(self.record.files[i])
+                told, real = tuple(self.record.sizes[i].tolist()), image.shape[:2]
                 self._images[i] = image if told == real else f"the image has changed: it was {told[1]} x {told[0]} px"
             except (InputError, OSError, cv2.error) as e:
                 self._images[i] = " ".join(str(e).split())
@@ -84,7 +84,7 @@ class Crops:
 
     def _crop(self, i: int, box: np.ndarray, caption: str, found: np.ndarray, labels: np.ndarray) -> Crop:
         image = self._image(i)
-        file = self.evidence.name_of(i)
+        file = self.record.name_of(i)
         if isinstance(image, str):
             return Crop(None, caption, file, image)
         height, width = image.shape[:2]
@@ -96,7 +96,7 @@ class Crops:
         size = max(round(wide * gain), 1), max(round(tall * gain), 1)
         mode = cv2.INTER_AREA if gain < 1 else cv2.INTER_LINEAR
         picture = Image.fromarray(cv2.resize(image[top : top + tall, left : left + wide], size, interpolation=mode))
-        canvas = ImageDraw.Draw(picture)
+        canvas = ImageDraw.Render(picture)
         for boxes, colour, dashed in ((labels, LABEL, True), (found, FOUND, False)):
             for corners in ((boxes - (left, top) * 2) * gain).tolist():
                 _outline(canvas, corners, colour, dashed)
@@ -125,7 +125,7 @@ def sheet(crops: Sequence[Crop], columns: int = 4) -> np.ndarray:
     rows = -(-len(shown) // columns)
     wide, tall = SIDE + 12, SIDE + 44
     picture = Image.new("RGB", (wide * min(columns, len(shown)), tall * rows), "white")
-    canvas, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
+    canvas, font = ImageDraw.Render(picture), ImageFont.load_default(11)
     for k, crop in enumerate(shown):
         x, y = k % columns * wide + 6, k // columns * tall + 6
         assert crop.jpeg

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.system.errors import InputError
 from detector.system.yaml_text import NO_YAML, load_yaml
 
@@ -53,19 +53,19 @@ class RunFiles:
             value = value.get(key) if isinstance(value, dict) else None
         return default if value is None else value
 
-    def evidence(self) -> Evidence | str:
+    def record(self) -> PredictionRecord | str:
         """detections.npz, or a sentence why there is none to go by."""
         path = self.path / "detections.npz"
         if not path.is_file():
             return "detections.npz is missing: the run is older than reports; validate with --run and this folder makes one"
         try:
-            evidence = Evidence.load(path)
+            record = PredictionRecord.load(path)
         except InputError as e:
             return str(e)
         of_figures = self.metrics.get("command"), self.metrics.get("epoch", -1)
-        if of_figures != (evidence.command, evidence.epoch):
+        if of_figures != (record.command, record.epoch):
             return "detections.npz is of another evaluation than metrics.json; what follows from it is left out"
-        return evidence
+        return record
 
 
 def _map(path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from detector.evaluation.error_kinds import (
     surest,
     tally,
 )
-from detector.evaluation.prediction_record import Evidence
+from detector.evaluation.prediction_record import PredictionRecord
 from detector.report import html as page
 from detector.report.confidence import draw_confidence, precision_at_recall
 from detector.report.confusion import commonest, confusion, draw_confusion
@@ -157,37 +157,37 @@ class Report:
     # ---- What follows from the detections
 
     def _by_detections(self) -> dict[str, str]:
-        evidence = self.files.evidence()
-        if isinstance(evidence, str):
-            return {"Detections": _missing(evidence)}
-        hits = evidence.hits()
-        figures = evidence.figures(hits)
-        curves = precision_at_recall(hits[:, 0], evidence.score, evidence.kind, figures)
-        charts = _charts(draw_confidence(curves, figures, evidence.names, self.plots))
+        record = self.files.record()
+        if isinstance(record, str):
+            return {"Detections": _missing(record)}
+        hits = record.hits()
+        figures = record.figures(hits)
+        curves = precision_at_recall(hits[:, 0], record.score, record.kind, figures)
+        charts = _charts(draw_confidence(curves, figures, record.names, self.plots))
         charts += '<p class="soft">Thin: classes, thick: their mean. The ring marks the confidence with the best mean F1.</p>'
         return {
             "Confidence": charts if len(figures.classes) else _missing("there are no labels to compare with"),
-            "Confusion": self._confusion(evidence),
-            **self._errors(evidence, hits[:, 0], figures.best_confidence),
+            "Confusion": self._confusion(record),
+            **self._errors(record, hits[:, 0], figures.best_confidence),
         }
 
-    def _confusion(self, evidence: Evidence) -> str:
-        matrix, theirs = confusion(evidence), confusion(evidence, skip_unmatched=True)
-        path = draw_confusion(matrix, evidence.names, self.plots / "confusion_matrix.png")
+    def _confusion(self, record: PredictionRecord) -> str:
+        matrix, theirs = confusion(record), confusion(record, skip_unmatched=True)
+        path = draw_confusion(matrix, record.names, self.plots / "confusion_matrix.png")
         false, extra = int(matrix[:, -1].sum()), int(matrix[:, -1].sum() - theirs[:, -1].sum())
-        large = " large" if len(evidence.names) > 20 else ""
+        large = " large" if len(record.names) > 20 else ""
         body = f'<div class="matrix wide{large}">{page.picture(path.read_bytes(), "Confusion matrix", "png")}</div>'
         body += (
             '<p class="soft">Detections over 0.25, paired with labels at IoU over 0.45 whatever their class. '
             f"{false} are false positives; {extra} of them lie in images where nothing matches, which YOLOv5 leaves out.</p>"
         )
-        rows = [[true, told, str(n), f"{share:.0%}"] for true, told, n, share in commonest(matrix, evidence.names)]
+        rows = [[true, told, str(n), f"{share:.0%}"] for true, told, n, share in commonest(matrix, record.names)]
         return body + (page.table(("true", "predicted as", "times", "of the true class"), rows, "pairs") if rows else "")
 
-    def _errors(self, evidence: Evidence, hits: np.ndarray, confidence: float) -> dict[str, str]:
-        errors = classify(evidence, hits)
-        counts = tally(evidence, errors, confidence)
-        charts = _charts(draw_errors(counts, evidence.names, self.plots))
+    def _errors(self, record: PredictionRecord, hits: np.ndarray, confidence: float) -> dict[str, str]:
+        errors = classify(record, hits)
+        counts = tally(record, errors, confidence)
+        charts = _charts(draw_errors(counts, record.names, self.plots))
         rows = [["hit", *_sizes(counts.by_kind["hit"]), "", TOLD["hit"]]]
         for kind in WRONG:
             rows.append([kind, *_sizes(counts.by_kind[kind]), f"{counts.gain(kind):+.3f}", TOLD[kind]])
@@ -197,31 +197,31 @@ class Report:
             "where the mean F1 is best, by the size of their box in COCO's classes. Gained is what mending the kind would "
             "add, in all detections.</p>"
         )
-        counted = evidence.score >= confidence
-        crops = Crops(evidence, errors, confidence)
-        wrong = surest(evidence, counted & ~np.isin(errors.verdict, (HIT, DUPLICATE)), SHOWN)
-        missed = largest(evidence, errors.missed(len(evidence.label_kind), counted), SHOWN)
+        counted = record.score >= confidence
+        crops = Crops(record, errors, confidence)
+        wrong = surest(record, counted & ~np.isin(errors.verdict, (HIT, DUPLICATE)), SHOWN)
+        missed = largest(record, errors.missed(len(record.label_kind), counted), SHOWN)
         body = page.table(heads, rows, "kinds") + told + charts
         body += self._gallery("Surest false positives", crops.detections(wrong), "errors_false_positives.jpg")
         body += self._gallery("Largest missed objects", crops.labels(missed), "errors_missed.jpg")
-        return {"Errors": body, "Likely label errors": self._suspects(evidence, crops)}
+        return {"Errors": body, "Likely label errors": self._suspects(record, crops)}
 
-    def _suspects(self, evidence: Evidence, crops: Crops) -> str:
-        suspects = label_suspects(evidence, crops.errors, SURE)
-        rows = np.flatnonzero(suspects)[np.argsort(-evidence.score[suspects], kind="stable")].tolist()
+    def _suspects(self, record: PredictionRecord, crops: Crops) -> str:
+        suspects = label_suspects(record, crops.errors, SURE)
+        rows = np.flatnonzero(suspects)[np.argsort(-record.score[suspects], kind="stable")].tolist()
         if not rows:
             return f"<p>None: no detection over {SURE:g} speaks against the labels.</p>"
         told = f"{len(rows)} detections over {SURE:g} where no label is near, or one of another class: look at them first."
-        body = self._gallery("", crops.detections(surest(evidence, suspects, SHOWN)), "errors_labels.jpg")
+        body = self._gallery("", crops.detections(surest(record, suspects, SHOWN)), "errors_labels.jpg")
         lines = []
         for k in rows[:LISTED]:
             target = int(crops.errors.target[k])
-            label = "none" if crops.errors.verdict[k] == BACKGROUND else evidence.names[evidence.label_kind[target]]
-            box = ", ".join(f"{v:.0f}" for v in evidence.box[k])
+            label = "none" if crops.errors.verdict[k] == BACKGROUND else record.names[record.label_kind[target]]
+            box = ", ".join(f"{v:.0f}" for v in record.box[k])
             lines.append(
                 [
-                    evidence.name_of(int(evidence.image[k])),
-                    evidence.names[evidence.kind[k]],
+                    record.name_of(int(record.image[k])),
+                    record.names[record.kind[k]],
                     f"{evidence.score[k]:.2f}",
                     label,
                     box,
@@ -229,7 +229,7 @@ class Report:
             )
         table = page.table(("file", "found", "score", "label", "box x1, y1, x2, y2"), lines)
         more = f", the surest {LISTED}" if len(rows) > LISTED else ""
-        place = f'<p class="soft">Files are in {escape(evidence.folder)}</p>' if evidence.folder else ""
+        place = f'<p class="soft">Files are in {escape(evidence.folder)}</p>' if record.folder else ""
         return f'<p class="soft">{told}</p>' + f"{body}<details><summary>All of them{more}</summary>{place}{table}</details>"
 
     def _gallery(self, title: str, crops: Sequence[Crop], name: str) -> str:

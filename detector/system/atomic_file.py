@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
@@ -35,4 +35,4 @@ def not_fatal(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        say(f"warning: {path} could not be written ({e}); training goes on")
+        rank_zero_print(f"warning: {path} could not be written ({e}); training goes on")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 makes_way: Callable[[], None] | None = None  # a progress bar, from the line that it stands on
 
 
-def say(text: str) -> None:
+def rank_zero_print(text: str) -> None:
     """Print on the first process alone."""
     from lightning.fabric.utilities import rank_zero_only  # takes seconds, which a process that says nothing need not spend
 

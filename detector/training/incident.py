@@ -14,7 +14,7 @@ import torch
 from detector.data.sampler import GivenBatches, TrainBatches
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError, in_one_line
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 Kind = Literal["non-finite loss", "non-finite gradient", "out of memory", "data loader", "other"]
 
@@ -42,7 +42,7 @@ class Incident(InputError):
 class RollBack(Incident):
     """To be continued from the last checkpoint by whoever called `trainer.fit`; where there is none, a plain Incident.
 
-    Calling `trainer.fit(..., ckpt_path=<that checkpoint>)` again with the same objects is all: the FlightRecorder has counted
+    Calling `trainer.fit(..., ckpt_path=<that checkpoint>)` again with the same objects is all: the TrainingGuard has counted
     and lowers the learning rate. When its most_roll_backs are used up it raises an Incident that is no RollBack. All processes
     raise it in the same batch.
     """
@@ -137,7 +137,7 @@ def write_report(trainer: L.Trainer, kind: Kind, place: Place, **extra: Any) -> 
     try:
         write_atomically(path, lambda file: file.write(json.dumps(_strict(content), indent=1, allow_nan=False).encode()))
     except OSError as e:
-        say(f"warning: {path} could not be written ({e})")
+        rank_zero_print(f"warning: {path} could not be written ({e})")
         return None
     return path
 

@@ -26,7 +26,7 @@ from detector.evaluation.metrics import DetectionMetrics, Result
 from detector.inference.api import Images, load, predict
 from detector.inference.detections import Detections
 from detector.inference.ensemble import Ensemble, load_member
-from detector.inference.rows import Limits, class_numbers, dtype_of, look_of, rows_of_tiles, to_rows
+from detector.inference.rows import NMSThresholds, class_numbers, dtype_of, forward_function, rows_of_tiles, to_rows
 from detector.inference.tta import TestTimeAugmentation
 from detector.model.loss import DetectionLoss, scaled_gains
 from detector.model.network import YOLOv5
@@ -34,9 +34,9 @@ from detector.model.postprocess import decode
 from detector.model.sharding import is_sharded, shard
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.optimizer import OptimizerName, build_optimizer
-from detector.training.recipe import COLLECT, UNLESS_GIVEN, follow, missing
+from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
 
 # float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it: what may look in the network's place.
@@ -159,7 +159,7 @@ class Detector(L.LightningModule):
         self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
-            say(load_weights(self.network, weights, keep_anchors=anchors is not None))
+            rank_zero_print(load_weights(self.network, weights, keep_anchors=anchors is not None))
         self.loss = DetectionLoss(
             len(names),
             self.network.strides,
@@ -173,7 +173,7 @@ class Detector(L.LightningModule):
         )
         self.set_image_size(self.hparams["image_size"])
         self.metrics = DetectionMetrics(len(names))
-        self.lr_scale = 1.0  # of all learning rates; callbacks.FlightRecorder lowers it after a roll-back
+        self.lr_scale = 1.0  # of all learning rates; callbacks.TrainingGuard lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
         self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far
@@ -251,7 +251,9 @@ class Detector(L.LightningModule):
     def on_fit_start(self) -> None:
         lacking = missing(self.trainer)
         if lacking:
-            say(f"not the whole recipe: {'; '.join(lacking)}. L.Trainer(**callbacks.recipe(...)) has it all: docs/python.md")
+            rank_zero_print(
+                f"not the whole recipe: {'; '.join(lacking)}. L.Trainer(**callbacks.recipe(...)) has it all: docs/python.md"
+            )
 
     def on_train_start(self) -> None:
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
@@ -298,7 +300,9 @@ class Detector(L.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        if self.trainer.accumulate_grad_batches == COLLECT:  # the last batch of an epoch, and its gradients are not wanted
+        if (
+            self.trainer.accumulate_grad_batches == ACCUMULATE_ONLY
+        ):  # the last batch of an epoch, and its gradients are not wanted
             assert optimizer_closure is not None
             optimizer_closure()
         else:
@@ -327,8 +331,8 @@ class Detector(L.LightningModule):
             return
         self._fused, self._prepared = [network.fused()], wanted
         members = [m.to(self.device, dtype_of(self.network)).fused() for m in self._members]
-        first = self.predictor or look_of(self._fused[0])
-        looks = [(first, self._fused[0]), *((look_of(m), m) for m in members)]
+        first = self.predictor or forward_function(self._fused[0])
+        looks = [(first, self._fused[0]), *((forward_function(m), m) for m in members)]
         composed = [TestTimeAugmentation(look, len(n.levels), n.max_stride) if tta else look for look, n in looks]
         self._composed = Ensemble(composed) if len(composed) > 1 else composed[0] if tta else None
 
@@ -351,12 +355,14 @@ class Detector(L.LightningModule):
             self.metrics.update(index, found, truth)
         return detections
 
-    def limits(self) -> Limits:
+    def limits(self) -> NMSThresholds:
         """Which detections count."""
         h = self.hparams
-        return Limits(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["rounded_nms"])
+        return NMSThresholds(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["rounded_nms"])
 
-    def find(self, batch: Batch, limits: Limits, at_once: int | None = None) -> tuple[list[np.ndarray], list[Tensor] | None]:
+    def find(
+        self, batch: Batch, limits: NMSThresholds, at_once: int | None = None
+    ) -> tuple[list[np.ndarray], list[Tensor] | None]:
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw maps if
         the network itself has looked, once. at_once: most tiles that it looks at together; default: batch_size, at most 32."""
         if batch.windows is not None:

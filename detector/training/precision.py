@@ -2,7 +2,7 @@
 
 import torch
 
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.trainer_options import TRAINER_OPTIONS
 
 DEFAULT: str = TRAINER_OPTIONS["precision"]
@@ -23,7 +23,7 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
         strategy: `trainer.strategy`, by its name.
     """
     if precision == "bf16-true" and command != "fit":
-        say("precision bf16-true has too few digits for confidences; it becomes 32-true")
+        rank_zero_print("precision bf16-true has too few digits for confidences; it becomes 32-true")
         return "32-true"
     if precision != "16-mixed":
         return precision
@@ -37,5 +37,5 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     else:
         return precision
     if command not in SILENT:
-        say(f"precision: {chosen} ({why})")
+        rank_zero_print(f"precision: {chosen} ({why})")
     return chosen

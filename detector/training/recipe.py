@@ -22,7 +22,7 @@ CALLBACKS = {  # of the package `callbacks`, which nothing here imports: what is
 
 # `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by that number and
 # Detector.training_step multiplies by it, which is exact for a power of two. With 1 the batch ends in an optimizer step.
-COLLECT = 2**40
+ACCUMULATE_ONLY = 2**40
 
 
 def data_of(trainer: L.Trainer) -> DetectionData:
@@ -61,6 +61,6 @@ def missing(trainer: L.Trainer) -> list[str]:
     parts = [f"{what} (callbacks.{name})" for name, what in CALLBACKS.items() if name not in names]
     if trainer.gradient_clip_val is None:
         parts.append("no gradient clipping (gradient_clip_val=10.0)")
-    if "Warmup" in names and trainer.accumulate_grad_batches not in (1, COLLECT):
+    if "Warmup" in names and trainer.accumulate_grad_batches not in (1, ACCUMULATE_ONLY):
         parts.append(f"accumulate_grad_batches={trainer.accumulate_grad_batches} gives way to model.nominal_batch_size")
     return parts

@@ -5,7 +5,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import catch, give_back
 
 
@@ -39,4 +39,4 @@ class StopSignal:
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
-        say(f"\n{signal.Signals(number).name}: finishing the batch, then saving")
+        rank_zero_print(f"\n{signal.Signals(number).name}: finishing the batch, then saving")

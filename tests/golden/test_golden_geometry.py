@@ -5,7 +5,7 @@ import pytest
 import torch
 from golden.cases import Case, close, each
 
-from detector.data.sample import Frame, Polygons, Sample
+from detector.data.sample import LetterboxInfo, Polygons, Sample
 from detector.data.transforms.colour import adjust_hsv
 from detector.data.transforms.letterbox import letterbox, round_up
 from detector.data.transforms.mixing import copy_paste, mixup
@@ -60,7 +60,7 @@ def test_scale_boxes(case: Case) -> None:
         else:
             gain = min(net_height / height, net_width / width)
             pad_x, pad_y = (net_width - width * gain) / 2, (net_height - height * gain) / 2
-        frame = Frame(height, width, gain, gain, pad_x, pad_y)
+        frame = LetterboxInfo(height, width, gain, gain, pad_x, pad_y)
         close(frame.to_file(case[f"in_boxes_{k}"]), case[f"out_scaled_{k}"], 1e-3)
 
 

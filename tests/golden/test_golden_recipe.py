@@ -18,7 +18,7 @@ from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
 from detector.data.sample import Batch, Sample, collate
 from detector.training.module import Detector
-from detector.training.recipe import COLLECT
+from detector.training.recipe import ACCUMULATE_ONLY
 from detector.training.schedule import effective_weight_decay, ema_decay
 
 
@@ -35,7 +35,7 @@ class Recorder(L.Callback):
             {
                 "lr": [g["lr"] for g in groups],
                 "momentum": groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0],
-                "stepped": trainer.accumulate_grad_batches != COLLECT,
+                "stepped": trainer.accumulate_grad_batches != ACCUMULATE_ONLY,
                 "epoch": trainer.current_epoch,
                 "batch": batch,
             }

@@ -4,7 +4,7 @@ import torch
 from golden.cases import Case, beside, close, each
 
 from detector.checkpoint.yolov5_weights import Weights, load_yolov5
-from detector.inference.rows import look_of
+from detector.inference.rows import forward_function
 from detector.inference.tta import TestTimeAugmentation, scaled
 
 
@@ -22,7 +22,7 @@ def test_tta(case: Case) -> None:
     counts = []
 
     def look(seen: torch.Tensor) -> torch.Tensor:
-        rows = look_of(network)(seen)
+        rows = forward_function(network)(seen)
         counts.append(rows.shape[1])
         return rows
 

@@ -17,7 +17,7 @@ from detector.commands.benchmark.report import Report
 from detector.commands.benchmark.setting import PRECISIONS, settings
 from detector.data.datamodule import DetectionData
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import catch, give_back
 from detector.training.module import Detector
 from detector.training.trainer import Trainer
@@ -76,7 +76,7 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
         data.workers,
     )
     if len(planned) > most:
-        say(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
+        rank_zero_print(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
     with leaving_on_signals():
         report = measure(trainer.train, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
     if report.chosen is None:

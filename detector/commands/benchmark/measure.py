@@ -10,7 +10,7 @@ from detector.commands.benchmark.setting import Setting
 from detector.commands.benchmark.trial import Trial, attempt
 from detector.system.atomic_file import write_atomically
 from detector.system.host import host
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 STOPWATCH = "detector.commands.benchmark.stopwatch.Stopwatch"
 # Real training steps and nothing beside them: no validation, anchors, files or bar. The schedule is that after the warm-up, and
@@ -57,7 +57,7 @@ def measure(
         place = k % len(settings)
         setting, chosen = settings[place], [*options, *settings[place].options()]
         row = Row(setting, chosen, [timed(fit, [*chosen, *bare], seconds, deadline)])
-        say(f"{k + 1}/{rounds * len(settings)} {setting}: {row.told()}")
+        rank_zero_print(f"{k + 1}/{rounds * len(settings)} {setting}: {row.told()}")
         if k < len(settings):
             report.rows.append(row)
         else:

@@ -12,7 +12,7 @@ from detector.commands.evolve.overlay import overlay_text
 from detector.commands.evolve.space import YOLOV5_GENES
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError, nearest
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import read_text
 from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
 
@@ -60,7 +60,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
     except OSError as e:
         raise InputError(f"{target}: cannot be written ({e.strerror or e}); give another place with --out") from None
     lines = [f"{target} holds {len(options)} of the {len(values)} keys of {source}", *told, f"train with it: {train}"]
-    say("\n".join(lines))
+    rank_zero_print("\n".join(lines))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Outcome:
     pruned: bool = False
 
 
-class Claim:
+class Lease:
     """An individual that is this process's to train.
 
     Attributes:
@@ -170,7 +170,7 @@ class Study:
         """Whether the first `most` individuals, or all, have ended."""
         return not self._unfinished(self.slots(), most)
 
-    def claim(self, stop: Callable[[], bool] = bool, most: int | None = None) -> Claim | None:
+    def claim(self, stop: Callable[[], bool] = bool, most: int | None = None) -> Lease | None:
         """An individual to train, or None if there is none now: others are at work on the rest of the generation.
 
         Interrupted individuals come first, for they have the lowest numbers.
@@ -223,7 +223,7 @@ class Study:
         except UpdateFinishedTrialError:
             return False
 
-    def _begin(self, slot: int, frozen: FrozenTrial, stop: Callable[[], bool]) -> Claim | None:
+    def _begin(self, slot: int, frozen: FrozenTrial, stop: Callable[[], bool]) -> Lease | None:
         halving = optuna.pruners.SuccessiveHalvingPruner(self.plan.prune) if self.plan.prune else None
         pruner = halving or optuna.pruners.NopPruner()
         sampler = sampler_for(self.plan, slot)
@@ -243,7 +243,7 @@ class Study:
         generation, index = self.plan.place(slot)
         values = {gene.name: float(trial.params[gene.name]) for gene in self.plan.genes}
         individual = Individual(slot, generation if self.plan.in_generations else 0, index, values)
-        return Claim(study, trial, individual, self.folder, stop)
+        return Lease(study, trial, individual, self.folder, stop)
 
     def _end_those_of_the_dead(self, slots: dict[int, FrozenTrial]) -> None:
         for slot, trial in slots.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 from detector.commands.benchmark.trial import reason
 from detector.commands.evolve.individual import Individual
 from detector.commands.evolve.space import Gene
-from detector.commands.evolve.study import Claim, Outcome, Stopped
+from detector.commands.evolve.study import Lease, Outcome, Stopped
 from detector.system import parent
 
 GLANCE = 0.5  # seconds between two looks at a training
@@ -51,7 +51,7 @@ class Training:
     seeds: Sequence[int] = (0,)
     literal: bool = False
 
-    def __call__(self, claim: Claim) -> Outcome:
+    def __call__(self, claim: Lease) -> Outcome:
         """Train with each seed, or go on where an interrupted worker was.
 
         Raises:
@@ -89,7 +89,7 @@ class Training:
             words += [f"--{gene.option}", repr(round(value) if gene.whole else value)]
         return words
 
-    def _train(self, claim: Claim, seed: int, run: Path) -> Outcome:
+    def _train(self, claim: Lease, seed: int, run: Path) -> Outcome:
         quiet = [word for option, value in QUIET.items() for word in (f"--{option}", value)]
         line = [*self.fit, *self.options(claim.individual), *quiet, "--seed_everything", str(seed)]
         line += ["--run", str(run), "--ckpt_path", "auto"]
@@ -118,7 +118,7 @@ class Training:
             return Outcome(None, reason=reason(code, said, self.deadline or math.inf))
         return self._result(run)
 
-    def _watch(self, claim: Claim, process: subprocess.Popen[bytes], run: Path, began: float, reports: bool) -> Outcome | None:
+    def _watch(self, claim: Lease, process: subprocess.Popen[bytes], run: Path, began: float, reports: bool) -> Outcome | None:
         """Until it has ended, or its time is over; what came of it if it is ended early as hopeless."""
         told = 0
         while process.poll() is None:

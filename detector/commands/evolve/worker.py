@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.study import Claim, Interrupted, Lost, Outcome, Stopped, Study
+from detector.commands.evolve.study import Interrupted, Lease, Lost, Outcome, Stopped, Study
 from detector.commands.evolve.trial import Training
 from detector.system import parent
 from detector.system.errors import InputError
@@ -47,7 +47,7 @@ class WorkerOptions:
 
 def work(
     study: Study,
-    objective: Callable[[Claim], Outcome],
+    objective: Callable[[Lease], Outcome],
     ended: Callable[[], None],
     stop: Callable[[], bool],
     most: int | None = None,
@@ -81,7 +81,7 @@ def work(
         ended()
 
 
-def _outcome(objective: Callable[[Claim], Outcome], claim: Claim) -> Outcome:
+def _outcome(objective: Callable[[Lease], Outcome], claim: Lease) -> Outcome:
     try:
         return objective(claim)
     except (Interrupted, OSError):  # a full disk is no fault of the individual

@@ -27,7 +27,7 @@ from detector.data.images import read_image
 from detector.data.transforms.letterbox import round_up
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino", "onnx", "onnxscript")}
 MOST_CALIBRATION = 300  # images that int8 ranges are measured on
@@ -102,7 +102,7 @@ def export(
         _write(graph, metadata, format, made, opset, files)
         exported = load_exported(made)
         difference = compare(exported, decoded, images)
-        say(str(difference))
+        rank_zero_print(str(difference))
         if not difference.within(TOLERANCES[precision]):
             t = TOLERANCES[precision]
             raise InputError(
@@ -139,7 +139,7 @@ def _shape(image_size: int | str, stride: int) -> tuple[int, int]:
     asked = [int(word) for word in words * (3 - len(words))][:2]
     height, width = (round_up(side, stride) for side in asked)
     if [height, width] != asked:
-        say(f"image_size {image_size} is rounded up to {height}x{width}, multiples of the network's stride")
+        rank_zero_print(f"image_size {image_size} is rounded up to {height}x{width}, multiples of the network's stride")
     return height, width
 
 
@@ -168,7 +168,7 @@ def _workshop(target: Path) -> tempfile.TemporaryDirectory[str]:
 
 def _write(graph: nn.Module, metadata: Metadata, format: str, path: Path, opset: int | None, files: list[str]) -> None:
     if files:
-        say(f"measuring ranges on {len(files)} images")
+        rank_zero_print(f"measuring ranges on {len(files)} images")
         (write_int8_onnx if format == "onnx" else write_int8_openvino)(graph, metadata, path, opset, files)
     elif format == "onnx":
         write_onnx(graph, metadata, path, opset)
@@ -202,7 +202,7 @@ def _tell(target: Path, format: str, metadata: Metadata, data: str | None) -> No
     output = (
         "(n, 7): image, x1, y1, x2, y2, score, class" if metadata.nms else "(B, R, 5 + C): cx, cy, w, h, objectness, classes"
     )
-    say(f"{target}: {format}, {metadata.precision}, {shape}, {size:.1f} MB; output {output}")
+    rank_zero_print(f"{target}: {format}, {metadata.precision}, {shape}, {size:.1f} MB; output {output}")
     if format == "torchscript":
-        say("torch calls TorchScript deprecated: prefer exported-program where that can be read")
-    say(f"its figures: python cli.py validate --ckpt_path {target} --data.dataset {data or 'FILE'}")
+        rank_zero_print("torch calls TorchScript deprecated: prefer exported-program where that can be read")
+    rank_zero_print(f"its figures: python cli.py validate --ckpt_path {target} --data.dataset {data or 'FILE'}")

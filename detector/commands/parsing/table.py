@@ -20,13 +20,13 @@ METHODS = {  # of the Trainer
     "evolve": "detector.commands.evolve.command:run_evolution",
 }
 CALLBACKS = {  # whose options are groups of the command line; the warm-up early: a LearningRateMonitor shows what is used
-    "ranks": "callbacks.ranks:Ranks",
+    "ranks": "callbacks.collective_watchdog:CollectiveWatchdog",
     "doctor": "callbacks.doctor:DoctorCheck",
     "autoanchor": "callbacks.autoanchor:AutoAnchor",
     "warmup": "callbacks.warmup:Warmup",
     "ema": "callbacks.ema:EMA",
     "early_stop": "callbacks.early_stop:EarlyStop",
-    "flight_recorder": "callbacks.flight_recorder:FlightRecorder",
+    "flight_recorder": "callbacks.training_guard:TrainingGuard",
     "checkpoints": "callbacks.checkpoints:Checkpoints",
     "dashboard": "callbacks.dashboard:Dashboard",
     "pictures": "callbacks.pictures:Pictures",

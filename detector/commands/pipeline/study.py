@@ -25,7 +25,7 @@ from detector.model.loss import DetectionLoss, scaled_gains
 from detector.model.network import YOLOv5
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 CLASSES, LABELS = 80, 8  # of the network; an image
 WARM_UP = 1  # steps that are not counted: the processes connect
@@ -78,7 +78,7 @@ def study(
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     plan = Plan(size, round_up(image_size, network.max_stride), batch, counts, at, repeats, gpus, threads)
     where, what = machine(plan), workload(plan)
-    say(f"{where}; {what}")
+    rank_zero_print(f"{where}; {what}")
     timings = start(plan)
     print("\n" + table(timings, batch))
     folder = Path(run) if run else next_run("pipeline")

@@ -6,7 +6,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 _FORGOTTEN = 3600  # seconds without a write, after which an unfinished file is that of a process that died
 _told: set[str] = set()
@@ -42,4 +42,4 @@ def say_without(what: str, why: OSError) -> None:
     if what not in _told:
         _told.add(what)
         reason = f"{why.filename}: {why.strerror}" if why.filename else why.strerror or str(why)
-        say(f"{what} are not cached ({reason}); BOLTBOX_CACHE may name another folder")
+        rank_zero_print(f"{what} are not cached ({reason}); BOLTBOX_CACHE may name another folder")

@@ -16,16 +16,16 @@ from tqdm import tqdm
 
 from detector.data.cache.budget import free_memory
 from detector.data.cache.folder import cache_folder, own_name, say_without
-from detector.data.cache.node import Machine
+from detector.data.cache.node import Node
 from detector.data.cache.origins import changes
 from detector.data.cache.packed import Damaged
 from detector.data.cache.store import ImageStore, Layout, fill
 from detector.data.datasets import DetectionDataset
-from detector.data.transforms.lazy_image import Undrawn
+from detector.data.transforms.lazy_image import LazyImages
 from detector.data.transforms.letterbox import Resize
 from detector.system.atomic_file import write_beside
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 VERSION = 1  # raise it with any change to how images are decoded or resized
 
@@ -42,7 +42,7 @@ class ImageCache:
         machine: its processes; all of them must call `add` alike.
     """
 
-    def __init__(self, where: Literal["ram", "disk"], budget: int | None, machine: Machine) -> None:
+    def __init__(self, where: Literal["ram", "disk"], budget: int | None, machine: Node) -> None:
         self.where, self.budget, self.machine = where, budget, machine
         self.taken = 0  # bytes, by the stores so far
 
@@ -68,12 +68,14 @@ class ImageCache:
             dataset.store = store
             self.taken += store.nbytes
             more = "" if len(store.states) == len(dataset) else "; there is no room for more"
-            say(f"{split}: {store.stored} of {len(dataset)} images cached in {where} ({store.nbytes / 1e6:.1f} MB{more})")
+            rank_zero_print(
+                f"{split}: {store.stored} of {len(dataset)} images cached in {where} ({store.nbytes / 1e6:.1f} MB{more})"
+            )
 
     def _fill_memory(self, split: str, dataset: DetectionDataset, resize: Resize) -> Generator[int, None, ImageStore | None]:
         layout = self._layout(dataset, resize, free_memory())
         if not len(layout.shapes):
-            say(f"{split}: no images cached; there is no room")
+            rank_zero_print(f"{split}: no images cached; there is no room")
             return None
         descriptor = os.memfd_create(f"boltbox-{split}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -91,12 +93,12 @@ class ImageCache:
             if store:
                 return
             if why:
-                say(f"image cache of {split} rebuilt because {why}")
+                rank_zero_print(f"image cache of {split} rebuilt because {why}")
                 path.unlink()  # first, so that the two together do not exceed the budget
             path.parent.mkdir(parents=True, exist_ok=True)
             layout = self._layout(dataset, resize, shutil.disk_usage(path.parent).free)
             if not len(layout.shapes):
-                say(f"{split}: no images cached; there is no room")
+                rank_zero_print(f"{split}: no images cached; there is no room")
                 return
             beside = write_beside(own_name(path), lambda file: None)
             try:
@@ -118,7 +120,7 @@ class ImageCache:
     ) -> Generator[int, None, None]:
         about = {"version": _version(), "images": _digest(dataset), "budget": self.budget}
         with tqdm(total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False) as bar:
-            undrawn = Undrawn(dataset, resize) if resize.reduced else None
+            undrawn = LazyImages(dataset, resize) if resize.reduced else None
             for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize, undrawn), about):
                 bar.update(done - bar.n)
                 yield done
@@ -144,7 +146,7 @@ class ImageCache:
         return store, ""
 
 
-def _pixels(dataset: DetectionDataset, resize: Resize, undrawn: Undrawn | None, i: int) -> np.ndarray | None:
+def _pixels(dataset: DetectionDataset, resize: Resize, undrawn: LazyImages | None, i: int) -> np.ndarray | None:
     """Image i after the first step; None if the loader, too, will not get that far, or not to the size in the file's header."""
     try:
         if undrawn:

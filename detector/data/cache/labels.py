@@ -19,7 +19,7 @@ from detector.data.datasets import DetectionDataset
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.report import DataReport, Fault
 from detector.system.atomic_file import write_beside
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 
 VERSION = 3  # raise it with any change to what is read from an image's header or made of a label file
 
@@ -41,7 +41,7 @@ def cached(
         if dataset:
             return dataset
         if why:
-            say(f"labels cache of {split} rebuilt because {why}")
+            rank_zero_print(f"labels cache of {split} rebuilt because {why}")
     except OSError as e:
         say_without("labels", e)
         return read()
@@ -87,7 +87,7 @@ def _load(path: Path, options: dict[str, Any]) -> tuple[DetectionDataset | None,
 def _save(path: Path, dataset: DetectionDataset, options: dict[str, Any], split: str) -> None:
     origins = FileNames.of(dataset.origins.paths)
     if why := changes(origins, dataset.origins.states()):
-        say(f"labels of {split} are not cached: {why} while they were read")
+        rank_zero_print(f"labels of {split} are not cached: {why} while they were read")
         return
     about = {"version": VERSION, "options": options, "report": dataclasses.asdict(dataset.report)}
     arrays = {

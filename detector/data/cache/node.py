@@ -9,7 +9,7 @@ import torch.distributed as dist
 T = TypeVar("T")
 
 
-class Machine:
+class Node:
     """This process among those of its machine. trainer: None for a single process.
 
     Attributes:

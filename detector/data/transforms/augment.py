@@ -11,12 +11,12 @@ from detector.data.datasets import DetectionDataset
 from detector.data.sample import Sample
 from detector.data.sampler import Key
 from detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from detector.data.transforms.lazy_image import Undrawn
+from detector.data.transforms.lazy_image import LazyImages
 from detector.data.transforms.letterbox import Letterbox, Resize
 from detector.data.transforms.mixing import CopyPaste, MixUp
 from detector.data.transforms.mosaic import Mosaic
 from detector.data.transforms.perspective import RandomPerspective
-from detector.data.transforms.render import Draw
+from detector.data.transforms.render import Render
 from detector.system.ranges import check_ranges
 
 
@@ -87,7 +87,7 @@ class Augment:
             Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic),
             *([] if once else [CopyPaste(self.copy_paste)]),
             warp,
-            *([Draw()] if once else []),
+            *([Render()] if once else []),
             *([] if rectangular else [MixUp(self.mixup)]),
             *([Albumentations(self.albumentations)] if self.albumentations else []),
             RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v, hsv_later),
@@ -113,8 +113,8 @@ class TrainSamples:
 
     def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
         self.dataset, self.steps, self.seed = dataset, steps, seed
-        first, drawn_later = steps[0], any(isinstance(s, Draw) for s in steps)
-        self._undrawn = Undrawn(dataset, first) if drawn_later and isinstance(first, Resize) else None
+        first, drawn_later = steps[0], any(isinstance(s, Render) for s in steps)
+        self._undrawn = LazyImages(dataset, first) if drawn_later and isinstance(first, Resize) else None
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -4,11 +4,11 @@ import cv2
 import numpy as np
 
 from detector.data.datasets import DetectionDataset
-from detector.data.sample import Sample, Tile
+from detector.data.sample import Patch, Sample
 from detector.data.transforms.letterbox import Resize, longest_shape, scaled
 
 
-class Undrawn:
+class LazyImages:
     """The images of a data set as `Resize` makes them, but not drawn yet (see draw.py). The objects of all images are scaled at
     once, when this is made.
 
@@ -23,7 +23,7 @@ class Undrawn:
 
     def __getitem__(self, i: int) -> Sample:
         height, width = self.labels.sizes[i].tolist()
-        tile = Tile(Pixels(self, i), 0, 0, width, height)
+        tile = Patch(Pixels(self, i), 0, 0, width, height)
         return Sample(np.empty((height, width, 0), np.uint8), *self.labels.counted(i), index=i, tiles=[tile])
 
     def read(self, i: int) -> np.ndarray:
@@ -38,7 +38,7 @@ class Pixels:
 
     __slots__ = ("images", "index", "pixels")
 
-    def __init__(self, images: Undrawn, index: int) -> None:
+    def __init__(self, images: LazyImages, index: int) -> None:
         self.images, self.index = images, index
         self.pixels: np.ndarray | None = None
 

@@ -5,7 +5,7 @@ import math
 import cv2
 import numpy as np
 
-from detector.data.sample import Sample, Tile
+from detector.data.sample import Patch, Sample
 
 GREY = 114  # of 255, the padding's value in every channel
 
@@ -104,7 +104,9 @@ def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> S
     return _moved(sample, image, gain, pad, tiles)
 
 
-def _moved(sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float], tiles: list[Tile]) -> Sample:
+def _moved(
+    sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float], tiles: list[Patch]
+) -> Sample:
     """The sample with another image, to which its coordinates go by x * gain + pad."""
     scale, shift = np.array(gain * 2, np.float32), np.array(pad * 2, np.float32)
     return Sample(

@@ -5,13 +5,13 @@ import math
 import cv2
 import numpy as np
 
-from detector.data.sample import Sample, Tile
+from detector.data.sample import Patch, Sample
 from detector.data.transforms.letterbox import GREY
 
 SLACK = 4  # pixels of the source in which to look for a point that lands on a whole pixel
 
 
-def draw_tiles(size: tuple[int, int], tiles: list[Tile]) -> np.ndarray:
+def render_patches(size: tuple[int, int], tiles: list[Patch]) -> np.ndarray:
     """(H, W, 3) uint8 RGB, grey where there is no tile. Tiles that nothing is seen of are not read.
 
     The geometry is that of the tiles to about a tenth of a pixel; their edges fall on whole pixels.
@@ -55,8 +55,8 @@ def _roundest(candidates: range, gain: float, shift: float) -> tuple[int, int]:
     return best
 
 
-class Draw:
+class Render:
     """The pixels of a sample that was not drawn until now."""
 
     def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
-        return sample.drawn(draw_tiles(sample.size, sample.tiles)) if sample.tiles else sample
+        return sample.drawn(render_patches(sample.size, sample.tiles)) if sample.tiles else sample

@@ -17,7 +17,7 @@ from detector.system.errors import InputError
 _set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)  # public in newer torches only
 
 
-class Ranks(L.Callback):
+class CollectiveWatchdog(L.Callback):
     """Each process tells the process group's store where it is. When one has waited in vain, or another is gone, it ends with a
     sentence that says where they all were, in place of an error of gloo or NCCL's.
 

@@ -18,7 +18,7 @@ from detector.data.sample import Batch
 from detector.distributed.process_group import lost_contact
 from detector.model.sharding import local
 from detector.system.errors import InputError
-from detector.system.rank_zero import say
+from detector.system.rank_zero import rank_zero_print
 from detector.training.incident import (
     ADVICE,
     Incident,
@@ -31,15 +31,13 @@ from detector.training.incident import (
     write_report,
 )
 from detector.training.module import Detector, DroppedStep
-from detector.training.recipe import COLLECT
-
-__all__ = ["FlightRecorder", "Incident", "RollBack"]
+from detector.training.recipe import ACCUMULATE_ONLY
 
 Policy = Literal["stop", "skip", "roll_back", "off"]
 MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then nothing is learned any more, and it stops
 
 
-class FlightRecorder(L.Callback):
+class TrainingGuard(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` (see `write_report`) when a loss or a gradient is not finite, memory
     runs out, the data loader fails, or anything else crashes a fit. The first process writes; of a crash, the one that crashed.
 
@@ -185,7 +183,7 @@ class FlightRecorder(L.Callback):
         told = sentence(trainer, kind, place, report, done=done)
         if error:
             raise error(f"{told}; {ADVICE[kind]}", report)
-        say(f"warning: {told}")
+        rank_zero_print(f"warning: {told}")
 
     def _forget_batch(self, trainer: L.Trainer, module: Detector, steps: bool) -> None:
         """Gradients, statistics and loss sums become what they were before the batch."""
@@ -260,6 +258,11 @@ class FlightRecorder(L.Callback):
     def _settings(self) -> dict[str, Any]:
         return {"policy": self.policy, "roll_backs": self.roll_backs}
 
+    @property
+    def state_key(self) -> str:
+        """In checkpoints: its older name, so that older runs go on."""
+        return "FlightRecorder"
+
     def state_dict(self) -> dict[str, Any]:
         return {"roll_backs": self.roll_backs, "lr0": self.lr0}
 
@@ -296,7 +299,7 @@ def _scaler(trainer: L.Trainer) -> Any:
 def _steps(trainer: L.Trainer, batch: int) -> bool:
     """Whether this batch ends in an optimizer step."""
     window = trainer.accumulate_grad_batches
-    return window != COLLECT and ((batch + 1) % window == 0 or trainer.is_last_batch)
+    return window != ACCUMULATE_ONLY and ((batch + 1) % window == 0 or trainer.is_last_batch)
 
 
 def _losses(parts: Tensor | None) -> dict[str, float] | None:

@@ -9,7 +9,7 @@ import lightning as L
 import torch.distributed as dist
 import yaml
 
-from callbacks.flight_recorder import FlightRecorder
+from callbacks.training_guard import TrainingGuard
 from detector.system.errors import InputError
 
 OWN = {
@@ -23,7 +23,7 @@ OWN = {
 }
 
 
-class Agreement(L.Callback):
+class ConsistencyCheck(L.Callback):
     """All processes go on from the same checkpoint with the same options, or none starts: all end with the same sentence.
 
     Args:
@@ -58,7 +58,7 @@ class Agreement(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The first process has made the run folder."""
-        recorder = next((c for c in trainer.callbacks if isinstance(c, FlightRecorder)), None)  # type: ignore[attr-defined]
+        recorder = next((c for c in trainer.callbacks if isinstance(c, TrainingGuard)), None)  # type: ignore[attr-defined]
         if recorder is None or recorder.policy != "roll_back" or trainer.world_size == 1:
             return
         folder = Path(trainer.default_root_dir)
