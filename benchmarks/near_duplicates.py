@@ -32,7 +32,7 @@ def receipt(seed: int, lines: int) -> np.ndarray:
     """(900, 500) grey: head and foot of the shop, lines of text with a price."""
     rng = np.random.default_rng(seed)
     paper = Image.new("L", (500, 900), 250)
-    pen, step = ImageDraw.Render(paper), 730 / lines
+    pen, step = ImageDraw.Draw(paper), 730 / lines
     font = ImageFont.load_default(int(step * 0.75))
     pen.rectangle((0, 0, 500, 100), fill=20)
     pen.rectangle((20, 850, 480, 890), fill=60)
@@ -56,7 +56,7 @@ def page(seed: int) -> np.ndarray:
     """(1100, 850) grey: two columns of print."""
     rng = np.random.default_rng(seed)
     paper = Image.new("L", (850, 1100), 255)
-    pen, font = ImageDraw.Render(paper), ImageFont.load_default(15)
+    pen, font = ImageDraw.Draw(paper), ImageFont.load_default(15)
     for x in (70, 440):
         for y in range(100, 1020, 21):
             length = 44 if rng.random() > 0.12 else 15

@@ -304,7 +304,7 @@ def receipt(seed: int, table: bool) -> np.ndarray:
     """(600, 400) grey: a receipt with a shop's head and foot and its own lines of text; or a photo of it on a dark table."""
     rng = np.random.default_rng(seed)
     paper = Image.new("L", (400, 600), 250)
-    pen = ImageDraw.Render(paper)
+    pen = ImageDraw.Draw(paper)
     pen.rectangle((0, 0, 400, 80), fill=20)
     pen.rectangle((20, 540, 380, 580), fill=60)
     for y in range(100, 520, 21):

@@ -174,8 +174,9 @@ class Picture(NamedTuple):
 
 class Batch(NamedTuple):
     """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
-    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, LetterboxInfo, Labels (validation only);
-    gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing to do.
+    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, LetterboxInfo, Labels
+    (validation only); gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing
+    to do.
 
     windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's pixels (data/tiled.py); they
     stay uint8, and there is one index and one truth. pictures: the frames of a video, which no file holds to be read again."""

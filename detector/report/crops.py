@@ -96,7 +96,7 @@ class Crops:
         size = max(round(wide * gain), 1), max(round(tall * gain), 1)
         mode = cv2.INTER_AREA if gain < 1 else cv2.INTER_LINEAR
         picture = Image.fromarray(cv2.resize(image[top : top + tall, left : left + wide], size, interpolation=mode))
-        canvas = ImageDraw.Render(picture)
+        canvas = ImageDraw.Draw(picture)
         for boxes, colour, dashed in ((labels, LABEL, True), (found, FOUND, False)):
             for corners in ((boxes - (left, top) * 2) * gain).tolist():
                 _outline(canvas, corners, colour, dashed)
@@ -125,7 +125,7 @@ def sheet(crops: Sequence[Crop], columns: int = 4) -> np.ndarray:
     rows = -(-len(shown) // columns)
     wide, tall = SIDE + 12, SIDE + 44
     picture = Image.new("RGB", (wide * min(columns, len(shown)), tall * rows), "white")
-    canvas, font = ImageDraw.Render(picture), ImageFont.load_default(11)
+    canvas, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
     for k, crop in enumerate(shown):
         x, y = k % columns * wide + 6, k // columns * tall + 6
         assert crop.jpeg

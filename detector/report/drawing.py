@@ -33,7 +33,7 @@ def draw_boxes(
         line_width: in pixels; default: by the size of the image.
     """
     picture = Image.fromarray(image)
-    canvas = ImageDraw.Render(picture)
+    canvas = ImageDraw.Draw(picture)
     line = line_width or max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
     for x1, y1, x2, y2, score, c in rows[np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")].tolist():

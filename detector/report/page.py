@@ -222,14 +222,14 @@ class Report:
                 [
                     record.name_of(int(record.image[k])),
                     record.names[record.kind[k]],
-                    f"{evidence.score[k]:.2f}",
+                    f"{record.score[k]:.2f}",
                     label,
                     box,
                 ]
             )
         table = page.table(("file", "found", "score", "label", "box x1, y1, x2, y2"), lines)
         more = f", the surest {LISTED}" if len(rows) > LISTED else ""
-        place = f'<p class="soft">Files are in {escape(evidence.folder)}</p>' if record.folder else ""
+        place = f'<p class="soft">Files are in {escape(record.folder)}</p>' if record.folder else ""
         return f'<p class="soft">{told}</p>' + f"{body}<details><summary>All of them{more}</summary>{place}{table}</details>"
 
     def _gallery(self, title: str, crops: Sequence[Crop], name: str) -> str:

@@ -197,7 +197,7 @@ def _frame(image: np.ndarray, boxes: np.ndarray, dash: int = 6) -> np.ndarray:
     """A dashed frame in black and white around each of the boxes (n, 4), with some room: no class has such a one, and it is
     seen on any ground."""
     picture = Image.fromarray(image)
-    canvas = ImageDraw.Render(picture)
+    canvas = ImageDraw.Draw(picture)
     for box in boxes:
         low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
         room = np.maximum((30 - (high - low)) / 2, 5)
