@@ -22,7 +22,7 @@ from typing import Any
 import lightning as L
 import torch
 
-import callbacks.checkpoints as checkpoints
+import detector.checkpoint.atomic_io as checkpoints
 import detector.system.atomic_file as files
 from detector.data.demo import make_demo
 

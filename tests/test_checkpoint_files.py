@@ -7,6 +7,7 @@ import pickle
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
         "a chain of getattr": Call(Call(getattr, Call(__import__, "os"), "system"), shell),
         "deep in a state": nested,
         "a partial": Call(__import__("functools").partial, os.system, shell),
-        "a class of ours": Call(__import__("detector.checkpoint.runs").runs.next_run, "fit"),
+        "a class of ours": Call(import_module("detector.checkpoint.runs").next_run, "fit"),
     }
     if kind in objects:
         file = io.BytesIO()
