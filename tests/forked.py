@@ -1,93 +1,147 @@
-"""`python cli.py ...` without the seconds that its imports take: a server that has made them forks a process a command."""
+"""`python cli.py ...` without the seconds of its imports: subprocess starts it as ever, but as a fork of this process."""
 
 import atexit
-import functools
-import multiprocessing
+import contextlib
+import faulthandler
+import gc
+import inspect
+import io
+import logging
+import multiprocessing.process
+import multiprocessing.util
 import os
 import runpy
-import socket
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import cli
-from detector.distributed.process_group import die_with_parent
+import pytest
 
-ROOT = Path(cli.__file__).parent
-
-
-@functools.cache
-def server() -> multiprocessing.context.ForkServerContext:
-    """Whoever starts workers by the forkserver method calls it first: there is one server a process, and the first decides what
-    it has imported."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cli"])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
-    multiprocessing.forkserver.ensure_running()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
-    return context
+MODULES = ("torch.distributed.run", "detector.commands.evolve.worker")
+_execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
-class Forked:
-    """A command line that begins with Python and a script, started as subprocess.Popen would: in a session of its own, with
-    this environment, in this folder, its output to a file. With `--trainer.devices N` so many processes, which are told their
-    places as Lightning would."""
-
-    def __init__(self, line: Sequence[object], environment: Mapping[str, str], folder: Path, log: Path) -> None:
-        arguments = [str(x) for x in line[1:]]
-        self.process = server().Process(target=_become, args=(arguments, dict(environment), str(folder), str(log)))
-        self.process.start()
-        assert self.process.pid is not None
-        self.pid: int = self.process.pid
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, or minus the signal that ended it; of several processes the first one's."""
-        self.process.join(timeout)
-        if self.process.exitcode is None:
-            raise TimeoutError(f"still running after {timeout:.0f} s")
-        return self.process.exitcode
+@contextlib.contextmanager
+def forks() -> Iterator[None]:
+    """While this lasts, and for ever in processes that are started meanwhile, subprocess.Popen forks where the command line is
+    `python cli.py` or one of MODULES. All else is as always: process ids, sessions, signals, pipes, environment, folder, exit
+    codes. Not so: files of the current folder cannot be taken for modules that were imported long ago."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "_execute_child", _start)
+        yield
 
 
-def _become(arguments: list[str], environment: dict[str, str], folder: str, log: str) -> None:
-    os.setsid()
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)  # of its workers: as usual
-    sys.argv = arguments
-    sys.path[:0] = environment.get("PYTHONPATH", "").split(":")
-    others = _fork_others(arguments)
+def _start(self: Any, *given: Any) -> None:
+    """In place of Popen._execute_child, which leaves `pid` behind and closes the child's ends of the pipes."""
+    how = inspect.signature(_execute_child).bind(self, *given).arguments
+    program = _program(how["args"])
+    if program is None:
+        _execute_child(self, *given)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    self.pid = os.fork()
+    if self.pid == 0:
+        code = 1
+        try:
+            code = _become(how, *program)
+        finally:
+            os._exit(code)
+    self._child_created = True
+    self._close_pipe_fds(*(how[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")))
+
+
+def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
+    """argv, module (None: argv begins with a script), and whether its folder is left out of the path."""
+    if isinstance(line, str | bytes | os.PathLike):
+        return None
+    words = [os.fsdecode(word) for word in line]
+    options = 1
+    while words[options : options + 1] and words[options] in ("-u", "-P"):
+        options += 1
+    flags, rest = words[1:options], words[options:]
+    if words[0] != sys.executable or not rest:
+        return None
+    if rest[0] == "-m" and rest[1] in MODULES:
+        return rest[1:], rest[1], "-P" in flags
+    return (rest, None, "-P" in flags) if Path(rest[0]).name == "cli.py" else None
+
+
+def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool) -> int:
+    """The new process, as far as the old one's state could be seen in it; its exit code."""
+    gc.freeze()  # or the collector would touch, and so copy, all pages of the old process
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.disable()
+    atexit._clear()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
+    multiprocessing.process._children.clear()  # type: ignore[attr-defined]
+    multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
+    atexit.register(multiprocessing.util._exit_function)
+    if how["start_new_session"]:
+        os.setsid()
+    if how["cwd"] is not None:
+        os.chdir(how["cwd"])
+    if how["env"] is not None:
+        environment = {os.fsdecode(k): os.fsdecode(v) for k, v in how["env"].items()}
+        os.environ.clear()
+        os.environ.update(environment)
+    _redirect(how)
+    folder = [] if safe else [os.getcwd() if module else str(Path(argv[0]).parent)]
+    sys.path[:0] = [*folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.argv = argv
+    return _exit_code(module)
+
+
+def _redirect(how: dict[str, Any]) -> None:
+    for target, source in enumerate(how[name] for name in ("p2cread", "c2pwrite", "errwrite")):
+        if source not in (-1, target):
+            os.dup2(source, target)
+    for name in ("p2cwrite", "c2pread", "errread"):
+        if how[name] != -1:
+            os.close(how[name])
+    for target, name in ((1, "stdout"), (2, "stderr")):
+        raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115 (the process's own)
+        stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", line_buffering=target == 2)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    for known in [logging.root, *logging.root.manager.loggerDict.values()]:
+        for handler in getattr(known, "handlers", ()):
+            if type(handler) is logging.StreamHandler:
+                handler.setStream(sys.stderr)
+
+
+def _exit_code(module: str | None) -> int:
+    """Run it to its end, as the interpreter would."""
+    code: Any = 0
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
-    finally:
-        for other in others:
-            os.waitpid(other, 0)
-        atexit._run_exitfuncs()  # multiprocessing leaves without
-
-
-def _fork_others(arguments: list[str]) -> list[int]:
-    """The processes after the first, which die with it. All have the places that Lightning's launcher would give them."""
-    count = int(arguments[arguments.index("--trainer.devices") + 1]) if "--trainer.devices" in arguments else 1
-    if count == 1:
-        return []
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "NODE_RANK": "0"}
-    os.environ.update({"WORLD_SIZE": str(count), "LOCAL_RANK": "0", **place, **os.environ})
-    others = []
-    for rank in range(1, count):
-        process = os.fork()
-        if process == 0:
-            os.environ["LOCAL_RANK"] = str(rank)
-            os.environ["BOLTBOX_RUN"] = arguments[arguments.index("--run") + 1]  # as the first process would
-            die_with_parent()
-            return []
-        others.append(process)
-    return others
+        if module is None:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            sys.modules.pop(module, None)
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as leaving:
+        code = leaving.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            stream.flush()
+    return code & 0xFF

@@ -13,6 +13,7 @@ from typing import Any
 
 import cv2
 import pytest
+from forked import forks
 
 import cli
 from benchmarks import gpu
@@ -36,7 +37,8 @@ def row(precision: str, devices: int, rate: float, memory: int = 2**30, waiting:
 def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One device, then two processes: table, page, picture, JSON; each row says how to train that way."""
     options = ["--data.dataset", str(small_data), "--data.batch_size", "6", *TINY, "--data.workers", "0"]
-    cli.main(["benchmark", *options, "--seconds", "0.2", "--rows", "2", "--trainer.precision", "16-mixed", "--json"])
+    with forks():
+        cli.main(["benchmark", *options, "--seconds", "0.2", "--rows", "2", "--trainer.precision", "16-mixed", "--json"])
     printed = capsys.readouterr()
     content = json.loads(printed.out)
     assert content == json.loads((here / "runs/benchmark-1/benchmark.json").read_text())
@@ -54,7 +56,7 @@ def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.Captur
         assert r["command"].startswith(f"python cli.py fit --data.dataset {small_data} --data.batch_size 6 --model.width")
         assert r["command"].endswith(f"--trainer.devices {r['devices']} --data.workers 0")
         assert not {"--seconds", "--rows", "--json", "16-mixed"} & set(r["command"].split())
-    assert 2**27 < one["memory"] < two["memory"], "another process, another interpreter with torch"
+    assert 2**24 < one["memory"] < two["memory"], "another process; what they share with this one counts in part"
     page = (here / "runs/benchmark-1/benchmark.md").read_text()
     assert one["command"] in page
     assert two["command"] in page
@@ -104,7 +106,7 @@ def test_errors_come_before_the_first_row(
 
 def test_no_row_in_time(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The row is given up, and that is what its table, and the error, say."""
-    with pytest.raises(SystemExit) as e:
+    with forks(), pytest.raises(SystemExit) as e:
         cli.main(["benchmark", "--data.dataset", str(small_data), *TINY, "--rows", "1", "--deadline", "0.2", "--rounds", "2"])
     assert e.value.code == 2
     printed = capsys.readouterr()
@@ -234,7 +236,8 @@ def test_precisions_over_whole_trainings(small_data: Path, tmp_path: Path, capsy
             "--page", str(tmp_path / "gpu.md"), "--data.batch_size", "4", "--trainer.accelerator", "cpu",
             "--model.width_multiple", "0.125", "--autoanchor.enabled", "false"]  # fmt: skip
     both = [*line, "--precisions", "32-true", "bf16-mixed", "--data.workers", "0"]
-    gpu.main(both)
+    with forks():
+        gpu.main(both)
     page = (tmp_path / "gpu.md").read_text()
     for precision in ("32-true", "bf16-mixed"):
         metrics = json.loads((tmp_path / f"gpu/{precision}-0-0/metrics.json").read_text())
@@ -245,7 +248,8 @@ def test_precisions_over_whole_trainings(small_data: Path, tmp_path: Path, capsy
     assert "- bf16-mixed less 32-true: mAP50 +" in page.replace(" -0", " +0")
     assert "seeds: 1" in page
     began = {p: p.stat().st_mtime_ns for p in (tmp_path / "gpu").rglob("*.ckpt")}
-    gpu.main(both)
+    with forks():
+        gpu.main(both)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "gpu").rglob("*.ckpt")} == began
     with pytest.raises(SystemExit):
         gpu.main([*both, "--model.lr0", "0.5"])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from forked import forks
 
 import callbacks
 import cli
@@ -360,7 +361,8 @@ def test_two_devices(small_data: Path, here: Path) -> None:
     """Two processes on the CPU, started by Lightning: one run folder, one row an epoch, figures of all eight images."""
     command = [sys.executable, str(ROOT / "cli.py"), "fit", "--config", str(ROOT / "configs/yolo.yaml")]
     options = ["--data.dataset", str(small_data), *QUICK, "--trainer.accelerator", "cpu", "--trainer.devices", "2"]
-    subprocess.run([*command, *options, "--trainer.max_epochs", "2"], check=True, timeout=240, capture_output=True)
+    with forks():
+        subprocess.run([*command, *options, "--trainer.max_epochs", "2"], check=True, timeout=240, capture_output=True)
     assert [p.name for p in (here / "runs").iterdir()] == ["fit-1"]
     assert [(r["epoch"], r["step"]) for r in rows(here / "runs/fit-1")] == [("0", "2"), ("1", "3")]
     assert json.loads((here / "runs/fit-1/metrics.json").read_text())["images"] == 8

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from forked import forks
 
 import cli
 from detector.commands.evolve.command import environments, planned
@@ -24,10 +25,8 @@ def test_three_generations_of_four(small_data: Path, here: Path, capsys: pytest.
     nothing left to do, and with other options it is refused."""
     line = ["evolve", "--config", str(ROOT / "configs/tensorboard.yaml"), "--data.dataset", str(small_data), *TINY, *SHORT]
     line += ["--evolve.generations", "3", "--evolve.population", "4", "--evolve.workers", "2", "--evolve.study", "found"]
-    of_the_user = ["callbacks.py", "cli.py", "detector.py"]
-    for name in of_the_user:
-        Path(name).write_text("raise RuntimeError('this is not for the workers')\n")
-    cli.main(line)
+    with forks():
+        cli.main(line)
     printed = capsys.readouterr()
     assert "3 generations of 4: 10 individuals, 1 epochs a training, 2 at a time" in printed.out
     assert "that are left take about" in printed.out
@@ -64,6 +63,17 @@ def test_three_generations_of_four(small_data: Path, here: Path, capsys: pytest.
         cli.main([*line, "--model.lr0", "0.02"])
     assert e.value.code == 2
     assert "found was begun with other options: model.lr0 is 0.01 in it and 0.02 here" in capsys.readouterr().err
+    assert [p.name for p in here.iterdir()] == ["found"]
+
+
+def test_modules_of_the_current_folder_are_not_imported(small_data: Path, here: Path) -> None:
+    """Neither by a worker nor by the training that it starts: here both are interpreters of their own."""
+    of_the_user = ["callbacks.py", "cli.py", "detector.py"]
+    for name in of_the_user:
+        Path(name).write_text("raise RuntimeError('this is not for the workers')\n")
+    line = ["evolve", "--data.dataset", str(small_data), *TINY, *SHORT, "--evolve.generations", "1", "--evolve.population", "2"]
+    cli.main([*line, "--evolve.trials", "1", "--evolve.study", "found"])
+    assert [i.state for i in Study(Path("found")).individuals()] == ["done"]
     assert sorted(p.name for p in here.iterdir()) == [*of_the_user, "found"]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import wandb
-from forked import Forked
+from forked import forks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import benchmarks.resume_fuzz
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
 from detector.data.sampler import TrainBatches
@@ -22,12 +21,7 @@ ROOT = Path(cli.__file__).parent
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_starts() -> Iterator[None]:
-    def run(line: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
-        process = Forked(line, environment, Path.cwd(), log)
-        return process.pid, process.wait()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmarks.resume_fuzz, "run", run)
+    with forks():
         yield
 
 

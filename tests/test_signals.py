@@ -5,14 +5,15 @@ import os
 import pty
 import resource
 import signal
+import subprocess
 import sys
 import termios
 import time
 from pathlib import Path
 
 import pytest
-from forked import Forked
 
+import cli
 from detector.data.images import image_sizes
 from detector.system import open_files
 from detector.system.errors import InputError
@@ -72,23 +73,29 @@ def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.Monkey
 LIMITED = """
 import resource, sys
 import cli
-resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
-cli.main(sys.argv[1:])
+for limit, workers in ((24, "2"), (8, "0")):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    try:
+        cli.main([*sys.argv[1:], "--data.workers", workers])
+    except SystemExit as leaving:
+        print(f"exit code {leaving.code} with {limit}", file=sys.stderr, flush=True)
 """
 
 
-@pytest.mark.parametrize(("limit", "workers"), [(24, "2"), (8, "0")])
-def test_too_few_open_files(limit: int, workers: str, small_data: Path, here: Path) -> None:
+def test_too_few_open_files(small_data: Path, here: Path) -> None:
     """With loader processes it is told before they start: they would wait for ever."""
-    (here / "limited.py").write_text(LIMITED.format(limit=limit))
-    options = f"fit --data.dataset {small_data} --data.image_size 64 --data.workers {workers} --trainer.accelerator cpu"
+    options = f"fit --data.dataset {small_data} --data.image_size 64 --trainer.accelerator cpu"
     options += " --trainer.precision 32-true --model.width_multiple 0.125 --trainer.max_epochs 1"
-    line = [sys.executable, here / "limited.py", *options.split()]
-    assert Forked(line, os.environ, here, here / "log").wait(240) == 2
-    error = (here / "log").read_text().strip().splitlines()[-1]
-    assert error.startswith("error: ")
-    assert f"the limit is {limit}: raise it, as in: ulimit -n 4096" in error
-    assert "Traceback" not in (here / "log").read_text()
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent)}
+    line = [sys.executable, "-c", LIMITED, *options.split()]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    for limit in (24, 8):
+        before, end, _ = done.stderr.partition(f"\nexit code 2 with {limit}\n")
+        assert end, done.stderr
+        error = before.splitlines()[-1]
+        assert error.startswith("error: ")
+        assert f"the limit is {limit}: raise it, as in: ulimit -n 4096" in error
+    assert "Traceback" not in done.stderr
 
 
 def test_the_limit_is_raised_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

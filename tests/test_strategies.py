@@ -15,7 +15,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from forked import Forked
+from forked import forks
 
 import cli
 from benchmarks.resume_fuzz import difference
@@ -58,13 +58,9 @@ class Started:
             "MASTER_PORT": str(free_port()),  # torchrun has its own
             **environment,
         }
-        self.process: Forked | subprocess.Popen
-        if line[1] == CLI:
-            self.process = Forked(line, environment, folder, self.log)
-        else:
-            command = [str(x) for x in line]
-            pipes = {"stdout": self.log.open("w"), "stderr": subprocess.STDOUT}
-            self.process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
+        how = {"stdout": self.log.open("w"), "stderr": subprocess.STDOUT, "start_new_session": True}
+        with forks():
+            self.process = subprocess.Popen([str(x) for x in line], cwd=folder, env=environment, **how)
         self.until = time.monotonic() + DEADLINE
 
     def __enter__(self) -> "Started":
