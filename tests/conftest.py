@@ -1,7 +1,12 @@
-"""Shared by the tests: one thread each (they run side by side), a small data set, a place of their own to write to."""
+"""Shared by the tests: one thread each (they run side by side), a small data set, a place of their own to write to; in which
+order they come, and which are quick."""
 
+import gc
 import os
+import random
 import signal
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
@@ -14,6 +19,79 @@ from detector.data.demo import make_demo
 pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored
+
+SLOW = Path(__file__).with_name(
+    "slow.tsv"
+)  # seconds and name of the tests that are not quick, of all their parameters together
+QUICK = 0.6  # seconds up to which a test is
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="files, and the tests of each, in a random order")
+    parser.addoption("--write-slow", action="store_true", help=f"write {SLOW.name} anew from this run of all tests")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files that take long come first, or a worker would be left alone with the last of them. The tests of a file stay
+    together: they share fixtures. What slow.tsv does not name is quick, so a new test is."""
+    seconds = {name: float(time) for time, name in (line.split("\t") for line in SLOW.read_text().splitlines())}
+    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        file, name = place(item.nodeid)
+        files[file].append(item)
+        item.add_marker("slow" if name in seconds else "quick")
+    order = sorted(files, key=lambda file: -sum(time for name, time in seconds.items() if name.startswith(f"{file}::")))
+    shuffle = config.getoption("shuffle")
+    if shuffle is not None:
+        rng = random.Random(shuffle)
+        for each in (order, *files.values()):
+            rng.shuffle(each)
+    items[:] = [item for file in order for item in files[file]]
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: the collector, which trainings call often, need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def place(test: str) -> tuple[str, str]:
+    """The file of a test, and its name without parameters."""
+    name = test.partition("[")[0]
+    return name.partition("::")[0], name
+
+
+class SlowTests:
+    """Writes slow.tsv in the end. A fixture's time is that of the test that came first, so look at the list."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[place(report.nodeid)[1]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        slow = sorted((name, time) for name, time in self.seconds.items() if time > QUICK)
+        SLOW.write_text("".join(f"{time:.1f}\t{name}\n" for name, time in slow))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("write_slow") and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(SlowTests())
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """No test changes the environment or the current folder of the next."""
+    before, folder = dict(os.environ), os.getcwd()
+    yield
+    current = os.environ.get("PYTEST_CURRENT_TEST")
+    os.environ.clear()
+    os.environ.update(before)
+    if current is not None:
+        os.environ["PYTEST_CURRENT_TEST"] = current
+    os.chdir(folder)
 
 
 @pytest.fixture(scope="session", autouse=True)

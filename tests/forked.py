@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.fabric.utilities.rank_zero import _get_rank
+from lightning.pytorch.utilities import rank_zero_only
 
 MODULES = ("torch.distributed.run", "detector.commands.evolve.worker")
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -94,6 +96,7 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
         environment = {os.fsdecode(k): os.fsdecode(v) for k, v in how["env"].items()}
         os.environ.clear()
         os.environ.update(environment)
+    rank_zero_only.rank = _get_rank() or 0  # otherwise found when Lightning is imported
     _redirect(how)
     folder = [] if safe else [os.getcwd() if module else str(Path(argv[0]).parent)]
     sys.path[:0] = [*folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden.cases import SHARED
 from made_datasets import as_yolo, lay_out
 from PIL import Image
+from shared import shared
 
 import cli
 
@@ -29,13 +29,6 @@ def findings_of(source: Path, folder: Path) -> list[dict[str, str]]:
     return json.loads((folder / "doctor.json").read_text())["findings"]
 
 
-def real(name: str) -> Path:
-    folder = SHARED / "data" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there; set BOLTBOX_SHARED to the folder that holds data/{name}")
-    return folder
-
-
 WORDS = {  # of FAULTS.tsv -> kind
     "zero width": "zero_size_box",
     "empty label file": "no_objects",
@@ -51,7 +44,7 @@ WORDS = {  # of FAULTS.tsv -> kind
 
 def test_real_faults(tmp_path: Path) -> None:
     """Each row of FAULTS.tsv, by every kind that its words name."""
-    root = real("real_faults")
+    root = shared("data/real_faults")
     findings = findings_of(root / "data.yaml", tmp_path)
     found = {(f["split"], Path(f["file"]).stem, f["kind"]) for f in findings}
     rows = [line.split("\t") for line in (root / "FAULTS.tsv").read_text().splitlines()]
@@ -63,7 +56,7 @@ def test_real_faults(tmp_path: Path) -> None:
 
 def test_bccd(tmp_path: Path) -> None:
     """Its two boxes without size, and one pair of pictures that show the same cells, in different splits; nothing else."""
-    findings = findings_of(real("bccd") / "BCCD", tmp_path)
+    findings = findings_of(shared("data/bccd") / "BCCD", tmp_path)
     named = sorted((f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["file"])
     assert named == [
         ("fault", "zero_size_box", "BloodImage_00338.xml", "object 13 (RBC)"),
@@ -73,7 +66,7 @@ def test_bccd(tmp_path: Path) -> None:
 
 
 def test_coco128(tmp_path: Path) -> None:
-    findings = findings_of(real("coco128_val128") / "data.yaml", tmp_path)
+    findings = findings_of(shared("data/coco128_val128") / "data.yaml", tmp_path)
     of_kind: dict[str, set[str]] = {}
     for f in findings:
         of_kind.setdefault(f["kind"], set()).add(Path(f["file"]).stem)

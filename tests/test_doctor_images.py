@@ -10,9 +10,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from golden.cases import SHARED
 from made_datasets import picture, save
 from PIL import Image, ImageDraw, ImageFont
+from shared import shared
 
 from detector.commands.doctor.decoder import Decoder
 from detector.commands.doctor.finding import Finding
@@ -360,10 +360,7 @@ def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def real(name: str) -> list[Path]:
-    folder = SHARED / "data" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there; set BOLTBOX_SHARED to the folder that holds data/{name}")
-    return sorted(p for p in folder.rglob("*") if p.suffix in (".jpg", ".png"))
+    return sorted(p for p in shared(f"data/{name}").rglob("*") if p.suffix in (".jpg", ".png"))
 
 
 def test_real_faults() -> None:

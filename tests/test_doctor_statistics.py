@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden.cases import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
+from shared import shared
 
 from detector.commands.doctor.finding import Finding
 from detector.commands.doctor.statistics import statistics
@@ -72,7 +72,7 @@ def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
 
 
 def test_anchors_are_measured_as_autoanchor_does() -> None:
-    dataset = load(shared("coco128_val128"))
+    dataset = load(shared("data/coco128_val128"))
     figures, findings = statistics({"train": dataset}, 640, ANCHORS.reshape(3, 3, 2))
     sizes = np.concatenate([label_sizes(x.boxes, x.height, x.width, 640) for x in dataset.labels])
     fit = measure(ANCHORS, sizes)
@@ -86,7 +86,7 @@ def test_anchors_are_measured_as_autoanchor_does() -> None:
 
 
 def test_bccd_and_its_clean_images() -> None:
-    root = shared("bccd") / "BCCD"
+    root = shared("data/bccd") / "BCCD"
     figures, findings = statistics({s: load(root, s) for s in ("train", "val", "test")}, 640, ANCHORS)
     assert [x["class_counts"] for x in figures["splits"].values()] == [[209, 2381, 214], [83, 967, 87], [69, 805, 71]]
     assert [x["boxes"] for x in figures["splits"].values()] == [2804, 1137, 945]
@@ -95,7 +95,7 @@ def test_bccd_and_its_clean_images() -> None:
 
 
 def test_the_tiny_box_of_real_faults() -> None:
-    root = shared("real_faults")
+    root = shared("data/real_faults")
     _, findings = statistics({s: load(root, s) for s in ("train", "val")}, 640, ANCHORS)
     (tiny,) = [f for f in findings if f.kind == "tiny_box"]
     line = int(tiny.where.removeprefix("line "))
@@ -229,10 +229,3 @@ def test_nothing_to_count(tmp_path: Path) -> None:
     save(tmp_path / "images/train/x.png", picture(40, 40))
     lay_out(tmp_path, {"labels/train/x.txt": "0 .5 .5 .5 .5", "data.yaml": "train: images/train\nnames: [a]\n"})
     assert statistics({"train": load(tmp_path)}, 640, None)[1] == []
-
-
-def shared(name: str) -> Path:
-    folder = SHARED / "data" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there; set BOLTBOX_SHARED to the folder that holds data/{name}")
-    return folder

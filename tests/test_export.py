@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from golden.cases import SHARED
 from made_payloads import Call
+from shared import shared
 
 import cli
 from detector.checkpoint.trained import read_trained
@@ -155,9 +155,7 @@ def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str, 
 
 def test_validate_and_predict_take_the_file(tmp_path: Path, here: Path) -> None:
     """YOLOv5's weights on four real images, at their own shapes: the figures are PyTorch's."""
-    weights, data = SHARED / "weights" / "yolov5n.pt", SHARED / "data" / "coco128_val128"
-    if not weights.is_file() or not data.is_dir():
-        pytest.skip(f"{weights} or {data} is not there; set BOLTBOX_SHARED to the folder that holds them")
+    weights, data = shared("weights/yolov5n.pt"), shared("data/coco128_val128")
     content = yaml.safe_load((data / "data.yaml").read_text())
     files = sorted((data / "images" / "val").iterdir())[:4]
     (here / "val.txt").write_text("".join(f"{f}\n" for f in files))

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from golden.cases import SHARED
 from PIL import Image
+from shared import shared
 from test_predict import NAMES, checkpoint, pictures, predict  # noqa: F401
 
 from detector.inference.autocast import autocast
@@ -99,12 +99,10 @@ def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
 
 
 def test_published_weights_say_which_size_they_are() -> None:
-    path = SHARED / "weights/yolov5n.pt"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there; set BOLTBOX_SHARED to the folder that holds weights/yolov5n.pt")
+    path = shared("weights/yolov5n.pt")
     detector = Detector.load(path, "cpu")
     assert (detector.hparams["size"], len(detector.names)) == ("n", 80)
     # COCO 000000000139: a living room
-    image = SHARED / "data/coco128_val128/images/val/000000000139.jpg"
+    image = shared("data/coco128_val128/images/val/000000000139.jpg")
     found = detector.predict(image)
     assert {found.names[i] for i in found.class_id} >= {"person", "tv", "chair"}

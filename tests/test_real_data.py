@@ -5,17 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from golden.cases import SHARED
 from made_datasets import files_of, load
+from shared import shared
 
 from detector.data.report import DataReport
-
-
-def real(name: str) -> Path:
-    folder = SHARED / "data" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there; set BOLTBOX_SHARED to the folder that holds data/{name}")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -27,7 +20,7 @@ def real(name: str) -> Path:
     ],
 )
 def test_bccd(split: str, images: int, counts: list[int], faults: list[tuple[str, str]]) -> None:
-    dataset = load(real("bccd") / "BCCD", split)
+    dataset = load(shared("data/bccd") / "BCCD", split)
     assert dataset.names == ["Platelets", "RBC", "WBC"]
     assert len(dataset) == images
     assert dataset.class_counts().tolist() == counts
@@ -37,7 +30,7 @@ def test_bccd(split: str, images: int, counts: list[int], faults: list[tuple[str
 
 
 def test_coco128() -> None:
-    root = real("coco128_val128")
+    root = shared("data/coco128_val128")
     report = load(root, "val").report
     assert report == DataReport(128, 898)
     report = load(root, "train").report
@@ -47,7 +40,7 @@ def test_coco128() -> None:
 
 def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
     """Its json speaks of all twenty images; they lie in two folders."""
-    root = real("publaynet20")
+    root = shared("data/publaynet20")
     content = {
         "path": str(root),
         "train": ["images/train", "images/val"],
@@ -69,7 +62,7 @@ def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
 
 def test_real_faults() -> None:
     """FAULTS.tsv counts them: boxes of no size 3 and 1, one empty and one missing label file, labels without their image."""
-    root = real("real_faults")
+    root = shared("data/real_faults")
     train, val = load(root).report, load(root, "val").report
     assert (train.images, train.background, train.unlabelled, len(train.faults)) == (10, 2, 1, 3)
     assert (val.images, val.background, val.unlabelled, len(val.faults)) == (4, 0, 0, 1)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from golden.cases import SHARED
 from made_datasets import lay_out, picture, save, voc_object
 from PIL import Image
+from shared import shared
 
 import cli
 from detector.commands.doctor.examine import examine
@@ -313,9 +313,7 @@ def test_by_the_users_door(here: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_real_faults(tmp_path: Path) -> None:
-    source = SHARED / "data" / "real_faults"
-    if not source.is_dir():
-        pytest.skip(f"{source} is not there; set BOLTBOX_SHARED to the folder that holds data/real_faults")
+    source = shared("data/real_faults")
     repair(*diagnose(source), tmp_path / "copy")
     _, after = diagnose(tmp_path / "copy")
     assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []

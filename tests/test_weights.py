@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from golden.cases import SHARED
 from made_payloads import Call
+from shared import shared
 from torch import Tensor, nn
 
 from detector.checkpoint.trained import read_trained
@@ -33,8 +33,10 @@ from detector.model.network import CHANNELS, SIZES, YOLOv5
 from detector.system.errors import InputError
 from detector.training.module import Detector
 
-PUBLISHED = SHARED / "weights/yolov5n.pt"
-published = pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"{PUBLISHED} is not here (BOLTBOX_SHARED)")
+
+@pytest.fixture
+def published() -> Path:
+    return shared("weights/yolov5n.pt")
 
 
 def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
@@ -84,38 +86,35 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor], atol: float = 0) -> bool:
 # ---- YOLOv5's files
 
 
-@published
-def test_published_weights() -> None:
-    weights = read_yolov5(PUBLISHED)
+def test_published_weights(published: Path) -> None:
+    weights = read_yolov5(published)
     assert len(weights.names) == 80
     assert (weights.names[0], weights.names[79]) == ("person", "toothbrush")
     assert {t.dtype for t in weights.state.values()} == {torch.float32, torch.int64}
     assert {t.dtype for name, t in weights.state.items() if "num_batches" not in name} == {torch.float32}
     network = YOLOv5(80, "n")
-    assert load_yolov5(network, weights, PUBLISHED) == f"{PUBLISHED}: took 349 of 349 tensors"
+    assert load_yolov5(network, weights, published) == f"{published}: took 349 of 349 tensors"
     assert same({theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()}, weights.state)
 
 
-@published
-def test_published_weights_for_other_classes() -> None:
+def test_published_weights_for_other_classes(published: Path) -> None:
     network, other = YOLOv5(3, "n"), YOLOv5(80, "n")
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
-    said = load_weights(network, PUBLISHED)
+    said = load_weights(network, published)
     assert said.endswith("took 343 of 349 tensors; not the head (80 classes there, 3 here), which starts fresh")
     assert same(network.head.state_dict(), head)
-    load_weights(other, PUBLISHED)
+    load_weights(other, published)
     assert same(network.backbone.state_dict(), other.backbone.state_dict())
     assert same(network.neck.state_dict(), other.neck.state_dict())
     assert torch.equal(network.anchors, other.anchors)
 
 
-@published
 @pytest.mark.parametrize("size", ["s", "n6", "p34"])
-def test_published_weights_of_another_size(size: str) -> None:
+def test_published_weights_of_another_size(size: str, published: Path) -> None:
     network = YOLOv5(80, size, width_multiple=0.5 if size == "s" else 0.25)
     before = {name: t.clone() for name, t in network.state_dict().items()}
     with pytest.raises(InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.size n$"):
-        load_weights(network, PUBLISHED)
+        load_weights(network, published)
     assert same(network.state_dict(), before), "nothing is half loaded"
 
 
@@ -436,9 +435,8 @@ def test_flipped_bytes(tmp_path: Path) -> None:
             read_yolov5(file)
 
 
-@published
-def test_a_published_file_cut_in_two(tmp_path: Path) -> None:
-    data = PUBLISHED.read_bytes()
+def test_a_published_file_cut_in_two(published: Path, tmp_path: Path) -> None:
+    data = published.read_bytes()
     (tmp_path / "half.pt").write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match=r"half.pt: not a readable checkpoint"):
         read_yolov5(tmp_path / "half.pt")

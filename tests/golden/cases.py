@@ -4,7 +4,6 @@ A file dropped into either folder joins the tests of its kind without a change o
 """
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shared import SHARED
 from torch import Tensor
 
 from detector.model.network import ACTIVATIONS, SIZES, YOLOv5
 from detector.training.module import Detector
 
 SLICE = Path(__file__).parent / "data"
-SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))
 
 
 def beside(case: "Case", name: str) -> dict[str, np.ndarray]:

@@ -1,0 +1,16 @@
+"""Data sets and weights too large for the repository, in the folder that BOLTBOX_SHARED names."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+def shared(name: str) -> Path:
+    """A file or folder in it, like `data/bccd`; without it the test is skipped."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"{path} is not there; set BOLTBOX_SHARED to the folder that holds {name}")
+    return path
