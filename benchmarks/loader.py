@@ -26,9 +26,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from detector.data.datamodule import DetectionData
+from detector.data.loading.sampler import Key
+from detector.data.loading.train_samples import TrainSamples
 from detector.data.sample import Batch, Sample, collate
-from detector.data.sampler import Key
-from detector.data.transforms.augment import TrainSamples
 
 BATCH, ROUNDS = 16, 5
 STRAIGHTFORWARD = "straightforward"
@@ -165,6 +165,7 @@ def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str,
             return call
 
         samples = TrainSamples(data.datasets["train"], data.train_steps, 0)
+        samples.resize = timed("Resize", samples.resize)
         samples.steps = [timed(type(step).__name__, step) for step in data.train_steps]
         whole, reader = cv2.resize, cv2.imread
         cv2.resize, cv2.imread = timed("resample", whole), timed("decode", reader)

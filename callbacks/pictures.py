@@ -8,8 +8,8 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
+from detector.data.inputs.tiled import whole
 from detector.data.sample import Batch
-from detector.data.tiled import whole
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from detector.report.drawing import draw_boxes, enlarge, grid, write_image
 from detector.report.run_curves import plot_curves

@@ -96,17 +96,17 @@ class PredictionWriter(BasePredictionWriter):
         assert isinstance(pl_module, Detector)
         self._looking += time.perf_counter() - self._started
         loaders: Any = trainer.predict_dataloaders
-        if getattr(loaders[dataloader_idx].batch_sampler, "spare", False):
+        if getattr(loaders[dataloader_idx].batch_sampler, "padding_only", False):
             return
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, DetectionData)
         folder = Path(trainer.default_root_dir)
-        # The tiles of one image have a frame each; there is one picture.
-        for picture, frame, rows in zip(data.pictures(batch), batch.frames, prediction, strict=batch.windows is None):
-            assert frame is not None
+        # The tiles of one image have a letterbox each; there is one picture.
+        for picture, letterbox, rows in zip(data.pictures(batch), batch.letterboxes, prediction, strict=batch.windows is None):
+            assert letterbox is not None
             self._write_picture(folder, picture, rows, pl_module.names)
             if self.labels:
-                text = label_lines(rows, frame.width, frame.height, self.confidences)
+                text = label_lines(rows, letterbox.width, letterbox.height, self.confidences)
                 _write(folder / "labels" / f"{frame_name(picture)}.txt", partial(Path.write_text, data=text))
             if self.json:
                 self._results += coco_results(picture, rows, category_ids(pl_module.names))

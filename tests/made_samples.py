@@ -43,7 +43,9 @@ def painted(height: int, width: int, x1: int, y1: int, x2: int, y2: int) -> Samp
     """A black image with one white box, its label."""
     image = np.zeros((height, width, 3), np.uint8)
     image[y1:y2, x1:x2] = 255
-    return Sample(image, np.array([[x1, y1, x2, y2]], np.float32), np.zeros(1, np.int64), frame=LetterboxInfo(height, width))
+    return Sample(
+        image, np.array([[x1, y1, x2, y2]], np.float32), np.zeros(1, np.int64), letterbox=LetterboxInfo(height, width)
+    )
 
 
 def white_box(image: np.ndarray) -> np.ndarray:
@@ -57,7 +59,7 @@ def assert_same(a: Sample, b: Sample) -> None:
     assert np.array_equal(a.boxes, b.boxes)
     assert np.array_equal(a.classes, b.classes)
     assert [[p.tolist() for p in parts] for parts in a.polygons] == [[p.tolist() for p in parts] for parts in b.polygons]
-    assert (a.frame, a.index) == (b.frame, b.index)
+    assert (a.letterbox, a.index) == (b.letterbox, b.index)
 
 
 SIZE = 64

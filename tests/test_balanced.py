@@ -19,7 +19,7 @@ from ranks import together
 import cli
 from benchmarks.resume_fuzz import difference
 from detector.data.datamodule import DetectionData
-from detector.data.sampler import TrainBatches, class_weights, draw_weights, image_weights
+from detector.data.loading.sampler import TrainBatches, class_weights, draw_weights, image_weights
 
 EPOCHS, BATCHES = 3, 6  # of the runs below: 24 images in batches of 4
 

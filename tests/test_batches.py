@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from made_samples import SIZE, few, noise, noise_set, random_boxes, random_sample, seeds
 
 from detector.data.datamodule import DetectionData
-from detector.data.sample import LetterboxInfo, Sample, collate
-from detector.data.sampler import (
+from detector.data.loading.sampler import (
     GivenBatches,
     Key,
     TrainBatches,
@@ -21,6 +20,7 @@ from detector.data.sampler import (
     image_weights,
     rectangular_batches,
 )
+from detector.data.sample import LetterboxInfo, Sample, collate
 from detector.data.transforms.augment import Augment
 from detector.data.transforms.colour import flip
 from detector.model.boxes import cxcywhn_to_xyxy
@@ -266,7 +266,7 @@ def test_rectangular_training(data_yaml: str) -> None:
 
 def test_collate_in_numbers() -> None:
     boxes = np.array([[-5, 10, 70, 200], [20, 5, 40, 25], [150, 60, 160, 70]], np.float32)
-    a = Sample(noise(50, 100, 1), boxes, np.array([2, 0, 1]), frame=LetterboxInfo(50, 100), index=7)
+    a = Sample(noise(50, 100, 1), boxes, np.array([2, 0, 1]), letterbox=LetterboxInfo(50, 100), index=7)
     b = Sample(noise(50, 100, 2), np.zeros((0, 4), np.float32), np.zeros(0, np.int64), index=3)
     c = flip(Sample(noise(50, 100, 3), np.array([[0, 0, 100, 50]], np.float32), np.array([4]), index=5), 1)
     batch = collate([a, b, c])
@@ -284,7 +284,7 @@ def test_collate_in_numbers() -> None:
     np.testing.assert_allclose(batch.targets, expected, rtol=0, atol=1e-6)
     assert (batch.targets[:, 2:4] < 1).all(), "a centre lies in a cell of the grid"
     assert batch.indices == [7, 3, 5]
-    assert batch.frames == [LetterboxInfo(50, 100), None, None]
+    assert batch.letterboxes == [LetterboxInfo(50, 100), None, None]
     assert batch.truths == [None, None, None]
 
 

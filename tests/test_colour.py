@@ -37,7 +37,7 @@ def test_flip_twice_is_the_identity(seed: int, height: int, width: int, axis: in
     once = flip(sample, axis)
     assert np.array_equal(once.image, np.flip(sample.image, axis))
     assert (once.boxes[:, 2:] >= once.boxes[:, :2]).all()
-    assert_same(flip(once, axis), replace(sample, frame=None))
+    assert_same(flip(once, axis), replace(sample, letterbox=None))
 
 
 def test_flip_in_numbers() -> None:

@@ -27,7 +27,6 @@ from made_datasets import (
 from detector.data.dataset_file import DEMO_ROOT, DatasetFile
 from detector.data.formats.yolo_txt import label_path
 from detector.data.report import DataReport, Fault
-from detector.data.transforms.augment import ValidationSamples
 
 # ---- The same set in each format
 
@@ -48,7 +47,7 @@ def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Pat
         assert sample.classes.tolist() == truth[:, 0].tolist()
         np.testing.assert_allclose(sample.boxes, truth[:, 1:], rtol=0, atol=1e-3)
         assert sample.parts() == [[] for _ in objects]
-        assert sample.frame == (height, width, 1.0, 1.0, 0.0, 0.0)
+        assert sample.letterbox == (height, width, 1.0, 1.0, 0.0, 0.0)
         assert sample.index == k
 
 
@@ -271,7 +270,7 @@ def test_crowd_is_in_the_truth_but_not_in_the_sample(tmp_path: Path) -> None:
     assert dataset[0].boxes.tolist() == [[10, 20, 40, 30]]
     assert len(dataset[0].polygons) == 1
     assert dataset[1].boxes.shape == (0, 4)
-    truth = ValidationSamples(dataset, [])[0].truth
+    truth = dataset.with_truth(0).truth
     assert truth is not None
     assert truth.crowd.tolist() == [True, False]
     assert truth.boxes.tolist() == [[0, 0, 60, 40], [10, 20, 40, 30]]

@@ -13,7 +13,7 @@ from made_samples import few, noise, seeds
 import cli
 from detector.commands.doctor import places
 from detector.commands.doctor.places import Places, label_files, written_boxes
-from detector.data import datamodule, datasets
+from detector.data import datasets
 from detector.data.datamodule import DetectionData
 from detector.data.datasets import FARTHEST, box_problem
 from detector.data.formats.yolo_txt import parse_yolo
@@ -202,7 +202,7 @@ def test_autoanchor_looks_at_so_many_objects(small_data: Path, monkeypatch: pyte
     data = DetectionData(str(small_data), image_size=64, workers=0)
     data.setup("fit")
     whole = data.seen_sizes(24)
-    monkeypatch.setattr(datamodule, "MOST_SEEN", len(whole) // 3)
+    monkeypatch.setattr("detector.data.loading.seen_sizes.MOST_OBJECTS", len(whole) // 3)
     part = data.seen_sizes(24)
     assert len(whole) // 3 < len(part) < len(whole)
     assert np.array_equal(part, whole[: len(part)])

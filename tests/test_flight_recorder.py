@@ -22,8 +22,8 @@ from callbacks.training_guard import TrainingGuard
 from callbacks.warmup import Warmup
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
+from detector.data.loading.sampler import TrainBatches
 from detector.data.sample import Batch
-from detector.data.sampler import TrainBatches
 from detector.data.transforms.augment import Augment
 from detector.system.errors import InputError
 from detector.training.incident import Incident, kind_of

@@ -15,7 +15,7 @@ from made_samples import few
 
 import cli
 from detector.data.images import image_sizes
-from detector.data.sources import output_names
+from detector.data.inputs.sources import output_names
 from detector.inference.outputs import folder_name
 from detector.system.file_names import MOST_BYTES, short_name
 from detector.system.yaml_text import BeyondLimits, check_limits, load_yaml

@@ -70,7 +70,7 @@ def assert_equal(ours: list[Batch], theirs: list[Batch]) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert torch.equal(a.images, b.images)
         assert torch.equal(a.targets, b.targets)
-        assert (a.indices, a.frames) == (b.indices, b.frames)
+        assert (a.indices, a.letterboxes) == (b.indices, b.letterboxes)
 
 
 UPRIGHT = {"augment": Augment(mosaic=0.6, mixup=0.4)}  # drawn at once, from JPEG files that are decoded smaller

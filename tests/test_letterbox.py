@@ -22,7 +22,9 @@ def test_frame_leads_back_to_the_file(
 ) -> None:
     assume(max(height, width) <= 12 * min(height, width))
     boxes = random_boxes(np.random.default_rng(seed), 4, width, height)
-    sample = Sample(np.zeros((height, width, 3), np.uint8), boxes, np.arange(4), frame=LetterboxInfo(height, width), index=0)
+    sample = Sample(
+        np.zeros((height, width, 3), np.uint8), boxes, np.arange(4), letterbox=LetterboxInfo(height, width), index=0
+    )
     assume(scaleup or size <= min(out_height, out_width))  # else it must shrink, which is covered by scaleup
     for step in (Resize(size, smooth), Letterbox(np.array([[out_height, out_width]]), scaleup)):
         sample = step(sample)
@@ -30,18 +32,18 @@ def test_frame_leads_back_to_the_file(
     assert sample.boxes.dtype == np.float32
     assert sample.boxes.min() >= -1e-3
     assert (sample.boxes <= np.array((out_width, out_height) * 2) + 1).all()
-    assert sample.frame is not None
-    back = sample.frame.to_file(sample.boxes)
+    assert sample.letterbox is not None
+    back = sample.letterbox.to_file(sample.boxes)
     np.testing.assert_allclose(back, boxes, rtol=0, atol=1e-3)
     assert back.dtype == np.float32
 
 
 def test_frame_in_numbers() -> None:
-    frame = LetterboxInfo(100, 200).moved(0.5, 0.25, 10, 20)
-    assert frame == (100, 200, 0.5, 0.25, 10, 20)
-    assert frame.moved(2, 4, 0, 0) == (100, 200, 1, 1, 20, 80)
+    letterbox = LetterboxInfo(100, 200).moved(0.5, 0.25, 10, 20)
+    assert letterbox == (100, 200, 0.5, 0.25, 10, 20)
+    assert letterbox.moved(2, 4, 0, 0) == (100, 200, 1, 1, 20, 80)
     # x: (20 - 10) / 0.5 = 20, (200 - 10) / 0.5 = 380, of at most 200; y: (20 - 20) / 0.25 = 0, (30 - 20) / 0.25 = 40
-    assert frame.to_file(np.array([[20.0, 20, 200, 30]])).tolist() == [[20, 0, 200, 40]]
+    assert letterbox.to_file(np.array([[20.0, 20, 200, 30]])).tolist() == [[20, 0, 200, 40]]
 
 
 @given(sides, sides, targets, st.booleans())

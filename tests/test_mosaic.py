@@ -42,7 +42,7 @@ def test_mosaic_pixel_by_pixel(shapes: list[tuple[int, int]], xc: int, yc: int, 
     for parts, box in zip(mixed.polygons[::2], mixed.boxes[::2], strict=True):  # every other object has a polygon
         np.testing.assert_allclose((*parts[0].min(0), *parts[0].max(0)), box, rtol=0, atol=1e-5)
     assert not any(mixed.polygons[1::2])
-    assert mixed.frame is None
+    assert mixed.letterbox is None
 
 
 def test_mosaic_draws_its_partners_and_its_centre() -> None:
@@ -74,8 +74,8 @@ def test_without_mosaic_the_image_is_letterboxed(p: float) -> None:
     got = Mosaic(32, p)(sample, np.random.default_rng(0), lambda: sample)
     if p:
         assert got.size == (64, 64)
-        assert got.frame is None
+        assert got.letterbox is None
     else:
         assert got.size == (32, 32)
         assert got.boxes.tolist() == [[8, 12, 24, 20]]  # (32 - 16) / 2 = 8 lower
-        assert got.frame == (16, 32, 1, 1, 0, 8)
+        assert got.letterbox == (16, 32, 1, 1, 0, 8)

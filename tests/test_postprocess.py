@@ -280,7 +280,7 @@ def test_rounded_nms_is_an_option_of_the_model() -> None:
     rows[0, :, :4], rows[0, :, 4], rows[0, :, -1] = torch.from_numpy(pairs), torch.linspace(1, 0.1, len(pairs)), 1
     empty = Labels.of(np.zeros((0, 4)), np.zeros(0), 640, 640)
     sample = Sample(
-        np.zeros((640, 640, 3), np.uint8), empty.boxes, empty.classes, frame=LetterboxInfo(640, 640), index=0, truth=empty
+        np.zeros((640, 640, 3), np.uint8), empty.boxes, empty.classes, letterbox=LetterboxInfo(640, 640), index=0, truth=empty
     )
     batch = collate([sample])
     exact, rounded = (nms(rows, 0.001, 0.6, 300, False, rounded=r)[0] for r in (False, True))

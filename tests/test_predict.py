@@ -21,9 +21,9 @@ import cli
 from callbacks import PredictionWriter
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.data.datamodule import DetectionData
+from detector.data.inputs.sources import Sources
+from detector.data.inputs.video import Video
 from detector.data.sample import Batch
-from detector.data.sources import Sources
-from detector.data.video import Video
 from detector.inference.ensemble import load_member
 from detector.inference.rows import class_numbers
 from detector.inference.video_file import VideoFile

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detector.data.inputs.tiled import Tiling, tiled_batch
+from detector.data.inputs.tiles import is_cut, merge, tile_starts, tile_windows
 from detector.data.sample import LetterboxInfo, Sample
-from detector.data.tiled import Tiling, tiled_batch
-from detector.data.tiles import is_cut, merge, tile_starts, tile_windows
 
 sides = st.integers(33, 3000)
 
@@ -35,16 +35,16 @@ def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) 
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), np.uint8)
     none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-    batch = tiled_batch(Sample(image, *none, frame=LetterboxInfo(height, width), index=5), Tiling(64, 0.25, 64, 32))
+    batch = tiled_batch(Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5), Tiling(64, 0.25, 64, 32))
     assert batch.indices == [5]
     assert batch.windows is not None
     np.testing.assert_array_equal(batch.windows[0], (0, 0, width, height))
-    for pixels, frame, window in zip(batch.images[1:], batch.frames[1:], batch.windows[1:], strict=True):
+    for pixels, letterbox, window in zip(batch.images[1:], batch.letterboxes[1:], batch.windows[1:], strict=True):
         x1, y1, x2, y2 = window
         np.testing.assert_array_equal(pixels.permute(1, 2, 0), image[y1:y2, x1:x2])
         box = np.sort(rng.integers(0, 64 * 8 + 1, (1, 2, 2)) / 8, 1).reshape(1, 4).astype(np.float32)  # eighths are exact
-        assert frame is not None
-        np.testing.assert_array_equal(frame.to_file(box), box + np.array((x1, y1, x1, y1)))
+        assert letterbox is not None
+        np.testing.assert_array_equal(letterbox.to_file(box), box + np.array((x1, y1, x1, y1)))
 
 
 def fragments(objects: np.ndarray, windows: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:

@@ -154,7 +154,9 @@ def halves(batch: Batch) -> list[Batch]:
     for rank in (0, 1):
         own = batch.targets[batch.targets[:, 0] % 2 == rank].clone()
         own[:, 0] = own[:, 0] // 2
-        made.append(Batch(batch.images[rank::2], own, batch.indices[rank::2], batch.frames[rank::2], batch.truths[rank::2]))
+        made.append(
+            Batch(batch.images[rank::2], own, batch.indices[rank::2], batch.letterboxes[rank::2], batch.truths[rank::2])
+        )
     return made
 
 

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
-from detector.data.sampler import TrainBatches
+from detector.data.loading.sampler import TrainBatches
 from detector.loggers.wandb_logger import read_history
 
 ROOT = Path(cli.__file__).parent

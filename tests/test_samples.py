@@ -12,9 +12,11 @@ from made_samples import SIZE, assert_same, noise_set
 from torch.utils.data import DataLoader
 
 from detector.data.formats.yolo_txt import YoloDataset
+from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
+from detector.data.loading.sampler import Key, TrainBatches
+from detector.data.loading.train_samples import TrainSamples
 from detector.data.sample import Sample, collate
-from detector.data.sampler import Key, TrainBatches
-from detector.data.transforms.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.transforms.augment import Augment
 from detector.data.transforms.letterbox import GREY
 
 EVERYTHING = Augment(
@@ -93,16 +95,16 @@ def test_other_processes_make_the_same_samples(dataset: YoloDataset, rect: bool)
 
 def test_validation_samples_have_no_randomness(dataset: YoloDataset) -> None:
     shapes = np.full((8, 2), SIZE)
-    a, b = (ValidationSamples(dataset, validation_steps(SIZE, shapes)) for _ in range(2))
+    a, b = (EvaluationSamples(dataset, EvaluationInput(SIZE, 32), shapes) for _ in range(2))
     for k in (3, 0, 3):
         assert_same(a[k], b[k])
         truth = a[k].truth
         assert truth is not None
         assert np.array_equal(truth.boxes, dataset.labels[k].boxes)
         assert np.array_equal(truth.classes, dataset.labels[k].classes)
-        frame = a[k].frame
-        assert frame is not None
-        np.testing.assert_allclose(frame.to_file(a[k].boxes), dataset.labels[k].boxes, rtol=0, atol=1e-3)
+        letterbox = a[k].letterbox
+        assert letterbox is not None
+        np.testing.assert_allclose(letterbox.to_file(a[k].boxes), dataset.labels[k].boxes, rtol=0, atol=1e-3)
 
 
 def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
@@ -134,9 +136,9 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
 def test_steps_in_order() -> None:
     names: Callable[[list[Any]], list[str]] = lambda steps: [type(s).__name__ for s in steps]  # noqa: E731
     tail = ["RandomHSV", "RandomFlip", "RandomFlip"]
-    assert names(Augment().steps(64)) == ["Resize", "Mosaic", "RandomPerspective", "Draw", "MixUp", *tail]
+    assert names(Augment().steps(64)) == ["Resize", "Mosaic", "RandomPerspective", "Render", "MixUp", *tail]
     for twice in (Augment().steps(64, resample_once=False), Augment(degrees=1).steps(64), Augment(copy_paste=0.1).steps(64)):
         assert names(twice) == ["Resize", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp", *tail]
     assert names(Augment().steps(64, np.array([[64, 64]]))) == ["Resize", "Letterbox", "CopyPaste", "RandomPerspective", *tail]
     with_library = names(Augment(albumentations=[{"Blur": {}}]).steps(64))
-    assert with_library == ["Resize", "Mosaic", "RandomPerspective", "Draw", "MixUp", "Albumentations", *tail]
+    assert with_library == ["Resize", "Mosaic", "RandomPerspective", "Render", "MixUp", "Albumentations", *tail]

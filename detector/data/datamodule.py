@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import cv2
 import lightning as L
 import numpy as np
-import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
@@ -22,34 +18,31 @@ from detector.data.cache.images import ImageCache
 from detector.data.cache.node import Node
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.frames import Frames, letterboxed
-from detector.data.handover import Handed, room_for
-from detector.data.images import image_sizes
-from detector.data.readable import Readable, collate_readable
-from detector.data.report import DataReport, Fault
-from detector.data.sample import Batch, Labels, Picture, Sample, collate
-from detector.data.sampler import (
+from detector.data.device import finish_on_device
+from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
+from detector.data.inputs.frames import Frames
+from detector.data.inputs.readable import Readable, collate_readable
+from detector.data.inputs.sources import Sources
+from detector.data.inputs.tiled import TiledSamples, Tiling, tiled_batch
+from detector.data.loading.loader import as_it_is, make_loader, usable_workers
+from detector.data.loading.sampler import (
     GivenBatches,
-    Key,
     TrainBatches,
     class_weights,
     draw_weights,
     image_weights,
     rectangular_batches,
 )
-from detector.data.sources import Sources
-from detector.data.tiled import TiledSamples, Tiling, tiled_batch
-from detector.data.transforms.augment import Augment, TrainSamples, Transform, ValidationSamples, validation_steps
-from detector.data.transforms.colour import Albumentations, RandomHSV, adjust_hsv_floats
+from detector.data.loading.seen_sizes import seen_sizes
+from detector.data.loading.train_samples import TrainSamples
+from detector.data.sample import Batch, Picture, Sample, collate
+from detector.data.splits import open_images, open_split
+from detector.data.transforms.augment import Augment
 from detector.data.transforms.letterbox import Resize, round_up
-from detector.model.boxes import clip_xyxy
+from detector.data.transforms.transform import Transform
 from detector.system.errors import InputError
-from detector.system.open_files import allow_workers
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
-from detector.system.signals import ignore_in_worker
-
-MOST_SEEN = 1_000_000  # objects that AutoAnchor looks at; it draws from them
 
 
 class DetectionData(L.LightningDataModule):
@@ -123,7 +116,7 @@ class DetectionData(L.LightningDataModule):
         split: float | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        self.options = given | {"augment": asdict(augment)}  # what it was made with, as plain values
+        self.options = given | {"augment": augment.options()}  # what it was made with, as plain values
         super().__init__()
         sizes = {"image_size": image_size, "batch_size": batch_size, "val_batch_size": val_batch_size, "workers": workers}
         tiles = {"frame_step": frame_step, "tile_size": tile_size, "tile_overlap": tile_overlap}
@@ -172,7 +165,7 @@ class DetectionData(L.LightningDataModule):
             raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
             if split not in self.datasets:
-                self.datasets[split] = self._open(self.file, split)
+                self.datasets[split] = open_split(self.file, split, self.single_class)
         if stage == "fit":
             self._plan_training(self.datasets["train"])
             self._cache_images()
@@ -195,6 +188,9 @@ class DetectionData(L.LightningDataModule):
                 dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0, stable=self.stable_sort
             )
             self.train_order = np.concatenate(batches)
+        if self.augment.early() and self.resample_once:
+            place = self.augment.early()[0]
+            rank_zero_print(f"data.augment.after.{place} needs pixels before the warp, which turns data.resample_once off")
         self.train_steps = self.augment.steps(self.image_size, shapes, self.resample_once, self.hsv_on == "device")
 
     def _cache_images(self) -> None:
@@ -202,50 +198,25 @@ class DetectionData(L.LightningDataModule):
         if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
             return
         cache = ImageCache(self.cache, self.cache_budget, Node(self.trainer))
-        for split, steps in (("train", self.train_steps), ("val", validation_steps(self.image_size, np.zeros((0, 2))))):
-            first, dataset = steps[0], self.datasets[split]
+        for split, first in (("train", self.train_steps[0]), ("val", self._inputs(pad=0.5).resize)):
             assert isinstance(first, Resize)
-            if not dataset.store:  # a roll-back comes by again
-                cache.add(split, dataset, first, self.file.places(split))
-
-    def _open(self, file: DatasetFile, split: str) -> DetectionDataset:
-        dataset = file.open(split)
-        if self.single_class:
-            dataset.merge_classes()
-        dataset.check_classes()
-        for line in dataset.report.lines(split):
-            rank_zero_print(line)
-        if not dataset.report.boxes:
-            hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
-            raise InputError(f"{file.source}: no usable box in {split} ({dataset.report.images} images{hint})")
-        return dataset
+            if not self.datasets[split].store:  # a roll-back comes by again
+                cache.add(split, self.datasets[split], first, self.file.places(split))
 
     def _find_sources(self) -> None:
         if self.source is None:
             raise InputError("nothing to predict on: give --data.source with an image, a folder, a video, a stream, ...")
         self.sources = Sources.find(self.source)
-        if self._moving() and self._place()[1] > 1:
+        if self.sources.moving() and self._place()[1] > 1:
             raise InputError(f"data.source {self.source}: a video is looked at by one device; leave trainer.devices out")
         if not self.sources.images:
             return
-        report, kept, labels = DataReport(), [], []
-        for file, size in zip(self.sources.images, image_sizes(self.sources.images), strict=True):
-            if isinstance(size, str):
-                report.lost_images.append(Fault(file, "", size))
-            else:
-                kept.append(file)
-                labels.append(Labels.of(np.zeros((0, 4)), np.zeros(0), *size))
-        for fault in report.lost_images:
-            rank_zero_print(f"left out: {fault}")
-        if not kept and not self._moving():
+        dataset = open_images(self.sources.images, self.names)
+        if not len(dataset) and not self.sources.moving():
             raise InputError(f"data.source {self.source}: none of its {len(self.sources.images)} files is a usable image")
-        self.sources.images = kept
-        if kept:
-            self.datasets["predict"] = DetectionDataset(kept, labels, self.names, report)
-
-    def _moving(self) -> list[str]:
-        """Videos, or the stream, to predict on."""
-        return self.sources.videos if self.sources.stream is None else [self.sources.stream]
+        self.sources.images = list(dataset.files)
+        if len(dataset):
+            self.datasets["predict"] = dataset
 
     def pictures(self, batch: Batch) -> list[Picture]:
         """What the images of a batch of `predict` are."""
@@ -270,23 +241,11 @@ class DetectionData(L.LightningDataModule):
             world=world,
         )
         self._epoch_length = len(sampler)
-        return self._loader(TrainSamples(dataset, self.train_steps, self.seed), sampler)
+        return self._loader(TrainSamples(dataset, self.train_steps, self.seed), sampler, collate)
 
     def seen_sizes(self, most: int = 512) -> np.ndarray:
-        """(m, 2) width and height of the objects in the first `most` training samples after the augmentation (Albumentations
-        aside), in pixels of the network's input; in fewer samples where these have more than MOST_SEEN objects."""
-        steps = [s for s in self.train_steps if not isinstance(s, Albumentations | RandomHSV)]
-        samples = TrainSamples(self.datasets["train"], steps, self.seed)
-        epoch_of_image = (divmod(k, len(samples)) for k in range(most))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts, total = [], 0
-            for sizes in pool.map(lambda key: _sizes(samples[Key(key[0], key[1], 0)]), epoch_of_image):
-                parts.append(sizes)
-                total += len(sizes)
-                if total > MOST_SEEN:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    break
-            return np.concatenate(parts)
+        """(m, 2) width and height in pixels of the objects in the first `most` training samples; see seen_sizes.py."""
+        return seen_sizes(TrainSamples(self.datasets["train"], self.train_steps, self.seed), most)
 
     def _batches_done(self) -> int:
         """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
@@ -317,21 +276,27 @@ class DetectionData(L.LightningDataModule):
     def predict_dataloader(self) -> list[DataLoader]:
         """The image files', then the videos' or the stream's."""
         loaders = [self._evaluation_loader("predict", pad=0.0)] if self.sources.images else []
-        if self._moving():
-            tiling = self._tiling()
+        if self.sources.moving():
+            tiling, inputs = self._tiling(), self._inputs(pad=0.0)
+
+            def prepare(samples: list[Sample]) -> Batch:
+                return tiled_batch(samples[0], tiling) if tiling else inputs.batch(samples)
+
             frames = Frames(
-                self._moving(),
+                self.sources.moving(),
                 self.sources.names()[1],
                 self.sources.stream is not None and not self.buffer,
                 self.frame_step,
                 1 if tiling else self.val_batch_size,
-                (lambda samples: tiled_batch(samples[0], tiling))
-                if tiling
-                else (lambda samples: letterboxed(samples, self.image_size, self.stride, self.fixed_shape)),
-                alone=len(self._moving()) == 1 and not self.sources.images,
+                prepare,
+                alone=len(self.sources.moving()) == 1 and not self.sources.images,
             )
-            loaders.append(DataLoader(frames, batch_size=None, collate_fn=_as_it_is))
+            loaders.append(DataLoader(frames, batch_size=None, collate_fn=as_it_is))
         return loaders
+
+    def _inputs(self, pad: float) -> EvaluationInput:
+        """How images become the network's input outside of the training. pad: extra, in strides."""
+        return EvaluationInput(self.image_size, self.stride, pad, self.fixed_shape)
 
     def _tiling(self) -> Tiling | None:
         """How large images are cut, outside of a training."""
@@ -342,50 +307,27 @@ class DetectionData(L.LightningDataModule):
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
         tiling = self._tiling()
-        samples: TiledSamples | ValidationSamples
+        samples: TiledSamples | EvaluationSamples
         if tiling:
             samples, batches = TiledSamples(dataset, tiling), [[i] for i in range(len(dataset))]
         else:
-            size, most = self.image_size, self.val_batch_size
-            batches, shapes = rectangular_batches(dataset.shapes(), size, most, self.stride, pad, self.stable_sort)
-            if self.fixed_shape:
-                shapes = np.tile(self.fixed_shape, (len(dataset), 1))
-            samples = ValidationSamples(dataset, validation_steps(size, shapes))
+            inputs = self._inputs(pad)
+            batches, shapes = inputs.batches(dataset.shapes(), self.val_batch_size, self.stable_sort)
+            samples = EvaluationSamples(dataset, inputs, shapes)
         read = Readable(samples) if split == "predict" else samples
         return self._loader(read, GivenBatches(batches, rank, world), collate_readable)
 
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def _loader(self, samples: Any, batches: Any, collate_fn: Callable[..., Batch] = collate) -> DataLoader:
+    def _loader(self, samples: Any, batches: TrainBatches | GivenBatches, collate_fn: Callable[..., Batch]) -> DataLoader:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
-        workers = min(self.workers, max(len(os.sched_getaffinity(0)) // local, 1))
-        if workers and not room_for(workers):
-            rank_zero_print(
-                "/dev/shm is full: no workers, images are loaded in the training process; Docker makes room with --shm-size"
-            )
-            self.workers = workers = 0
-        allow_workers(workers)
-        return DataLoader(
-            samples,
-            batch_sampler=batches,
-            num_workers=workers,
-            collate_fn=Handed(collate_fn),
-            pin_memory=torch.cuda.is_available(),
-            persistent_workers=workers > 0,
-            prefetch_factor=4 if workers else None,
-            worker_init_fn=_one_thread,
-            generator=torch.Generator().manual_seed(self.seed),  # else each pass draws from the global one
-        )
+        workers = usable_workers(self.workers, local)
+        self.workers = self.workers if workers else 0  # that there is no room is said once
+        return make_loader(samples, batches, collate_fn, workers, self.seed)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """On the device: uint8 -> float in 0..1; colours, if that was left to it. Tiles stay uint8."""
-        if batch.windows is not None:
-            return batch
-        images = batch.images.float() / 255
-        if batch.gains is not None:
-            images = adjust_hsv_floats(images, batch.gains)
-        return batch._replace(images=images, gains=None)
+        return finish_on_device(batch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"class_maps": self.class_maps, "epoch_maps": self.epoch_maps}
@@ -397,21 +339,3 @@ class DetectionData(L.LightningDataModule):
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
         return Path(self.datasets[split].files[index])
-
-
-def _sizes(sample: Sample) -> np.ndarray:
-    height, width = sample.size
-    boxes = clip_xyxy(sample.boxes, width, height)
-    return boxes[:, 2:] - boxes[:, :2]
-
-
-def _as_it_is(batch: Any) -> Any:
-    """torch would make tensors of its arrays."""
-    return batch
-
-
-def _one_thread(worker: int) -> None:
-    """A worker's parallelism is the number of workers. Signals of the terminal are for the process that has started it."""
-    ignore_in_worker()
-    cv2.setNumThreads(0)
-    torch.set_num_threads(1)

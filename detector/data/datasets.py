@@ -63,6 +63,10 @@ class DetectionDataset(Dataset):
         sample = Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
         return sample if stored is None or sample.size == (height, width) else resized(sample, (height, width))
 
+    def with_truth(self, i: int) -> Sample:
+        """Item i with its labels as they are in the files, crowd regions too, for the metrics."""
+        return self[i].replace(truth=self.labels[i])
+
     def read(self, i: int, least: int = 0) -> np.ndarray:
         """(H, W, 3) uint8 RGB of image i, as it is stored or in its file; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0
         but `least` pixels on the longer side will do."""

@@ -13,11 +13,11 @@ from PIL import Image, ImageOps
 
 from detector.checkpoint.file import load_checkpoint
 from detector.checkpoint.trained import is_published, read_trained
+from detector.data.device import finish_on_device
 from detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
-from detector.data.sample import Batch, LetterboxInfo, Sample, collate
-from detector.data.sampler import rectangular_batches
-from detector.data.tiled import Tiling, tiled_batch
-from detector.data.transforms.augment import validation_steps
+from detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
+from detector.data.inputs.tiled import Tiling, tiled_batch
+from detector.data.sample import Batch, Sample, collate
 from detector.data.transforms.letterbox import round_up
 from detector.inference.autocast import autocast
 from detector.inference.detections import Detections
@@ -101,8 +101,7 @@ def predict(
     detector.prepare(tta)
     found = [Detections.of(np.zeros((0, 6), np.float32), detector.names)] * len(given)
     for batch in _batches(given, size, stride, batch_size, tiling):
-        floats = batch.images.to(detector.device)
-        batch = batch._replace(images=floats if tiled else floats.float() / 255)
+        batch = finish_on_device(batch._replace(images=batch.images.to(detector.device)))
         with autocast(precision, detector.device):
             rows, _ = detector.find(batch, limits, at_once=batch_size)
         for index, own in zip(batch.indices, rows, strict=True):
@@ -119,10 +118,10 @@ def _batches(pictures: Sequence[Picture], size: int, stride: int, batch_size: in
             yield tiled_batch(_sample(picture, i), tiling)
         return
     sizes = np.array([_size(p) for p in pictures])
-    batches, shapes = rectangular_batches(sizes, size, batch_size, stride, pad=0.0)
-    resize, box = validation_steps(size, shapes)
+    inputs = EvaluationInput(size, stride)
+    batches, shapes = inputs.batches(sizes, batch_size)
     for batch in batches:
-        yield collate([box(resize(_sample(pictures[i], i), None, None), None, None) for i in batch])
+        yield collate([inputs.sample(_sample(pictures[i], i), tuple(shapes[i].tolist())) for i in batch])
 
 
 def _size(picture: Picture) -> tuple[int, int]:
@@ -149,8 +148,7 @@ def _sample(picture: Picture, index: int) -> Sample:
     else:
         _check(picture)
         pixels = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, 2)
-    height, width = pixels.shape[:2]
-    return Sample(pixels, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), frame=LetterboxInfo(height, width), index=index)
+    return unlabelled(pixels, index)
 
 
 def _check_size(picture: Image.Image) -> None:

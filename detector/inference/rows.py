@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from detector.data.device import to_floats
+from detector.data.inputs.tiles import merge
 from detector.data.sample import Batch, LetterboxInfo
-from detector.data.tiles import merge
 from detector.model.network import YOLOv5
 from detector.model.postprocess import decode, nms
 from detector.system.errors import InputError, nearest
@@ -26,13 +27,13 @@ class NMSThresholds(NamedTuple):
     rounded: bool = False
 
 
-def to_rows(decoded: Tensor, frames: Sequence[LetterboxInfo | None], limits: NMSThresholds) -> list[np.ndarray]:
+def to_rows(decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], limits: NMSThresholds) -> list[np.ndarray]:
     """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
     results = []
     found = nms(decoded, **limits._asdict())
-    for detections, frame in zip(found, frames, strict=True):
-        assert frame is not None
-        boxes = frame.to_file(detections.boxes.float().cpu().numpy())
+    for detections, letterbox in zip(found, letterboxes, strict=True):
+        assert letterbox is not None
+        boxes = letterbox.to_file(detections.boxes.float().cpu().numpy())
         results.append(np.column_stack((boxes, detections.scores.float().cpu().numpy(), detections.classes.cpu().numpy())))
     return [r.astype(np.float32) for r in results]
 
@@ -45,20 +46,20 @@ def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: NMSThr
         batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
         at_once: most windows that go through the network together.
     """
-    frame, windows = batch.frames[0], batch.windows
-    assert frame is not None
+    letterbox, windows = batch.letterboxes[0], batch.windows
+    assert letterbox is not None
     assert windows is not None
     if len(windows) == 1:
-        return to_rows(look(batch.images.float() / 255), batch.frames, limits)[0]
+        return to_rows(look(to_floats(batch.images)), batch.letterboxes, limits)[0]
     rows, sources = [], []
     for start in range(0, len(batch.images), at_once):
-        decoded = look(batch.images[start : start + at_once].float() / 255)
-        for i, found in enumerate(to_rows(decoded, batch.frames[start : start + at_once], limits), start):
+        decoded = look(to_floats(batch.images[start : start + at_once]))
+        for i, found in enumerate(to_rows(decoded, batch.letterboxes[start : start + at_once], limits), start):
             # A box reaches beyond its window only where the padding is.
             found[:, :4] = found[:, :4].clip(np.tile(windows[i, :2], 2), np.tile(windows[i, 2:], 2))
             rows.append(found)
             sources.append(np.tile(windows[i], (len(found), 1)))
-    size = frame.height, frame.width
+    size = letterbox.height, letterbox.width
     return merge(np.concatenate(rows), np.concatenate(sources), size, limits.iou, limits.max_det, limits.agnostic)
 
 

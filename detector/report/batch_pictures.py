@@ -29,9 +29,9 @@ def prediction_rows(batch: Batch, found: list[np.ndarray], conf: float) -> list[
         found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class.
     """
     kept = []
-    for rows, frame in zip(found, batch.frames, strict=True):
-        assert frame is not None
+    for rows, letterbox in zip(found, batch.letterboxes, strict=True):
+        assert letterbox is not None
         sure = rows[rows[:, 4] > conf].copy()
-        sure[:, :4] = sure[:, :4] * ((frame.gain_x, frame.gain_y) * 2) + (frame.pad_x, frame.pad_y) * 2
+        sure[:, :4] = sure[:, :4] * ((letterbox.gain_x, letterbox.gain_y) * 2) + (letterbox.pad_x, letterbox.pad_y) * 2
         kept.append(sure)
     return kept

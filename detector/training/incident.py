@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import lightning as L
 import torch
 
-from detector.data.sampler import GivenBatches, TrainBatches
+from detector.data.loading.sampler import GivenBatches, TrainBatches
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError, in_one_line
 from detector.system.rank_zero import rank_zero_print

@@ -347,7 +347,7 @@ class Detector(L.LightningModule):
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
         detections, raw = self.find(batch, self.limits()._replace(multi_label=True))
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
-        if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "spare", False):
+        if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "padding_only", False):
             _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
             self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
         for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
@@ -369,7 +369,7 @@ class Detector(L.LightningModule):
             at_once = at_once or min(self.hparams["batch_size"], 32)
             return [rows_of_tiles(lambda images: self._look(images)[0], batch, limits, at_once)], None
         decoded, raw = self._look(batch.images)
-        return to_rows(decoded, batch.frames, limits), raw
+        return to_rows(decoded, batch.letterboxes, limits), raw
 
     def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
         """Decoded rows, and the raw maps if the network itself has looked. Evaluation is in the Trainer's precision, but never
@@ -409,7 +409,7 @@ class Detector(L.LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> list[np.ndarray]:
         """See `find`; one array an image of the batch. Each box gets its best class only."""
-        return self.find(batch, self.limits()._replace(classes=self.wanted))[0] if batch.frames else []
+        return self.find(batch, self.limits()._replace(classes=self.wanted))[0] if batch.letterboxes else []
 
     def _log_losses(self, split: str, parts: Tensor, sync: bool) -> None:
         """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""

@@ -11,9 +11,11 @@ from golden.cases import ALL, Case, close, each
 from detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
 from detector.data.formats.yolo_txt import YoloDataset, parse_yolo
 from detector.data.images import image_sizes
+from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
+from detector.data.loading.sampler import Key, class_weights, image_weights, rectangular_batches
+from detector.data.loading.train_samples import TrainSamples
 from detector.data.sample import collate
-from detector.data.sampler import Key, class_weights, image_weights, rectangular_batches
-from detector.data.transforms.augment import Augment, TrainSamples, ValidationSamples, validation_steps
+from detector.data.transforms.augment import Augment
 from detector.data.transforms.letterbox import batch_shapes
 from detector.model.postprocess import decode
 
@@ -50,7 +52,7 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
         train = TrainSamples(dataset, hyp.steps(m["imgsz"], shapes if m["rect"] else None, resample_once=False), seed=0)
         samples = [train[Key(0, int(i), 0)] for i in theirs]
     else:
-        val = ValidationSamples(dataset, validation_steps(m["imgsz"], shapes))
+        val = EvaluationSamples(dataset, EvaluationInput(m["imgsz"], m["stride"]), shapes)
         samples = [val[int(i)] for i in theirs]
     for k, s in enumerate(samples):
         batch = collate([s])
@@ -58,8 +60,8 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
         close(batch.targets, case[f"out_targets_{k}"], 1e-5)
         if not m["augment"] and f"out_shapes_{k}" in case.arrays:
             h0, w0, gain_h, gain_w, pad_w, pad_h = case[f"out_shapes_{k}"]
-            assert s.frame is not None
-            close(s.frame, (h0, w0, gain_w, gain_h, pad_w, pad_h), 1e-6)
+            assert s.letterbox is not None
+            close(s.letterbox, (h0, w0, gain_w, gain_h, pad_w, pad_h), 1e-6)
 
 
 @each("rectshapes")

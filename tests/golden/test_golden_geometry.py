@@ -9,7 +9,7 @@ from detector.data.sample import LetterboxInfo, Polygons, Sample
 from detector.data.transforms.colour import adjust_hsv
 from detector.data.transforms.letterbox import letterbox, round_up
 from detector.data.transforms.mixing import copy_paste, mixup
-from detector.data.transforms.mosaic import mosaic, tile_rectangles
+from detector.data.transforms.mosaic import mosaic, patch_rectangles
 from detector.data.transforms.perspective import is_candidate, perspective_matrix, warp_boxes, warp_sample
 from detector.model.boxes import clip_xyxy, cxcywh_to_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
 
@@ -92,7 +92,7 @@ def test_candidates(case: Case) -> None:
 def test_mosaic(case: Case) -> None:
     m, images = case.meta, case.numbered("in_image")
     size = m["img_size"]
-    rectangles = tile_rectangles([i.shape[:2] for i in images], size, m["xc"], m["yc"])
+    rectangles = patch_rectangles([i.shape[:2] for i in images], size, m["xc"], m["yc"])
     close(rectangles[0], case["out_dst_x1y1x2y2"], 0)
     close(rectangles[1], case["out_src_x1y1x2y2"], 0)
     tiles = []

@@ -120,8 +120,8 @@ class ImageCache:
     ) -> Generator[int, None, None]:
         about = {"version": _version(), "images": _digest(dataset), "budget": self.budget}
         with tqdm(total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False) as bar:
-            undrawn = LazyImages(dataset, resize) if resize.reduced else None
-            for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize, undrawn), about):
+            lazy = LazyImages(dataset, resize) if resize.reduced else None
+            for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize, lazy), about):
                 bar.update(done - bar.n)
                 yield done
 
@@ -146,11 +146,11 @@ class ImageCache:
         return store, ""
 
 
-def _pixels(dataset: DetectionDataset, resize: Resize, undrawn: LazyImages | None, i: int) -> np.ndarray | None:
+def _pixels(dataset: DetectionDataset, resize: Resize, lazy: LazyImages | None, i: int) -> np.ndarray | None:
     """Image i after the first step; None if the loader, too, will not get that far, or not to the size in the file's header."""
     try:
-        if undrawn:
-            return undrawn.read(i)
+        if lazy:
+            return lazy.read(i)
         sample = dataset[i]
         return resize(sample).image if sample.size == (dataset.labels[i].height, dataset.labels[i].width) else None
     except InputError:  # who asks for this image later will be told

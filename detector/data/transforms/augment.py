@@ -1,29 +1,28 @@
 """The order of the augmentation, under the names that YOLOv5's hyper-parameter files use."""
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.data.sample import Sample
-from detector.data.sampler import Key
 from detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from detector.data.transforms.lazy_image import LazyImages
 from detector.data.transforms.letterbox import Letterbox, Resize
 from detector.data.transforms.mixing import CopyPaste, MixUp
 from detector.data.transforms.mosaic import Mosaic
 from detector.data.transforms.perspective import RandomPerspective
 from detector.data.transforms.render import Render
+from detector.data.transforms.transform import OwnTransform, Transform
+from detector.system.errors import InputError, nearest
 from detector.system.ranges import check_ranges
 
+if TYPE_CHECKING:
+    AnyTransform = Transform
+else:
+    AnyTransform = Callable  # of a protocol the parser would want every annotation repeated; OwnTransform checks the call
 
-class Transform(Protocol):
-    """A step. `rng`: the sample's own np.random.Generator; `draw()` gives another random sample after the steps before this."""
-
-    def __call__(self, sample: Sample, rng: Any, draw: Any) -> Sample: ...
+PLACES = ("resize", "mosaic", "copy_paste", "perspective", "mixup", "albumentations", "hsv", "flipud", "fliplr")
+LAZY_PLACES = PLACES[:3]  # where a lazy image has no pixels yet: `perspective` renders them
 
 
 @dataclass
@@ -45,6 +44,9 @@ class Augment:
         mixup: Probability of blending with another finished sample.
         copy_paste: Share of the objects that are pasted again, mirrored; needs polygon labels.
         albumentations: Transforms of that library, like [{"Blur": {"p": 0.01}}], before the change of colour.
+        after: Transforms of your own by the step that they come after (resize, mosaic, copy_paste, perspective, mixup,
+            albumentations, hsv, flipud or fliplr), like {mosaic: [{class_path: mine.Invert, init_args: {p: 0.5}}]};
+            docs/augmentation.md.
     """
 
     hsv_h: float = 0.015
@@ -61,9 +63,24 @@ class Augment:
     mixup: float = 0.0
     copy_paste: float = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
+    after: dict[str, list[AnyTransform]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_ranges(vars(self), "data.augment")
+        for place, transforms in self.after.items():
+            if place not in PLACES:
+                raise InputError(f"data.augment.after.{place}: there is no such step; {nearest(place, PLACES)}")
+            for transform in transforms:
+                OwnTransform(transform, place, False)
+
+    def options(self) -> dict[str, Any]:
+        """The arguments as plain values, as they stand in config.yaml."""
+        after = {place: [OwnTransform(t, place, False).description() for t in own] for place, own in self.after.items()}
+        return asdict(replace(self, after={})) | {"after": after}
+
+    def early(self) -> list[str]:
+        """The places of transforms that need pixels before the warp, where lazy images have none."""
+        return [place for place in LAZY_PLACES if self.after.get(place)]
 
     def steps(
         self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True, hsv_later: bool = False
@@ -73,7 +90,8 @@ class Augment:
         Args:
             size: side in pixels.
             shapes: (n, 2) height and width for each image of the data set, for rectangular training, which has no mosaic.
-            resample_once: Draw the mosaic straight into the output, where the warp only scales and shifts.
+            resample_once: Render the mosaic straight into the output, where the warp only scales and shifts and no transform
+                of the user's own comes before it.
             hsv_later: Leave the change of colour to the device.
         """
         rectangular = shapes is not None
@@ -81,86 +99,19 @@ class Augment:
             None if rectangular else size, self.degrees, self.translate, self.scale, self.shear, self.perspective
         )
         upright = not (self.degrees or self.shear or self.perspective or self.copy_paste)
-        once = resample_once and upright and not rectangular
-        return [
-            Resize(size, smooth=False, reduced=once),
-            Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic),
-            *([] if once else [CopyPaste(self.copy_paste)]),
-            warp,
-            *([Render()] if once else []),
-            *([] if rectangular else [MixUp(self.mixup)]),
-            *([Albumentations(self.albumentations)] if self.albumentations else []),
-            RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v, hsv_later),
-            RandomFlip(0, self.flipud),
-            RandomFlip(1, self.fliplr),
-        ]
-
-
-def validation_steps(size: int, shapes: np.ndarray) -> list[Transform]:
-    """Longer side to `size` pixels, then centred on the shape (height, width) that `shapes` (n, 2) gives the image."""
-    return [Resize(size, smooth=True), Letterbox(shapes, scaleup=False)]
-
-
-class TrainSamples:
-    """Augmented samples by key. An item depends on its key and the seed alone, whichever process asks; items that are asked for
-    together share the images that they need in common.
-
-    Args:
-        dataset: item i is a Sample at the file's resolution.
-        steps: the augmentation in order; the first is not random.
-        seed: of the run.
-    """
-
-    def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
-        self.dataset, self.steps, self.seed = dataset, steps, seed
-        first, drawn_later = steps[0], any(isinstance(s, Render) for s in steps)
-        self._undrawn = LazyImages(dataset, first) if drawn_later and isinstance(first, Resize) else None
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, key: Key) -> Sample:
-        return self._prepare(key, self._first)
-
-    def __getitems__(self, keys: Sequence[Key]) -> list[Sample]:
-        """A batch, as torch's loader fetches it."""
-        shared = functools.cache(self._first)
-        return [self._prepare(key, shared if key.partners else self._first) for key in keys]
-
-    def _first(self, index: int) -> Sample:
-        """The sample after the first step."""
-        return self._undrawn[index] if self._undrawn else self.steps[0](self.dataset[index], None, None)
-
-    def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
-        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat)))
-
-        def partner() -> int:
-            if key.partners:
-                return key.partners[rng.integers(len(key.partners))]
-            return int(rng.integers(len(self.dataset)))
-
-        def prepare(index: int, depth: int) -> Sample:
-            """The sample after the first `depth` steps."""
-            sample = first(index)
-            for i in range(1, depth):
-                sample = self.steps[i](sample, rng, lambda i=i: prepare(partner(), i))
-            return sample
-
-        return prepare(key.index, len(self.steps))
-
-
-class ValidationSamples:
-    """Samples without randomness, with the truth attached; item i is the i-th of the data set."""
-
-    def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform]) -> None:
-        self.dataset, self.steps = dataset, steps
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Sample:
-        sample = self.dataset[index]
-        for step in self.steps:
-            sample = step(sample, None, None)
-        sample.truth = self.dataset.labels[index]
-        return sample
+        once = resample_once and upright and not rectangular and not self.early()
+        steps: dict[str, list[Transform]] = {
+            "resize": [Resize(size, smooth=False, reduced=once)],
+            "mosaic": [Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic)],
+            "copy_paste": [] if once else [CopyPaste(self.copy_paste)],
+            "perspective": [warp, *([Render()] if once else [])],
+            "mixup": [] if rectangular else [MixUp(self.mixup)],
+            "albumentations": [Albumentations(self.albumentations)] if self.albumentations else [],
+            "hsv": [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v, hsv_later)],
+            "flipud": [RandomFlip(0, self.flipud)],
+            "fliplr": [RandomFlip(1, self.fliplr)],
+        }
+        sized = PLACES[PLACES.index("mosaic" if rectangular else "perspective") :]
+        for place, own in self.after.items():
+            steps[place] += [OwnTransform(transform, place, place in sized) for transform in own]
+        return [step for place in PLACES for step in steps[place]]

@@ -4,7 +4,6 @@ import os
 import random
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -55,16 +54,16 @@ def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:
 
 
 class RandomHSV:
-    """Multiply hue, saturation and value by 1 +- these fractions. later: only draw the gains, for the device to apply."""
+    """Multiply hue, saturation and value by 1 +- these fractions. later: only choose the gains, for the device to apply."""
 
     def __init__(self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4, later: bool = False) -> None:
         self.ranges, self.later = np.array((hsv_h, hsv_s, hsv_v)), later
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         if not self.ranges.any():
             return sample
         gains = 1 + rng.uniform(-1, 1, 3) * self.ranges
-        return replace(sample, gains=gains) if self.later else sample.drawn(adjust_hsv(sample.image, gains))
+        return sample.replace(gains=gains) if self.later else sample.rendered(adjust_hsv(sample.image, gains))
 
 
 class RandomFlip:
@@ -73,7 +72,7 @@ class RandomFlip:
     def __init__(self, axis: int, p: float) -> None:
         self.axis, self.p = axis, p
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         return flip(sample, self.axis) if rng.random() < self.p else sample
 
 
@@ -84,8 +83,7 @@ def flip(sample: Sample, axis: int) -> Sample:
     boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
     sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
     polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
-    image, index, truth = cv2.flip(sample.image, axis), sample.index, sample.truth
-    return Sample(image, boxes, sample.classes, polygons, None, index, truth, gains=sample.gains)
+    return sample.replace(image=cv2.flip(sample.image, axis), boxes=boxes, polygons=polygons, letterbox=None)
 
 
 class Albumentations:
@@ -137,7 +135,7 @@ class Albumentations:
         self._random += steps
         return steps
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         height, width = sample.size
         boxes = clip_xyxy(sample.boxes, width, height)
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
@@ -147,9 +145,10 @@ class Albumentations:
         changed = self._compose(
             image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible]
         )
-        return Sample(
-            changed["image"],
-            np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),
-            np.asarray(changed["classes"], np.int64).reshape(-1),
-            index=sample.index,
+        return sample.replace(
+            image=changed["image"],
+            boxes=np.asarray(changed["bboxes"], np.float32).reshape(-1, 4),
+            classes=np.asarray(changed["classes"], np.int64).reshape(-1),
+            polygons=[],
+            letterbox=None,
         )

@@ -1,4 +1,4 @@
-"""Images whose objects are in place and whose pixels are read when they are seen."""
+"""Lazy images: their objects are in place, their pixels are read when they are rendered."""
 
 import cv2
 import numpy as np
@@ -9,8 +9,8 @@ from detector.data.transforms.letterbox import Resize, longest_shape, scaled
 
 
 class LazyImages:
-    """The images of a data set as `Resize` makes them, but not drawn yet (see draw.py). The objects of all images are scaled at
-    once, when this is made.
+    """The images of a data set as `Resize` makes them, with their pixels still to be rendered (render.py). The objects of all
+    images are scaled at once, when this is made.
 
     Args:
         dataset: its images and labels.
@@ -23,8 +23,8 @@ class LazyImages:
 
     def __getitem__(self, i: int) -> Sample:
         height, width = self.labels.sizes[i].tolist()
-        tile = Patch(Pixels(self, i), 0, 0, width, height)
-        return Sample(np.empty((height, width, 0), np.uint8), *self.labels.counted(i), index=i, tiles=[tile])
+        whole = Patch(Pixels(self, i), 0, 0, width, height)
+        return Sample(np.empty((height, width, 0), np.uint8), *self.labels.counted(i), index=i, patches=[whole])
 
     def read(self, i: int) -> np.ndarray:
         """(H, W, 3) uint8 RGB of image i."""
@@ -34,7 +34,7 @@ class LazyImages:
 
 
 class Pixels:
-    """Those of an image, read when they are first asked for and kept as long as a sample that is not drawn yet needs them."""
+    """Those of an image, read when they are first asked for and kept as long as a lazy image needs them."""
 
     __slots__ = ("images", "index", "pixels")
 

@@ -88,7 +88,7 @@ def _sides(pad: float) -> tuple[int, int]:
 
 
 def scaled(image: np.ndarray, width: int, height: int, interpolation: int) -> np.ndarray:
-    """The image (H, W, 3), or (H, W, 0) if it is not drawn yet, at another size in pixels."""
+    """The image (H, W, 3), or (H, W, 0) if it is a lazy one's, at another size in pixels."""
     if image.shape[:2] == (height, width):
         return image
     if not image.shape[2]:
@@ -100,35 +100,32 @@ def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> S
     """`letterbox` for an image with its objects and the way back to its file."""
     image, gain, pad = letterbox(sample.image, shape, scaleup=scaleup)
     whole = (0, 0, image.shape[1], image.shape[0])
-    tiles = [tile.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0], whole) for tile in sample.tiles]
-    return _moved(sample, image, gain, pad, tiles)
+    patches = [patch.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0], whole) for patch in sample.patches]
+    return _moved(sample, image, gain, pad, patches)
 
 
 def _moved(
-    sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float], tiles: list[Patch]
+    sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float], patches: list[Patch]
 ) -> Sample:
     """The sample with another image, to which its coordinates go by x * gain + pad."""
     scale, shift = np.array(gain * 2, np.float32), np.array(pad * 2, np.float32)
-    return Sample(
-        image,
-        sample.boxes * scale + shift,
-        sample.classes,
-        [[part * scale[:2] + shift[:2] for part in parts] for parts in sample.polygons],
-        sample.frame.moved(*gain, *pad) if sample.frame else None,
-        sample.index,
-        sample.truth,
-        tiles,
+    return sample.replace(
+        image=image,
+        boxes=sample.boxes * scale + shift,
+        polygons=[[part * scale[:2] + shift[:2] for part in parts] for parts in sample.polygons],
+        letterbox=sample.letterbox.moved(*gain, *pad) if sample.letterbox else None,
+        patches=patches,
     )
 
 
 class Resize:
-    """See `resize_longest`. reduced: of images that are not drawn yet, JPEG files may be decoded at 1/2, 1/4 or 1/8 of their
+    """See `resize_longest`. reduced: of lazy images, JPEG files may be decoded at 1/2, 1/4 or 1/8 of their
     size if that is not too small."""
 
     def __init__(self, size: int, smooth: bool, reduced: bool = False) -> None:
         self.size, self.smooth, self.reduced = size, smooth, reduced
 
-    def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
         return resize_longest(sample, self.size, self.smooth)
 
 
@@ -138,7 +135,7 @@ class Letterbox:
     def __init__(self, shapes: np.ndarray, scaleup: bool) -> None:
         self.shapes, self.scaleup = shapes, scaleup
 
-    def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
         height, width = self.shapes[sample.index].tolist()
         return letterbox_sample(sample, (height, width), self.scaleup)
 

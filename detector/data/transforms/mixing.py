@@ -34,7 +34,7 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
             cv2.drawContours(mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED)
             polygons.append([np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]])
     image = np.where(mask[:, ::-1, None] > 0, sample.image[:, ::-1], sample.image)
-    return Sample(image, boxes[:n].copy(), np.array(classes), polygons, sample.frame, sample.index)
+    return sample.replace(image=image, boxes=boxes[:n].copy(), classes=np.array(classes), polygons=polygons)
 
 
 def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
@@ -49,7 +49,7 @@ class CopyPaste:
     def __init__(self, p: float = 0.0) -> None:
         self.p = p
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         n = len(sample.boxes)
         if not self.p or not any(sample.polygons):
             return sample
@@ -57,11 +57,12 @@ class CopyPaste:
 
 
 def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
-    """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412)."""
+    """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412). All else is that of a, but
+    there is no way back to a file any more."""
     image = (a.image * ratio + b.image * (1 - ratio)).astype(np.uint8)
     boxes, classes = np.concatenate((a.boxes, b.boxes)), np.concatenate((a.classes, b.classes))
     polygons = a.parts() + b.parts() if a.polygons or b.polygons else []
-    return Sample(image, boxes, classes, polygons, index=a.index)
+    return a.replace(image=image, boxes=boxes, classes=classes, polygons=polygons, letterbox=None, truth=None)
 
 
 class MixUp:
@@ -70,7 +71,7 @@ class MixUp:
     def __init__(self, p: float = 0.0) -> None:
         self.p = p
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: Callable[[], Sample]) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]) -> Sample:
         if rng.random() >= self.p:
             return sample
-        return mixup(sample, draw(), float(rng.beta(32.0, 32.0)))
+        return mixup(sample, partner(), float(rng.beta(32.0, 32.0)))

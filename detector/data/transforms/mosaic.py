@@ -11,7 +11,7 @@ from detector.model.boxes import clip_xyxy
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
 
 
-def tile_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int) -> tuple[list[Rectangle], list[Rectangle]]:
+def patch_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int) -> tuple[list[Rectangle], list[Rectangle]]:
     """Where each of four images (height, width) goes: its rectangle on the canvas of 2 size x 2 size pixels, and the part of
     the image that fits there. Their inner corners meet at (xc, yc): top left, top right, bottom left, bottom right."""
     canvas, source = [], []
@@ -25,25 +25,30 @@ def tile_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: i
     return canvas, source
 
 
-def mosaic(tiles: Sequence[Sample], size: int, xc: int, yc: int) -> Sample:
-    """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes clipped to it."""
-    image = np.full((2 * size, 2 * size, tiles[0].image.shape[2]), GREY, np.uint8)
-    rectangles = tile_rectangles([t.size for t in tiles], size, xc, yc)
-    boxes, polygons, undrawn = [], [], []
-    outlined = any(tile.polygons for tile in tiles)
-    for tile, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(tiles, *rectangles, strict=True):
-        image[y1:y2, x1:x2] = tile.image[sy1:sy2, sx1:sx2]
+def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0) -> Sample:
+    """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes clipped to it.
+
+    Image and objects are those of all four; there is no way back to a file; all else is that of samples[main].
+    """
+    image = np.full((2 * size, 2 * size, samples[0].image.shape[2]), GREY, np.uint8)
+    rectangles = patch_rectangles([sample.size for sample in samples], size, xc, yc)
+    boxes, polygons, patches = [], [], []
+    outlined = any(sample.polygons for sample in samples)
+    for sample, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(samples, *rectangles, strict=True):
+        image[y1:y2, x1:x2] = sample.image[sy1:sy2, sx1:sx2]
         shift = np.array((x1 - sx1, y1 - sy1) * 2, np.float32)
-        boxes.append(tile.boxes + shift)
+        boxes.append(sample.boxes + shift)
         if outlined:
-            polygons += [[(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in tile.parts()]
-        undrawn += [t.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for t in tile.tiles]
-    return Sample(
-        image,
-        clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),
-        np.concatenate([tile.classes for tile in tiles]),
-        polygons,
-        tiles=undrawn,
+            polygons += [[(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in sample.parts()]
+        patches += [patch.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for patch in sample.patches]
+    return samples[main].replace(
+        image=image,
+        boxes=clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),
+        classes=np.concatenate([sample.classes for sample in samples]),
+        polygons=polygons,
+        letterbox=None,
+        truth=None,
+        patches=patches,
     )
 
 
@@ -53,11 +58,9 @@ class Mosaic:
     def __init__(self, size: int, p: float = 1.0) -> None:
         self.size, self.p = size, p
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: Callable[[], Sample]) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]) -> Sample:
         if rng.random() >= self.p:
             return letterbox_sample(sample, (self.size, self.size), scaleup=True)
         yc, xc = (int(rng.uniform(self.size / 2, 3 * self.size / 2)) for _ in range(2))
-        tiles = [sample, draw(), draw(), draw()]
-        mixed = mosaic([tiles[i] for i in rng.permutation(4)], self.size, xc, yc)
-        mixed.index = sample.index
-        return mixed
+        samples, order = [sample, partner(), partner(), partner()], rng.permutation(4).tolist()
+        return mosaic([samples[i] for i in order], self.size, xc, yc, main=order.index(0))

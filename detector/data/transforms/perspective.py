@@ -30,18 +30,18 @@ def perspective_matrix(
         degrees, shear: +- degrees; translate: +- fraction of the output; scale: 1 +- scale; perspective: +-.
     """
 
-    def draw(i: int, low: float, high: float) -> float:
+    def between(i: int, low: float, high: float) -> float:
         return low + (high - low) * float(unit[i])
 
     (height, width), (out_height, out_width) = shape, out_shape
     to_origin = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
-    tilt = np.array(((1, 0, 0), (0, 1, 0), (draw(0, -perspective, perspective), draw(1, -perspective, perspective), 1)))
-    angle, s = math.radians(draw(2, -degrees, degrees)), draw(3, 1 - scale, 1 + scale)
+    tilt = np.array(((1, 0, 0), (0, 1, 0), (between(0, -perspective, perspective), between(1, -perspective, perspective), 1)))
+    angle, s = math.radians(between(2, -degrees, degrees)), between(3, 1 - scale, 1 + scale)
     cos, sin = s * math.cos(angle), s * math.sin(angle)
     turn = np.array(((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)))
-    skew_x, skew_y = (math.tan(math.radians(draw(i, -shear, shear))) for i in (4, 5))
+    skew_x, skew_y = (math.tan(math.radians(between(i, -shear, shear))) for i in (4, 5))
     skew = np.array(((1, skew_x, 0), (skew_y, 1, 0), (0, 0, 1)))
-    x, y = draw(6, 0.5 - translate, 0.5 + translate), draw(7, 0.5 - translate, 0.5 + translate)
+    x, y = between(6, 0.5 - translate, 0.5 + translate), between(7, 0.5 - translate, 0.5 + translate)
     move = np.array(((1, 0, x * out_width), (0, 1, y * out_height), (0, 0, 1)))
     return move @ skew @ turn @ tilt @ to_origin, s
 
@@ -112,7 +112,7 @@ class RandomPerspective:
             "degrees": degrees, "translate": translate, "scale": scale, "shear": shear, "perspective": perspective
         }  # fmt: skip
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, draw: object = None) -> Sample:
+    def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         out_shape = (self.size, self.size) if self.size else sample.size
         matrix, scale = perspective_matrix(sample.size, out_shape, rng.random(8), **self.ranges)
         return warp_sample(sample, matrix, scale, out_shape)
@@ -120,10 +120,10 @@ class RandomPerspective:
 
 def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tuple[int, int]) -> Sample:
     """Image and objects through the matrix; objects of which too little is left are dropped."""
-    image, (height, width), tiles = sample.image, out_shape, sample.tiles
-    if tiles:
+    image, (height, width), patches = sample.image, out_shape, sample.patches
+    if patches:
         gain, x0, y0 = _upright(matrix)
-        tiles = [tile.moved(gain, gain, x0, y0, (0, 0, width, height)) for tile in tiles]
+        patches = [patch.moved(gain, gain, x0, y0, (0, 0, width, height)) for patch in patches]
         image = np.empty((height, width, 0), np.uint8)
     elif sample.size != out_shape or (matrix != np.eye(3)).any():
         grey = (GREY,) * 3
@@ -134,12 +134,19 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
     area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1) if sample.polygons else 0.1
     keep = is_candidate(sample.boxes * scale, boxes, area_t)
-    return Sample(image, boxes[keep].astype(np.float32), sample.classes[keep], index=sample.index, tiles=tiles)
+    return sample.replace(
+        image=image,
+        boxes=boxes[keep].astype(np.float32),
+        classes=sample.classes[keep],
+        polygons=[],
+        letterbox=None,
+        patches=patches,
+    )
 
 
 def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
     """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of pixels."""
-    assert _is_upright(matrix), "draw it before it is turned"
+    assert _is_upright(matrix), "render it before it is turned"
     (gain, _, x), (_, _, y), _ = matrix.tolist()
     half = 0.5 * (1 - gain)
     return gain, x + half, y + half

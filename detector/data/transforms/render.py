@@ -1,4 +1,4 @@
-"""Drawing an image from its tiles: each file's pixels are resampled once, straight into their place."""
+"""The pixels of a lazy image, from its patches: each file's pixels are resampled once, straight into their place."""
 
 import math
 
@@ -11,18 +11,18 @@ from detector.data.transforms.letterbox import GREY
 SLACK = 4  # pixels of the source in which to look for a point that lands on a whole pixel
 
 
-def render_patches(size: tuple[int, int], tiles: list[Patch]) -> np.ndarray:
-    """(H, W, 3) uint8 RGB, grey where there is no tile. Tiles that nothing is seen of are not read.
+def render_patches(size: tuple[int, int], patches: list[Patch]) -> np.ndarray:
+    """(H, W, 3) uint8 RGB, grey where there is no patch. Patches that nothing is seen of are not read.
 
-    The geometry is that of the tiles to about a tenth of a pixel; their edges fall on whole pixels.
+    The geometry is that of the patches to about a tenth of a pixel; their edges fall on whole pixels.
     """
     image = np.full((*size, 3), GREY, np.uint8)
-    for tile in tiles:
-        left, top, right, bottom = round(tile.x1), round(tile.y1), round(tile.x2), round(tile.y2)
+    for patch in patches:
+        left, top, right, bottom = round(patch.x1), round(patch.y1), round(patch.x2), round(patch.y2)
         if left < right and top < bottom:
-            pixels = tile.read()
-            sx1, sx2, x1, x2 = _span(left, right, tile.gain_x, tile.x0, pixels.shape[1])
-            sy1, sy2, y1, y2 = _span(top, bottom, tile.gain_y, tile.y0, pixels.shape[0])
+            pixels = patch.read()
+            sx1, sx2, x1, x2 = _span(left, right, patch.gain_x, patch.x0, pixels.shape[1])
+            sy1, sy2, y1, y2 = _span(top, bottom, patch.gain_y, patch.y0, pixels.shape[0])
             part = pixels[sy1:sy2, sx1:sx2]
             if part.shape[:2] != (y2 - y1, x2 - x1):
                 part = cv2.resize(part, (x2 - x1, y2 - y1), interpolation=cv2.INTER_LINEAR)
@@ -56,7 +56,7 @@ def _roundest(candidates: range, gain: float, shift: float) -> tuple[int, int]:
 
 
 class Render:
-    """The pixels of a sample that was not drawn until now."""
+    """The pixels of a lazy image; any other sample stays as it is."""
 
-    def __call__(self, sample: Sample, rng: object = None, draw: object = None) -> Sample:
-        return sample.drawn(render_patches(sample.size, sample.tiles)) if sample.tiles else sample
+    def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
+        return sample.rendered(render_patches(sample.size, sample.patches)) if sample.patches else sample

@@ -28,7 +28,7 @@ class Readable:
 
 
 def collate_readable(items: Sequence[Sample | Batch | None]) -> Batch:
-    """Samples -> Batch; a batch of its own (data/tiled.py) stays. It is empty if none could be read."""
+    """Samples -> Batch; a batch of its own (data/inputs/tiled.py) stays. It is empty if none could be read."""
     read = [item for item in items if item is not None]
     if not read:
         return Batch(torch.empty((0, 3, 1, 1), dtype=torch.uint8), torch.zeros(0, 6), [], [], [])

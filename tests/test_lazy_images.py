@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from made_samples import few
 
 from detector.data.formats.yolo_txt import YoloDataset
+from detector.data.loading.sampler import Key
+from detector.data.loading.train_samples import TrainSamples
 from detector.data.sample import Patch
-from detector.data.sampler import Key
-from detector.data.transforms.augment import Augment, TrainSamples
+from detector.data.transforms.augment import Augment
 from detector.data.transforms.letterbox import GREY
-from detector.data.transforms.mosaic import tile_rectangles
+from detector.data.transforms.mosaic import patch_rectangles
 from detector.data.transforms.render import _span, render_patches
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
@@ -117,7 +118,7 @@ def test_a_mosaic_pixel_by_pixel() -> None:
     images = [rng.integers(0, 256, (*s, 3), dtype=np.uint8) for s in shapes]
     wanted = np.full((2 * size, 2 * size, 3), GREY, np.uint8)
     tiles = []
-    for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(images, *tile_rectangles(shapes, size, xc, yc), strict=True):
+    for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(images, *patch_rectangles(shapes, size, xc, yc), strict=True):
         wanted[y1:y2, x1:x2] = image[sy1:sy2, sx1:sx2]
         whole = Patch(lambda image=image: image, 0, 0, image.shape[1], image.shape[0])
         tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)))

@@ -98,8 +98,8 @@ class GivenBatches(Sampler[list[int]]):
     """Every rank-th of a list of batches of image numbers; no padding, no image twice.
 
     Attributes:
-        own: the batches of this process. spare: there was none for it; it goes through the first one beside its owner, as all
-            processes must come by the same collectives, and what it finds must not count.
+        own: the batches of this process. padding_only: there was none for it; it goes through the first one beside its
+            owner, as all processes must come by the same collectives, and what it finds must not count.
     """
 
     def __init__(self, batches: list[list[int]], rank: int = 0, world: int = 1) -> None:

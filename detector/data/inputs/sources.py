@@ -8,7 +8,7 @@ from pathlib import Path
 
 from detector.data.datasets import read_lines
 from detector.data.images import SUFFIXES, find_images
-from detector.data.video import without_password
+from detector.data.inputs.video import without_password
 from detector.system.errors import InputError
 from detector.system.file_names import MOST_BYTES, short_name
 from detector.system.text_file import exists, is_file
@@ -65,6 +65,10 @@ class Sources:
                 raise InputError(f"data.source: {where}, line {number}: no such file: {line}")
             found.append(path)
         return found
+
+    def moving(self) -> list[str]:
+        """Videos, or the stream."""
+        return self.videos if self.stream is None else [self.stream]
 
     def names(self) -> tuple[list[str], list[str]]:
         """For each image and for each video what its output is called: its path below the common folder of all, without suffix;

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 from torch.utils.data import IterableDataset
 
-from detector.data.sample import Batch, LetterboxInfo, Picture, Sample, collate
-from detector.data.transforms.augment import validation_steps
-from detector.data.transforms.letterbox import batch_shapes
-from detector.data.video import Video
+from detector.data.inputs.evaluation_input import unlabelled
+from detector.data.inputs.video import Video
+from detector.data.sample import Batch, Picture, Sample
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 
@@ -62,22 +60,5 @@ class Frames(IterableDataset):
             yield self._batch(waiting)
 
     def _batch(self, pictures: list[Picture]) -> Batch:
-        samples = []
-        for i, picture in enumerate(pictures):
-            assert picture.pixels is not None
-            height, width = picture.pixels.shape[:2]
-            none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-            samples.append(Sample(picture.pixels, *none, frame=LetterboxInfo(height, width), index=i))
+        samples = [unlabelled(picture.pixels, i) for i, picture in enumerate(pictures) if picture.pixels is not None]
         return self.prepare(samples)._replace(pictures=pictures)
-
-
-def letterboxed(samples: list[Sample], size: int, stride: int, fixed: tuple[int, int] | None = None) -> Batch:
-    """Samples of one size as predictions on files of that size see them.
-
-    Args:
-        size: longer side in pixels. fixed: (height, width) of the network's input, if it takes no other.
-    """
-    shapes = np.array([s.size for s in samples])
-    per_sample = batch_shapes(shapes, np.zeros(len(shapes), int), size, stride, 0.0)[np.zeros(len(shapes), int)]
-    resize, box = validation_steps(size, np.tile(fixed, (len(samples), 1)) if fixed else per_sample)
-    return collate([box(resize(s, None, None), None, None) for s in samples])

@@ -1,0 +1,39 @@
+"""How large the objects are that the network sees in a training, for AutoAnchor."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from detector.data.loading.sampler import Key
+from detector.data.loading.train_samples import TrainSamples
+from detector.data.sample import Sample
+from detector.data.transforms.colour import Albumentations, RandomHSV
+from detector.data.transforms.transform import OwnTransform
+from detector.model.boxes import clip_xyxy
+
+MOST_OBJECTS = 1_000_000  # that AutoAnchor looks at; it chooses from them at random
+
+
+def seen_sizes(samples: TrainSamples, most: int) -> np.ndarray:
+    """(m, 2) width and height in pixels of the objects in the first `most` samples, Albumentations aside; in fewer samples
+    where these have more than MOST_OBJECTS objects."""
+    steps = [step for step in samples.steps if not isinstance(step, Albumentations | RandomHSV)]
+    plain = TrainSamples(samples.dataset, steps, samples.seed)
+    epoch_of_image = (divmod(k, len(plain)) for k in range(most))
+    threads = 1 if any(isinstance(step, OwnTransform) for step in steps) else os.cpu_count()  # theirs may know no threads
+    with ThreadPoolExecutor(threads) as pool:
+        parts, total = [], 0
+        for sizes in pool.map(lambda key: _sizes(plain[Key(key[0], key[1], 0)]), epoch_of_image):
+            parts.append(sizes)
+            total += len(sizes)
+            if total > MOST_OBJECTS:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+        return np.concatenate(parts)
+
+
+def _sizes(sample: Sample) -> np.ndarray:
+    height, width = sample.size
+    boxes = clip_xyxy(sample.boxes, width, height)
+    return boxes[:, 2:] - boxes[:, :2]

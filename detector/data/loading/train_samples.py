@@ -1,0 +1,70 @@
+"""Augmented samples, each a function of seed and key alone."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from detector.data.datasets import DetectionDataset
+from detector.data.loading.sampler import Key
+from detector.data.sample import Sample
+from detector.data.transforms.lazy_image import LazyImages
+from detector.data.transforms.letterbox import Resize
+from detector.data.transforms.render import Render
+from detector.data.transforms.transform import Transform
+
+
+class TrainSamples:
+    """Augmented samples by key. An item depends on its key and the seed alone, whichever process asks; items that are asked for
+    together share the images that they need in common.
+
+    Args:
+        dataset: item i is a Sample at the file's resolution.
+        steps: the augmentation in order; the first is a Resize.
+        seed: of the run.
+    """
+
+    def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
+        first = steps[0]
+        assert isinstance(first, Resize)
+        self.dataset, self.resize, self.steps, self.seed = dataset, first, steps, seed
+        self._lazy = LazyImages(dataset, first) if any(isinstance(step, Render) for step in steps) else None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: Key) -> Sample:
+        return self._prepare(key, self._first)
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Sample]:
+        """A batch, as torch's loader fetches it."""
+        shared = functools.cache(self._shared)
+        return [self._prepare(key, shared if key.partners else self._first) for key in keys]
+
+    def _first(self, index: int) -> Sample:
+        """The sample after the first step."""
+        return self._lazy[index] if self._lazy else self.resize(self.dataset[index])
+
+    def _shared(self, index: int) -> Sample:
+        """The same for several samples of a batch: no step may write into it."""
+        sample = self._first(index)
+        for array in (sample.image, sample.boxes, sample.classes):
+            array.flags.writeable = False
+        return sample
+
+    def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
+        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat)))
+
+        def other() -> int:
+            if key.partners:
+                return key.partners[rng.integers(len(key.partners))]
+            return int(rng.integers(len(self.dataset)))
+
+        def prepare(index: int, depth: int) -> Sample:
+            """The sample after the first `depth` steps."""
+            sample = first(index)
+            for i in range(1, depth):
+                sample = self.steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
+            return sample
+
+        return prepare(key.index, len(self.steps))
