@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from detector.model.network import YOLOv5
 from detector.system.errors import InputError
-
-if TYPE_CHECKING:
-    from detector.training.module import Detector
 
 STATE = {"SGD": ("momentum_buffer",), "Adam": ("step", "exp_avg", "exp_avg_sq"), "AdamW": ("step", "exp_avg", "exp_avg_sq")}
 
 
-def check_network(detector: Detector, content: dict[str, Any]) -> None:
+class TrainedModule(Protocol):
+    """What a checkpoint is of: detector.training.module.Detector.
+
+    names: of its classes · network · ema: its moving average, None while there is none · hparams: its options by name.
+    """
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def network(self) -> YOLOv5: ...
+
+    @property
+    def ema(self) -> YOLOv5 | None: ...
+
+    @property
+    def hparams(self) -> Any: ...
+
+    def state_dict(self) -> Mapping[str, Tensor]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None: ...
+
+    def configure_optimizers(self) -> Optimizer: ...
+
+
+def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
     """Compare classes and tensors.
 
     Args:
@@ -39,7 +65,7 @@ def check_network(detector: Detector, content: dict[str, Any]) -> None:
         )
 
 
-def check_resume(detector: Detector, content: dict[str, Any], max_epochs: int | None) -> None:
+def check_resume(detector: TrainedModule, content: dict[str, Any], max_epochs: int | None) -> None:
     """Compare what a training goes on with besides.
 
     Raises:
