@@ -52,7 +52,10 @@ def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
     """
     names = content.get("hyper_parameters", {}).get("names", detector.names)
     if names != detector.names:
-        raise InputError(f"the checkpoint knows the classes {names}, but here they are {detector.names}")
+        raise InputError(
+            f"the checkpoint knows the classes {names}, but here they are {detector.names}: to train on these, start from its "
+            "weights with --model.weights"
+        )
     theirs = {name: tensor.shape for name, tensor in content["state_dict"].items()}
     ours = {name: tensor.shape for name, tensor in detector.state_dict().items()}
     if detector.ema is None and any(name.startswith("ema.") for name in theirs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import types
 import typing
@@ -57,7 +58,7 @@ def check_network_options(value: Any, where: str) -> None:
         InvalidContent: something is missing, of another type, or out of its range.
     """
     check_map(value, where)
-    hints = typing.get_type_hints(YOLOv5.__init__)
+    hints = argument_types(YOLOv5)
     own = {"names": list[str], "image_size": int | None, "batch_size": int | None}
     _check_types(value, own | {name: hints[name] for name in NETWORK}, where)
     if not value.get("names"):
@@ -76,9 +77,13 @@ def check_options(value: dict[str, Any], constructor: Callable[..., Any], where:
     Raises:
         InvalidContent: one is of another type.
     """
-    function = constructor.__init__ if isinstance(constructor, type) else constructor
-    hints = typing.get_type_hints(function)
-    _check_types(value, {name: hint for name, hint in hints.items() if name not in (*NOT_SAVED, "return")}, where)
+    _check_types(value, {name: hint for name, hint in argument_types(constructor).items() if name not in NOT_SAVED}, where)
+
+
+def argument_types(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """Argument -> type, of those that say one."""
+    arguments = inspect.signature(constructor, eval_str=True).parameters.values()
+    return {a.name: a.annotation for a in arguments if a.annotation is not a.empty}
 
 
 def _check_types(value: dict[str, Any], hints: dict[str, Any], where: str) -> None:

@@ -44,7 +44,7 @@ class ResolvedCkptPath:
     @property
     def checkpoint(self) -> CheckpointFile | None:
         """The training checkpoint of ours, if it is one."""
-        return self.trained and self.trained.checkpoint
+        return self.trained.checkpoint if self.trained else None
 
     def release(self) -> CheckpointFile | None:
         """The training checkpoint, for the last time: nothing here holds its tensors any more."""
