@@ -46,11 +46,11 @@ from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.compatibility import check_network, check_resume
 from detector.checkpoint.file import newest_intact
 from detector.checkpoint.runs import check_run
-from detector.checkpoint.yolov5_weights import read_yolov5
+from detector.checkpoint.starting_weights import class_names
 from detector.commands.anchors import anchors
 from detector.commands.benchmark.command import benchmark
 from detector.commands.changes import differences, flatten
-from detector.commands.ckpt_path import Brought, bring, inherit
+from detector.commands.ckpt_path import ResolvedCkptPath, inherit_config, resolve_ckpt_path
 from detector.commands.doctor.command import run_doctor
 from detector.commands.evolve.command import run_evolution, study_folder
 from detector.commands.parsing.parser import Parser, call, explained
@@ -89,7 +89,7 @@ class CLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults."""
 
     run: Path
-    brought: Brought | None = None  # what --ckpt_path means
+    brought: ResolvedCkptPath | None = None  # what --ckpt_path means
     continues = False  # a fit that goes on in the folder of an older one
     defaults: Any  # of the command, before a checkpoint brings its own
 
@@ -143,13 +143,14 @@ class CLI(LightningCLI):
             defaults: dict[str, Any] = {}
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
             if options.get("ckpt_path"):
-                self.brought = bring(options.ckpt_path, Path(options.run) if options.run else None, command, Detector)
+                folder = Path(options.run) if options.run else None
+                self.brought = resolve_ckpt_path(options.ckpt_path, folder, command, Detector)
             elif options.model.weights and not options.data.dataset and command == "predict":
-                defaults["data.names"] = read_yolov5(options.model.weights).names
+                defaults["data.names"] = class_names(options.model.weights)
             if self.brought:
                 defaults = {**self.brought.defaults, **DEFAULTS.get(command, {})}
                 if not options.config:
-                    inherit(self.brought, command)
+                    inherit_config(self.brought, command)
                 if command != "fit" and not options.get("json"):
                     rank_zero_print(self.brought.line(command, not options.config and command != "predict"))
             on_demo = {} if self.brought else demo.defaults(command, options.data.dataset)
@@ -170,7 +171,7 @@ class CLI(LightningCLI):
     @property
     def checkpoint(self) -> Path | None:
         """The training checkpoint that Lightning restores."""
-        return self.brought.path if self.brought and self.brought.checkpoint is not None else None
+        return self.brought.path if self.brought and self.brought.checkpoint else None
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint override what the user typed."""
@@ -211,8 +212,8 @@ class CLI(LightningCLI):
             options.trainer.strategy = "auto"  # of the training's config.yaml; what they save, only a training has
         if options.trainer.sync_batchnorm and (options.trainer.accelerator == "cpu" or not torch.cuda.is_available()):
             raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
-        content = self.brought.checkpoint if self.brought and self.continues else None
-        _place_loggers(options.trainer.logger, self.run, content or {})
+        continued = self.brought.checkpoint if self.brought and self.continues else None
+        _place_loggers(options.trainer.logger, self.run, continued.content if continued else {})
         if "LOCAL_WORLD_SIZE" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun says how many
             options.trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
             options.trainer.num_nodes = int(os.environ["WORLD_SIZE"]) // options.trainer.devices
@@ -223,13 +224,13 @@ class CLI(LightningCLI):
             return
         if self.brought.exported:
             self.brought.exported.look_for(self.model, self.datamodule)
-        if self.brought.trained:
-            self.brought.trained.fill(self.model)
-        if self.brought.checkpoint is not None:
-            check_network(self.model, self.brought.checkpoint)
+        elif self.brought.checkpoint:
+            check_network(self.model, self.brought.checkpoint.content)
             if self.subcommand == "fit":
-                check_resume(self.model, self.brought.checkpoint, self.trainer.max_epochs)
-            self.brought.checkpoint = {}  # Lightning reads the file itself
+                check_resume(self.model, self.brought.checkpoint.content, self.trainer.max_epochs)
+            self.checkpoint_io.preloaded = self.brought.release()  # Lightning need not read the file again
+        elif self.brought.trained:
+            self.brought.trained.fill(self.model)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks_: list[L.Callback]) -> L.Trainer:
         """Ours come before the user's, the warm-up first: a LearningRateMonitor shows what is used."""
@@ -241,7 +242,8 @@ class CLI(LightningCLI):
         ]
         given, bar = as_list(config["callbacks"]), config["enable_progress_bar"] is not False
         config["callbacks"] = in_order(first, callbacks_, given, bar)
-        config["plugins"] = [*as_list(config["plugins"]), AtomicCheckpointIO()]
+        self.checkpoint_io = AtomicCheckpointIO()
+        config["plugins"] = [*as_list(config["plugins"]), self.checkpoint_io]
         self.ranks = next(c for c in callbacks_ if isinstance(c, callbacks.CollectiveWatchdog))
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
@@ -261,11 +263,12 @@ class CLI(LightningCLI):
             try:
                 return self.trainer.fit(model, **options)
             except RollBack as e:
-                checkpoint, _ = newest_intact(self.run / "checkpoints")
+                checkpoint, _ = newest_intact(self.run / "checkpoints", Detector)
                 if checkpoint is None:
                     raise InputError(f"{e}; there is no checkpoint to go back to") from None
-                rank_zero_print(f"warning: {e}; going on from {checkpoint}")
-                options["ckpt_path"] = str(checkpoint)
+                rank_zero_print(f"warning: {e}; going on from {checkpoint.path}")
+                self.checkpoint_io.preloaded, options["ckpt_path"] = checkpoint, str(checkpoint.path)
+                del checkpoint
             except Exception:
                 if recorder.incident:
                     raise recorder.incident from None
@@ -286,13 +289,13 @@ class CLI(LightningCLI):
         return self._parser(self.subcommand).dump(config, skip_unset=False)
 
 
-def _keep_provenance(brought: Brought, options: Any, typed: list[str]) -> None:
+def _keep_provenance(brought: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
     """model.weights in config.yaml is what the training started from, whatever is typed beside a checkpoint."""
     given = options.model.weights
     asked = any(word.partition("=")[0] == "--model.weights" for word in typed)
     if asked and given != brought.started_from and options.ckpt_path != "auto":
         rank_zero_print(f"model.weights {given} is not read: {brought.path} gives the weights")
-    if brought.checkpoint is not None:
+    if brought.checkpoint:
         options.model.weights = brought.started_from
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from detector.commands.export.graph import Decoded
 from detector.commands.export.runtime import load_exported
-from detector.commands.export.source import find_trained
+from detector.commands.export.source import find_source
 from detector.data.images import find_images, read_image
 from detector.data.transforms.letterbox import letterbox
 from detector.model.postprocess import nms
@@ -61,7 +61,7 @@ def main() -> None:
         make_video(find_images(options.images)[: options.frames], video)
         for threads in options.threads:
             torch.set_num_threads(threads)
-            network = Decoded(find_trained(options.weights).network)
+            network = Decoded(find_source(options.weights).network)
             files = {Path(f).name: load_exported(f) for f in options.files}
             (shape,) = {f.fixed_shape or f.metadata.image_size for f in files.values()}
             rates: dict[str, list[float]] = {}

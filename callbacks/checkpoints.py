@@ -8,8 +8,9 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.checkpoint.file import fault, load_checkpoint
+from detector.checkpoint.file import read_checkpoint
 from detector.system.atomic_file import write_atomically
+from detector.system.errors import InputError
 from detector.training.stop_signal import StopSignal
 
 
@@ -82,7 +83,7 @@ class Checkpoints(Checkpoint):
         """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
         source, target = Path(trainer.ckpt_path or ""), Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
         own = source.name not in ("", "last.ckpt") and source.parent.resolve() == target.parent.resolve()
-        if trainer.is_global_zero and not self._trained and own and (fault(target) or _steps(target) < _steps(source)):
+        if trainer.is_global_zero and not self._trained and own and _steps(target) < trainer.global_step:
             write_atomically(target, lambda file: file.write(source.read_bytes()))
 
     def _save(self, trainer: L.Trainer, name: str) -> None:
@@ -100,7 +101,11 @@ class Checkpoints(Checkpoint):
 
 
 def _steps(path: Path) -> int:
-    return load_checkpoint(path)["global_step"]
+    """Optimizer steps behind a checkpoint; -1 if there is no intact one."""
+    try:
+        return read_checkpoint(path).content["global_step"]
+    except InputError:
+        return -1
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:

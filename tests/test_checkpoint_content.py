@@ -19,11 +19,12 @@ from torch import Tensor
 import callbacks
 import cli
 from detector.checkpoint.compatibility import check_network, check_resume
-from detector.checkpoint.content import CALLBACKS, check_checkpoint, check_detector
-from detector.checkpoint.file import damage, fault
+from detector.checkpoint.content import check_checkpoint, check_detector
+from detector.checkpoint.file import validate, validate_file
+from detector.checkpoint.recipe_state import CALLBACKS
+from detector.checkpoint.starting_weights import load_weights
 from detector.checkpoint.trained import read_trained
-from detector.checkpoint.validators import Unlike
-from detector.checkpoint.yolov5_weights import load_weights
+from detector.checkpoint.validators import InvalidContent
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
 from detector.model.network import YOLOv5
@@ -67,7 +68,7 @@ def test_real_checkpoints_pass(run: Path, whole: dict[str, Any], detector: Detec
     assert whole["optimizer_states"][0]["state"]
     assert whole["callbacks"]["Iterations"]["sum"] is None or len(whole["callbacks"]["Iterations"]["sum"]) == 4
     for name in ("previous", "last", "best"):
-        assert not fault(run / f"checkpoints/{name}.ckpt")
+        assert not validate(run / f"checkpoints/{name}.ckpt", Detector)
     check_resume(detector, whole, 1)
     kept = {key.partition("{")[0] for key, state in whole["callbacks"].items() if state}
     assert kept <= CALLBACKS.keys()
@@ -156,9 +157,9 @@ def test_what_passes_can_be_used(data: st.DataObject, whole: dict[str, Any], det
     content = swapped(whole, path, value[1], drop=value[0] == "drop")
     random_states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
-        check_checkpoint(content)
+        check_checkpoint(content, Detector)
         consume(content, detector, whole)
-    except (Unlike, InputError) as e:
+    except (InvalidContent, InputError) as e:
         told = str(e)
         assert len(told.splitlines()) == 1
         assert len(told) < 700
@@ -177,8 +178,8 @@ def test_most_swaps_are_noticed(whole: dict[str, Any]) -> None:
     passed = []
     for path in paths:
         try:
-            check_checkpoint(swapped(whole, path, b"odd"))
-        except Unlike:
+            check_checkpoint(swapped(whole, path, b"odd"), Detector)
+        except InvalidContent:
             continue
         if path[:3] != ("optimizer_states", 0, "param_groups"):  # see check_resume, which knows the optimizer
             passed.append(path)
@@ -216,7 +217,7 @@ def test_one_sentence_and_nothing_half_done(
     shutil.copytree(run, here / "run")
     crafted, good = here / "run/checkpoints/best.ckpt", str(here / "run/checkpoints/last.ckpt")
     torch.save(content, crafted)
-    assert not damage(crafted), "the file itself is whole"
+    assert not validate_file(crafted), "the file itself is whole"
     data, logger = str(run.parent / "demo/data.yaml"), {"class_path": "CSVLogger", "init_args": {"save_dir": "logs"}}
     image = str(run.parent / "demo/images/val/0000.jpg")
     line = {
@@ -285,5 +286,5 @@ def test_crafted_files_of_yolov5(case: str, tmp_path: Path, as_yolov5: Callable[
 def test_a_tensor_is_no_larger_than_its_file(whole: dict[str, Any]) -> None:
     """A number that claims to be gigabytes is not filled out."""
     tensors: dict[str, Tensor] = {**whole["state_dict"], "network.anchors": torch.zeros(1).expand(10**11)}
-    with pytest.raises(Unlike, match=r"network\.anchors is an unusual tensor"):
+    with pytest.raises(InvalidContent, match=r"network\.anchors is an unusual tensor"):
         check_detector({**whole, "state_dict": tensors})

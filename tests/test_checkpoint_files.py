@@ -17,7 +17,7 @@ from made_payloads import Call
 
 import cli
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.file import fault, load_checkpoint, newest_intact
+from detector.checkpoint.file import newest_intact, read_checkpoint, validate
 from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_named_and_passed_over(
     last = folder / "last.ckpt"
     last.write_bytes(DAMAGE[kind](last.read_bytes()))
     os.utime(folder / "previous.ckpt", (1, 1))
-    assert fault(last)
+    assert validate(last)
     cli.main(["fit", "--run", str(tmp_path / "run"), "--ckpt_path", "last"])
     told = capsys.readouterr().out
     assert f"warning: {last}: " in told
@@ -222,12 +222,12 @@ def test_nothing_in_a_checkpoint_is_executed(
     marker, last = tmp_path / "marker", tmp_path / "run/checkpoints/last.ckpt"
     whole = torch.load(last, weights_only=True)
     last.write_bytes(payload(kind, marker, whole))
-    assert fault(last)
+    assert validate(last)
     with pytest.raises(InputError):
-        load_checkpoint(last)
+        read_checkpoint(last)
     found, passed = newest_intact(last.parent)
     assert found is not None
-    assert found != last
+    assert found.path != last
     assert str(last) in passed[0]
     for line in (["validate", "--ckpt_path", str(last)], ["fit", "--data.dataset", "demo", "--model.weights", str(last)]):
         with pytest.raises(SystemExit) as leaving:
@@ -269,7 +269,7 @@ def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path
     assert "training goes on" in told
     assert f"warning: {tiny_disk / 'run/plots/curves.png'} could not be written" in told
     assert last.read_bytes() == before
-    assert not fault(last)
+    assert not validate(last)
     assert not list(last.parent.glob(".*")), "nothing half written is left"
 
 
@@ -295,5 +295,5 @@ def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
     assert "could not be saved (damaged in" in capsys.readouterr().out
     monkeypatch.undo()
     AtomicCheckpointIO().save_checkpoint(content, last)
-    assert not fault(last)
+    assert not validate(last)
     assert (tmp_path / "previous.ckpt").read_bytes() == before

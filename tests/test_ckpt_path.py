@@ -140,6 +140,66 @@ def test_relative_paths_start_where_the_run_did(tmp_path: Path, monkeypatch: pyt
     assert place.find("/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 
+# ---- our checkpoints on other classes
+
+
+def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
+    project: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the head starts fresh, and a line says so; anchors of one's own stay too. The size need be given, and an error says
+    which."""
+    checkpoint, names = project / "runs/fit-1/checkpoints/last.ckpt", [*NAMES, "another"]
+    content = {"path": str(project / "my/demo"), "train": "images/train", "val": "images/val", "names": names}
+    (here / "six.yaml").write_text(yaml.safe_dump(content))
+    line = ["fit", "--data.dataset", "six.yaml", "--model.weights", str(checkpoint), "--data.image_size", "64",
+            "--data.batch_size", "2", "--data.workers", "0", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
+            *QUIET]  # fmt: skip
+    assert f"{checkpoint}: these weights do not fit the network" in (told := error(line, capsys))
+    assert "its network was made with --model.size n --model.width_multiple 0.125" in told
+    cli.main([*line, "--model.width_multiple", "0.125", "--run", "out"])
+    told = capsys.readouterr().out
+    assert f"{checkpoint}: took 343 of 349 tensors; not the head (5 classes there, 6 here), which starts fresh" in told
+    start = torch.load(checkpoint, weights_only=True)["state_dict"]
+    ended = torch.load("out/checkpoints/last.ckpt", weights_only=True)
+    assert ended["hyper_parameters"]["names"] == names
+    assert torch.equal(ended["state_dict"]["network.anchors"], start["network.anchors"])
+    assert ended["state_dict"]["network.head.convs.0.bias"].shape == (3 * 11,)
+
+    torch.manual_seed(0)
+    fresh = Detector(names, width_multiple=0.125).network.state_dict()
+    torch.manual_seed(0)
+    network = Detector(names, width_multiple=0.125, weights=str(checkpoint)).network.state_dict()
+    for name, tensor in network.items():
+        wanted = fresh[name] if name.startswith("head.") else start[f"ema.{name}"]
+        assert torch.equal(tensor, wanted), name
+    anchors = [[10.0, 20.0] * 2, [30.0, 40.0] * 2, [64.0, 96.0] * 2]
+    capsys.readouterr()
+    other = Detector(names, width_multiple=0.125, weights=str(checkpoint), anchors=anchors)
+    assert "not the head (5 classes there, 6 here; 3 anchors a level there, 2 here)" in capsys.readouterr().out
+    assert other.network.anchors_px.flatten(1).tolist() == anchors
+    assert torch.equal(other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"])
+
+
+def test_load_from_checkpoint(project: Path) -> None:
+    """Lightning's way is as good as ours; with other classes it is refused, not half done."""
+    checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
+    ours, theirs = Detector.load(checkpoint, "cpu"), Detector.load_from_checkpoint(checkpoint, map_location="cpu")
+    assert dict(ours.hparams) == dict(theirs.hparams)
+    saved, loaded = ours.state_dict(), theirs.state_dict()
+    assert saved.keys() == loaded.keys()
+    assert any(name.startswith("ema.") for name in saved)
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in saved.items())
+    with pytest.raises(InputError, match=r"does not fit this network \(12 tensors, .* with --model.weights$"):
+        Detector.load_from_checkpoint(checkpoint, map_location="cpu", names=["a", "b"])
+
+
+def test_weights_bring_their_class_names_to_predict(project: Path, here: Path) -> None:
+    checkpoint, image = project / "runs/fit-1/checkpoints/last.ckpt", project / "my/demo/images/val/0000.jpg"
+    cli.main(["predict", "--model.weights", str(checkpoint), "--model.width_multiple", "0.125", "--data.source", str(image),
+              "--data.image_size", "64", "--data.workers", "0", "--run", "out", *QUIET[:2]])  # fmt: skip
+    assert yaml.safe_load((here / "out/config.yaml").read_text())["data"]["names"] == NAMES
+
+
 # ---- YOLOv5's files
 
 

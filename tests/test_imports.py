@@ -21,12 +21,6 @@ ROOMS = (  # of detector/, from the ground up: a room imports from those before 
     "commands",
 )
 PURE = ("detector/model", "detector/evaluation", "detector/training/schedule.py", "detector/training/optimizer.py")
-TYPES = {  # named as the type of an argument, under TYPE_CHECKING
-    "detector/checkpoint/compatibility.py",
-    "detector/checkpoint/content.py",
-    "detector/checkpoint/trained.py",
-    "detector/inference/api.py",
-}
 
 
 def imports(path: Path) -> set[str]:
@@ -60,7 +54,7 @@ def test_imports(path: Path) -> None:
         room = inside.parts[1]
         allowed = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else ()
         upward = {m for m in own if m.split(".")[1] not in allowed}
-        assert not upward - ({"detector.training.module"} if str(inside) in TYPES else set())
+        assert not upward
     if str(inside).startswith(PURE):
         assert not any(m.split(".")[0] in ("lightning", "pytorch_lightning") for m in found)
     if inside.parts[:2] == ("detector", "data"):

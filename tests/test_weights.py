@@ -19,16 +19,10 @@ from made_payloads import Call
 from shared import shared
 from torch import Tensor, nn
 
+from detector.checkpoint.restricted import StandIn, load_restricted
+from detector.checkpoint.starting_weights import load_weights
 from detector.checkpoint.trained import read_trained
-from detector.checkpoint.yolov5_weights import (
-    ALLOWED,
-    StandIn,
-    key_map,
-    load_restricted,
-    load_weights,
-    load_yolov5,
-    read_yolov5,
-)
+from detector.checkpoint.yolov5_weights import ALLOWED, key_map, load_yolov5, read_yolov5
 from detector.model.network import CHANNELS, SIZES, YOLOv5
 from detector.system.errors import InputError
 from detector.training.module import Detector

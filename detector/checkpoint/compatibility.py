@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from detector.model.network import YOLOv5
 from detector.system.errors import InputError
-
-if TYPE_CHECKING:
-    from detector.training.module import Detector
 
 STATE = {"SGD": ("momentum_buffer",), "Adam": ("step", "exp_avg", "exp_avg_sq"), "AdamW": ("step", "exp_avg", "exp_avg_sq")}
 
 
-def check_network(detector: Detector, content: dict[str, Any]) -> None:
+class TrainedModule(Protocol):
+    """What a checkpoint is of: detector.training.module.Detector.
+
+    names: of its classes · network · ema: its moving average, None while there is none · hparams: its options by name.
+    """
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def network(self) -> YOLOv5: ...
+
+    @property
+    def ema(self) -> YOLOv5 | None: ...
+
+    @property
+    def hparams(self) -> Any: ...
+
+    def state_dict(self) -> Mapping[str, Tensor]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None: ...
+
+    def configure_optimizers(self) -> Optimizer: ...
+
+
+def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
     """Compare classes and tensors.
 
     Args:
@@ -26,7 +52,10 @@ def check_network(detector: Detector, content: dict[str, Any]) -> None:
     """
     names = content.get("hyper_parameters", {}).get("names", detector.names)
     if names != detector.names:
-        raise InputError(f"the checkpoint knows the classes {names}, but here they are {detector.names}")
+        raise InputError(
+            f"the checkpoint knows the classes {names}, but here they are {detector.names}: to train on these, start from its "
+            "weights with --model.weights"
+        )
     theirs = {name: tensor.shape for name, tensor in content["state_dict"].items()}
     ours = {name: tensor.shape for name, tensor in detector.state_dict().items()}
     if detector.ema is None and any(name.startswith("ema.") for name in theirs):
@@ -39,7 +68,7 @@ def check_network(detector: Detector, content: dict[str, Any]) -> None:
         )
 
 
-def check_resume(detector: Detector, content: dict[str, Any], max_epochs: int | None) -> None:
+def check_resume(detector: TrainedModule, content: dict[str, Any], max_epochs: int | None) -> None:
     """Compare what a training goes on with besides.
 
     Raises:

@@ -1,72 +1,124 @@
-"""Checkpoint files: whether one is whole, and the newest that is."""
+"""Checkpoint files: reading one, whether one is intact, and the newest that is."""
 
+from __future__ import annotations
+
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-from detector.checkpoint.content import Unlike, check_checkpoint
-from detector.checkpoint.yolov5_weights import load_restricted
+from detector.checkpoint.content import InvalidContent, check_checkpoint
+from detector.checkpoint.restricted import load_restricted
 from detector.system.errors import InputError
+from detector.system.text_file import is_file
 
 
-def fault(path: Path) -> str:
-    """What is wrong with a checkpoint file, in a few words; an empty string if every byte of its records is as it was written
-    and its content is that of a training checkpoint.
+class FileVersion(NamedTuple):
+    """Which file a path leads to, and in which state: it is another one after the file was replaced or written to."""
 
-    Nothing in the file is executed, whoever made it.
+    device: int
+    inode: int
+    size: int  # bytes
+    modified: int  # ns
+
+    @classmethod
+    def of(cls, path: str | Path | int) -> FileVersion:
+        """Of a path or an open file's descriptor.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        found = os.stat(path)
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class CheckpointFile(NamedTuple):
+    """A training checkpoint that was read and checked: path, content (tensors on the CPU, plain types), and the version of the
+    file that this is the content of."""
+
+    path: Path
+    content: dict[str, Any]
+    version: FileVersion
+
+
+def read_checkpoint(path: Path, constructor: Callable[..., Any] | None = None) -> CheckpointFile:
+    """Read a training checkpoint of ours. The bytes are read twice: compared with their checksums, then loaded. Nothing in the
+    file is executed, whoever made it.
+
+    Args:
+        constructor: of the module that was trained; its hyper-parameters must be of the types of its arguments. Default: only
+            those of the network are looked at.
+
+    Raises:
+        InputError: "PATH: why": it is missing, damaged, or not a training checkpoint.
     """
-    return _fault(path, load_checkpoint)
-
-
-def damage(path: Path) -> str:
-    """The same of the file alone, whatever it holds: for what was just written."""
-    return _fault(path, lambda file: load_restricted(file, []))
-
-
-def _fault(path: Path, load: Callable[[Path], object]) -> str:
+    content, version = _read(path)
     try:
-        size = path.stat().st_size
-        if not size:
-            return "empty"
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            names = [PurePosixPath(e.filename.replace("\\", "/")) for e in entries]
-            if any(n.is_absolute() or ".." in n.parts for n in names):
-                return "refused, because it names a file outside itself"
-            if any(e.compress_type != zipfile.ZIP_STORED for e in entries) or sum(e.file_size for e in entries) > size:
-                return "refused, because it claims to hold more than the file does"
-            broken = archive.testzip()  # compares every record with its checksum
-            if broken:
-                return f"damaged in {broken}"
-        load(path)
+        check_checkpoint(content, constructor)
+    except InvalidContent as e:
+        raise InputError(f"{path}: not a training checkpoint of a detector ({e})") from None
+    return CheckpointFile(path, content, version)
+
+
+def validate(path: Path, constructor: Callable[..., Any] | None = None) -> str:
+    """What is wrong with a checkpoint file, in a few words; an empty string if `read_checkpoint` would read it."""
+    return _reason(path, lambda: read_checkpoint(path, constructor))
+
+
+def validate_file(path: Path) -> str:
+    """The same of the file alone, whatever it holds: for what was just written."""
+    return _reason(path, lambda: _read(path))
+
+
+def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -> tuple[CheckpointFile | None, list[str]]:
+    """The newest intact checkpoint of a folder, and a line for each newer one that is not. See `read_checkpoint`."""
+    skipped: list[str] = []
+    for path in sorted(folder.glob("*.ckpt"), key=lambda p: p.stat().st_mtime_ns, reverse=True):
+        try:
+            return read_checkpoint(path, constructor), skipped
+        except InputError as e:
+            skipped.append(f"{e}; passed over")
+    return None, skipped
+
+
+def _reason(path: Path, read: Callable[[], object]) -> str:
+    try:
+        read()
     except InputError as e:
         return str(e).removeprefix(f"{path}: ")
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as e:
-        return f"cut short, or not a checkpoint ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
     return ""
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a training checkpoint of ours: tensors and plain types.
-
-    Raises:
-        InputError: not one, or a file that holds anything else.
-    """
-    content = load_restricted(path, [])
+def _read(path: Path) -> tuple[dict[str, Any], FileVersion]:
+    if not is_file(path):
+        raise InputError(f"{path}: no such weights file")
     try:
-        check_checkpoint(content)
-    except Unlike as e:
-        raise InputError(f"{path}: not a training checkpoint of a detector ({e})") from None
-    return content
+        with open(path, "rb") as file:
+            version = FileVersion.of(file.fileno())
+            problem = _check_archive(file, version.size)
+            if problem:
+                raise InputError(f"{path}: {problem}")
+            file.seek(0)
+            return load_restricted(path, [], file), version
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise InputError(f"{path}: cut short, or not a checkpoint ({reason})") from None
 
 
-def newest_intact(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint of a folder, and a line for each newer one that is not."""
-    passed: list[str] = []
-    for path in sorted(folder.glob("*.ckpt"), key=lambda p: p.stat().st_mtime_ns, reverse=True):
-        wrong = fault(path)
-        if not wrong:
-            return path, passed
-        passed.append(f"{path}: {wrong}; passed over")
-    return None, passed
+def _check_archive(file: BinaryIO, size: int) -> str:
+    """What is wrong with the zip archive that a torch file is; an empty string if every byte of its records is as it was
+    written."""
+    if not size:
+        return "empty"
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        names = [PurePosixPath(e.filename.replace("\\", "/")) for e in entries]
+        if any(n.is_absolute() or ".." in n.parts for n in names):
+            return "refused, because it names a file outside itself"
+        if any(e.compress_type != zipfile.ZIP_STORED for e in entries) or sum(e.file_size for e in entries) > size:
+            return "refused, because it claims to hold more than the file does"
+        broken = archive.testzip()  # compares every record with its checksum
+    return f"damaged in {broken}" if broken else ""

@@ -5,9 +5,11 @@ config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.j
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from detector.checkpoint.file import fault, newest_intact
+from detector.checkpoint.file import CheckpointFile, newest_intact, read_checkpoint
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import is_file, is_impossible
@@ -43,12 +45,13 @@ def check_run(run: Path) -> None:
             raise InputError(f"run {run}: {folder} is not a folder; move it away, or give another folder with --run")
 
 
-def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
-    """Which file `--ckpt_path` means.
+def find_checkpoint(ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None) -> CheckpointFile | None:
+    """Find and read the checkpoint that `--ckpt_path` means.
 
     Args:
         ckpt_path: `last`, the newest intact checkpoint of the run; `auto`, that or None, for a fresh start; `best`; or a file.
         run: default: the most recent fit.
+        constructor: see `read_checkpoint`.
 
     Raises:
         InputError: there is none; it says where it looked and what is wrong with what it found.
@@ -57,10 +60,10 @@ def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
         path = Path(ckpt_path)
         if not is_file(path):
             raise InputError(f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`")
-        wrong = fault(path)
-        if wrong:
-            raise InputError(f"ckpt_path {ckpt_path}: {wrong}")
-        return path
+        try:
+            return read_checkpoint(path, constructor)
+        except InputError as e:
+            raise InputError(f"ckpt_path {e}") from None
     with_checkpoints = [r for r in ([run] if run else numbered("fit")) if list(_folder(r).glob("*.ckpt"))]
     if not with_checkpoints:
         where = _folder(run) if run else _folder(ROOT / "fit-*")
@@ -71,17 +74,19 @@ def resolve_checkpoint(ckpt_path: str, run: Path | None) -> Path | None:
     newest = max(with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt")))
     if ckpt_path == "best":
         path = _folder(newest) / "best.ckpt"
-        wrong = fault(path) if path.is_file() else "no such file"
-        if wrong:
-            raise InputError(f"ckpt_path best: {path}: {wrong}")
-        return path
-    found, passed = newest_intact(_folder(newest))
-    for line in passed:
+        if not path.is_file():
+            raise InputError(f"ckpt_path best: {path}: no such file")
+        try:
+            return read_checkpoint(path, constructor)
+        except InputError as e:
+            raise InputError(f"ckpt_path best: {e}") from None
+    found, skipped = newest_intact(_folder(newest), constructor)
+    for line in skipped:
         rank_zero_print(f"warning: {line}")
     if found is None:
-        raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}: {'; '.join(passed)}")
-    if passed or ckpt_path == "auto":
-        rank_zero_print(f"ckpt_path {ckpt_path}: going on from {found}")
+        raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}: {'; '.join(skipped)}")
+    if skipped or ckpt_path == "auto":
+        rank_zero_print(f"ckpt_path {ckpt_path}: going on from {found.path}")
     return found
 
 

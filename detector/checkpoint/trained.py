@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from detector.checkpoint.content import NETWORK, network_shapes
-from detector.checkpoint.file import load_checkpoint
-from detector.checkpoint.yolov5_weights import Weights, load_weights, load_yolov5, read_yolov5, unscaled_layers
+from torch import Tensor
+
+from detector.checkpoint.compatibility import TrainedModule
+from detector.checkpoint.file import CheckpointFile, read_checkpoint
+from detector.checkpoint.hyper_parameters import NOT_SAVED, build_network, empty_network, network_options
+from detector.checkpoint.runs import find_checkpoint
+from detector.checkpoint.weights import averaged
+from detector.checkpoint.yolov5_weights import Weights, by_our_names, read_yolov5, unscaled_layers
 from detector.model.network import SIZES, YOLOv5
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 
-if TYPE_CHECKING:
-    from detector.training.module import Detector
 
+@dataclass
+class Trained:
+    """What a file says of a trained network.
 
-class Trained(NamedTuple):
-    """path: the file · network: with its weights, the moving average's if there is one · names: class names · image_size:
-    longer side in pixels of the training's input (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) ·
-    options: what makes such a network (size, depth_multiple, width_multiple, levels, anchors, activation; as far as the file
-    says)."""
+    path: the file · names: class names · image_size: longer side in pixels of the training's input (of a .pt file: of YOLOv5's
+    own trainings, 640, or 1280 from stride 64 on) · options: what makes such a network (size, depth_multiple, width_multiple,
+    levels, anchors, activation; as far as the file says) · tensors: by the network's names, the moving average's if there is
+    one · checkpoint: of a file of ours, all that it holds.
+    """
 
     path: Path
-    network: YOLOv5
     names: list[str]
     image_size: int
     options: dict[str, Any]
+    tensors: dict[str, Tensor]
+    checkpoint: CheckpointFile | None = None
 
-    def fill(self, detector: Detector) -> None:
-        """Give a detector this network's weights.
+    @cached_property
+    def network(self) -> YOLOv5:
+        """The network with its weights."""
+        network = build_network(len(self.names), self.options)
+        network.load_state_dict(self.tensors)
+        return network
+
+    def arguments(self, constructor: Callable[..., Any]) -> dict[str, Any]:
+        """Arguments that make such a module, by name: all that the file knows and the constructor takes."""
+        known = {"names": self.names, "image_size": self.image_size, **self.options}
+        if self.checkpoint:
+            known |= self.checkpoint.content["hyper_parameters"]
+        taken = inspect.signature(constructor).parameters
+        return {name: value for name, value in known.items() if name in taken and name not in NOT_SAVED}
+
+    def fill(self, detector: TrainedModule) -> None:
+        """Give a detector the file's weights; of a checkpoint of ours network and moving average.
 
         Raises:
             InputError: it is made otherwise, or knows another number of classes.
         """
+        if self.checkpoint:
+            detector.on_load_checkpoint(self.checkpoint.content)
+            detector.load_state_dict(self.checkpoint.content["state_dict"])
+            return
         here, there = detector.names, self.names
         if len(here) != len(there):
             raise InputError(
@@ -46,24 +75,10 @@ class Trained(NamedTuple):
             first = differing[0]
             called = f"'{there[first]}', the data '{here[first]}'"
             rank_zero_print(f"warning: {self.path} calls class {first} {called} ({len(differing)} names differ)")
-        given = self.network.state_dict()
-        if {n: t.shape for n, t in given.items()} != {n: t.shape for n, t in detector.network.state_dict().items()}:
+        if shapes(self.tensors) != shapes(detector.network.state_dict()):
             made = ", ".join(f"{key} {value}" for key, value in self.options.items())
             raise InputError(f"{self.path} holds a network of {made}: leave out the options of the model that differ from this")
-        detector.network.load_state_dict(given)
-
-
-def take_anchors(detector: Detector, path: str | Path) -> None:
-    """Give a detector the anchors of a file; the classes may be others.
-
-    Raises:
-        InputError: as `read_trained`, or it has other levels or another number of anchors.
-    """
-    theirs = read_trained(path).network.anchors
-    if theirs.shape != detector.network.anchors.shape:
-        (a, b, _), (c, d, _) = theirs.shape, detector.network.anchors.shape
-        raise InputError(f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels of {d}")
-    detector.network.anchors.copy_(theirs)
+        detector.network.load_state_dict(self.tensors)
 
 
 def is_published(path: str | Path) -> bool:
@@ -71,19 +86,53 @@ def is_published(path: str | Path) -> bool:
     return Path(path).suffix.lower() in (".pt", ".pth")
 
 
-def read_trained(path: str | Path) -> Trained:
+def read_trained(path: str | Path, constructor: Callable[..., Any] | None = None) -> Trained:
     """Read a .pt file of YOLOv5, or a training checkpoint of ours. Nothing in it is executed.
+
+    Args:
+        constructor: see `read_checkpoint`.
 
     Raises:
         InputError: no such file, not a detector, or damaged.
     """
-    if is_published(path):
-        return _published(Path(path))
-    known = load_checkpoint(Path(path))["hyper_parameters"]
-    options = {key: known[key] for key in NETWORK if known.get(key) is not None}
-    network = YOLOv5(len(known["names"]), **options)
-    load_weights(network, path)
-    return Trained(Path(path), network, list(known["names"]), int(known.get("image_size", 640)), options)
+    return _published(Path(path)) if is_published(path) else _ours(read_checkpoint(Path(path), constructor))
+
+
+def find_trained(ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None) -> Trained | None:
+    """Read what `--ckpt_path` means: `last`, `best`, `auto` (see `find_checkpoint`), a .ckpt file or a .pt file.
+
+    Returns:
+        None: `auto`, and there is no checkpoint.
+
+    Raises:
+        InputError: there is none, or it cannot be read.
+    """
+    if is_published(ckpt_path):
+        return _published(Path(ckpt_path))
+    found = find_checkpoint(ckpt_path, run, constructor)
+    return found and _ours(found)
+
+
+def take_anchors(detector: TrainedModule, path: str | Path) -> None:
+    """Give a detector the anchors of a file; the classes may be others.
+
+    Raises:
+        InputError: as `read_trained`, or it has other levels or another number of anchors.
+    """
+    theirs, ours = read_trained(path).tensors["anchors"], detector.network.anchors
+    if theirs.shape != ours.shape:
+        (a, b, _), (c, d, _) = theirs.shape, ours.shape
+        raise InputError(f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels of {d}")
+    ours.copy_(theirs)
+
+
+def shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _ours(file: CheckpointFile) -> Trained:
+    known, tensors = file.content["hyper_parameters"], averaged(file.content["state_dict"])
+    return Trained(file.path, list(known["names"]), known.get("image_size") or 640, network_options(known), tensors, file)
 
 
 def _published(path: Path) -> Trained:
@@ -93,20 +142,13 @@ def _published(path: Path) -> Trained:
     anchors = next((t for name, t in weights.state.items() if name.endswith(".anchors")), None)
     if anchors is None or anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20 or not weights.names:
         raise InputError(f"{path}: these weights hold no anchors or no class names, so they are not those of a detector")
-    numbers = sorted(t.numel() for name, t in weights.state.items() if not name.endswith((".anchors", ".anchor_grid")))
     for options in _candidates(weights, len(anchors)):
         if anchors.shape[1] != 3:
             options["anchors"] = anchors.shape[1]
-        hashable = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-        shapes = network_shapes(len(weights.names), **hashable)
-        if sorted(_product(shape) for name, shape in shapes.items() if name != "anchors") != numbers:
-            continue
-        network = YOLOv5(len(weights.names), **options)
-        try:
-            load_yolov5(network, weights, path)
-        except InputError:
-            continue
-        return Trained(path, network, weights.names, 640 if network.max_stride == 32 else 1280, options)
+        network = empty_network(len(weights.names), options)
+        tensors = by_our_names(network, weights)
+        if shapes(tensors) == shapes(network.state_dict()):
+            return Trained(path, weights.names, 640 if network.max_stride == 32 else 1280, options, tensors)
     reason = unscaled_layers(weights) or (
         f"they are of another topology than our sizes ({', '.join(SIZES)}); start a fit from them, with options of the model "
         "that fit, and use its checkpoint"
@@ -124,10 +166,3 @@ def _candidates(weights: Weights, levels: int) -> Iterator[dict[str, Any]]:
         depth, width = weights.multiples
         for own in sorted({row.levels for row in rows.values()}):
             yield {"depth_multiple": depth, "width_multiple": width, "levels": list(own)}
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for side in shape:
-        product *= side
-    return product

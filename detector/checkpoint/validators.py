@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 MOST = 2**53  # of a count: exact as a float too
-Check = Callable[[Any, str], None]  # value, where it is; raises Unlike
+Check = Callable[[Any, str], None]  # value, where it is; raises InvalidContent
 
 
-class Unlike(Exception):
+class InvalidContent(Exception):
     """Says where a checkpoint is unlike one, and what should be there."""
 
 
 def check_tensor(value: Any, where: str) -> None:
     """A plain one: real numbers, on the CPU, no larger than what the file holds for it."""
     if not isinstance(value, Tensor):
-        raise Unlike(f"{where} is {kind_of(value)}, not a tensor")
+        raise InvalidContent(f"{where} is {kind_of(value)}, not a tensor")
     odd = type(value) not in (Tensor, nn.Parameter) or value.layout != torch.strided or value.is_quantized or value.is_complex()
     if odd or value.device.type != "cpu" or value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise Unlike(f"{where} is an unusual tensor, not one of plain numbers")
+        raise InvalidContent(f"{where} is an unusual tensor, not one of plain numbers")
 
 
 def fields(required: dict[str, Check], optional: dict[str, Check] | None = None) -> Check:
@@ -33,7 +33,7 @@ def fields(required: dict[str, Check], optional: dict[str, Check] | None = None)
         check_map(value, where)
         for key, inner in required.items():
             if key not in value:
-                raise Unlike(f"{join(where, key)} is missing")
+                raise InvalidContent(f"{join(where, key)} is missing")
             inner(value[key], join(where, key))
         for key, inner in (optional or {}).items():
             if key in value:
@@ -49,7 +49,7 @@ def each(inner: Check, keys: type | types.UnionType = str) -> Check:
         check_map(value, where)
         for key, entry in value.items():
             if not isinstance(key, keys):
-                raise Unlike(f"{where or 'the checkpoint'} has {kind_of(key)} as a key")
+                raise InvalidContent(f"{where or 'the checkpoint'} has {kind_of(key)} as a key")
             inner(entry, join(where, key))
 
     return check
@@ -60,9 +60,9 @@ def items(inner: Check, length: int | None = None) -> Check:
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list | tuple):
-            raise Unlike(f"{where} is {kind_of(value)}, not a list")
+            raise InvalidContent(f"{where} is {kind_of(value)}, not a list")
         if length is not None and len(value) != length:
-            raise Unlike(f"{where} has {len(value)} entries, not {length}")
+            raise InvalidContent(f"{where} has {len(value)} entries, not {length}")
         for i, entry in enumerate(value):
             inner(entry, join(where, i))
 
@@ -72,13 +72,13 @@ def items(inner: Check, length: int | None = None) -> Check:
 def number(value: Any, where: str) -> None:
     """nan too: a figure may be that."""
     if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > MOST):
-        raise Unlike(f"{where} is {kind_of(value)}, not a number")
+        raise InvalidContent(f"{where} is {kind_of(value)}, not a number")
 
 
 def integer(low: int = 0, high: int = MOST) -> Check:
     def check(value: Any, where: str) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise Unlike(f"{where} is {kind_of(value)}, not a whole number from {low} on")
+            raise InvalidContent(f"{where} is {kind_of(value)}, not a whole number from {low} on")
 
     return check
 
@@ -86,7 +86,7 @@ def integer(low: int = 0, high: int = MOST) -> Check:
 def typed(kind: type) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, kind):
-            raise Unlike(f"{where} is {kind_of(value)}, not a {kind.__name__}")
+            raise InvalidContent(f"{where} is {kind_of(value)}, not a {kind.__name__}")
 
     return check
 
@@ -101,7 +101,7 @@ def anything(value: Any, where: str) -> None:
 
 def check_map(value: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise Unlike(f"{where or 'the checkpoint'} is {kind_of(value)}, not a map")
+        raise InvalidContent(f"{where or 'the checkpoint'} is {kind_of(value)}, not a map")
 
 
 def join(where: str, key: Any) -> str:

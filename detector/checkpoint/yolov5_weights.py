@@ -1,14 +1,11 @@
 """Published YOLOv5 weights -> our network.
 
-Those files are pickles of whole Python objects. They are read by torch's restricted unpickler, in which every class of theirs
-is a stand-in that only keeps what the file says of it: nothing in a file is executed, and a file that names anything else is
-refused.
+Those files are pickles of whole Python objects. Every class of theirs becomes a stand-in (`load_restricted`): nothing in a file
+is executed, and a file that names anything else is refused.
 """
 
 from __future__ import annotations
 
-import pickle
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,24 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.checkpoint.content import DETECTOR
-from detector.checkpoint.validators import Unlike, anything, check_tensor, each, integer, items, typed
+from detector.checkpoint.restricted import StandIn, load_restricted
+from detector.checkpoint.validators import InvalidContent, anything, check_tensor, each, integer, items, typed
+from detector.checkpoint.weights import copy_weights
 from detector.model.network import CHANNELS, SIZES, YOLOv5, scaled_channels
 from detector.system.errors import InputError
-from detector.system.text_file import is_file
-
-
-class StandIn:
-    """Any object of a YOLOv5 file: what it was made with, and its state."""
-
-    state: Any = None
-
-    def __init__(self, *args: Any) -> None:
-        self.args = args
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
 
 # Everything that a detection checkpoint may name besides tensors and plain types.
 ALLOWED = [
@@ -76,29 +60,6 @@ class Weights:
     multiples: tuple[float, float] | None = None
 
 
-def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False) -> str:
-    """Start a network from a YOLOv5 file (.pt), or from a checkpoint of ours (.ckpt), its moving average first.
-
-    Args, returns and raises: see `load_yolov5`.
-    """
-    weights = read_checkpoint(network, path) if Path(path).suffix == ".ckpt" else read_yolov5(path)
-    return load_yolov5(network, weights, path, keep_anchors)
-
-
-def read_checkpoint(network: YOLOv5, path: str | Path) -> Weights:
-    """A checkpoint of ours, under YOLOv5's names as far as this network has them."""
-    content = load_restricted(path, [])
-    try:
-        DETECTOR(content, "")
-    except Unlike as e:
-        raise InputError(f"{path}: this is not a checkpoint of a detector ({e})") from None
-    tensors, options = content["state_dict"], content["hyper_parameters"]
-    prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
-    theirs = {ours: name for name, ours in key_map(network).items()}
-    state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return Weights({theirs.get(name, name): t for name, t in state.items()}, options["names"])
-
-
 def read_yolov5(path: str | Path) -> Weights:
     """The averaged weights of a YOLOv5 checkpoint, or its plain ones, as published (full or stripped).
 
@@ -112,7 +73,7 @@ def read_yolov5(path: str | Path) -> Weights:
     try:
         state = {k: v.float() if v.is_floating_point() else v for k, v in _tensors(model)}
         names = _names(model.state)
-    except Unlike as e:
+    except InvalidContent as e:
         raise InputError(f"{path}: this is not a YOLOv5 checkpoint ({e})") from None
     config = model.state.get("yaml")
     told = [config.get(f"{side}_multiple") if isinstance(config, dict) else None for side in ("depth", "width")]
@@ -131,27 +92,8 @@ def _names(state: dict[str, Any]) -> list[str]:
         names = [names[k] for k in sorted(names)]
     items(lambda name, where: integer()(name, where) if isinstance(name, int) else typed(str)(name, where))(names, "names")
     if any("\ud800" <= letter <= "\udfff" for name in names for letter in str(name)):
-        raise Unlike("names holds half characters, which cannot be written")
+        raise InvalidContent("names holds half characters, which cannot be written")
     return [str(name) for name in names]
-
-
-def load_restricted(path: str | Path, allowed: list[str]) -> dict[str, Any]:
-    """`torch.load` of tensors, plain types, stand-ins for the allowed globals; anything else is an InputError that names it."""
-    if not is_file(path):
-        raise InputError(f"{path}: no such weights file")
-    try:
-        with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as e:
-        name = re.search(r"GLOBAL ([\w.]+)", str(e))
-        if name:
-            raise InputError(f"{path}: refused, because it holds '{name[1]}', which weights do not need") from None
-        raise InputError(f"{path}: not a checkpoint that torch can read") from None
-    except Exception as e:  # whatever torch stumbles over in a damaged file
-        raise InputError(f"{path}: not a readable checkpoint, perhaps damaged or cut short ({type(e).__name__})") from e
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
-    return content
 
 
 def _tensors(module: StandIn, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -166,7 +108,7 @@ def _tensors(module: StandIn, prefix: str = "", depth: int = 0) -> Iterator[tupl
     children = state.get("_modules") or {}
     each(anything)(children, f"{prefix}_modules")
     if children and depth > 20:
-        raise Unlike("its modules are nested too deeply")
+        raise InvalidContent("its modules are nested too deeply")
     for name, child in children.items():
         if isinstance(child, StandIn):
             yield from _tensors(child, f"{prefix}{name}.", depth + 1)
@@ -191,52 +133,20 @@ def key_map(network: YOLOv5) -> dict[str, str]:
     return names
 
 
-def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anchors: bool = False) -> str:
-    """Copy published weights into the network; every tensor must find its place, except the head's if the number of classes
-    differs.
-
-    Args:
-        source: the file, for messages.
-        keep_anchors: leave the file's anchors out, because the network has been given its own.
-
-    Returns:
-        One line that says what was taken and what was not.
-
-    Raises:
-        InputError: the file is of another size or topology; it says which size to ask for.
-    """
+def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
+    """The tensors of a file by the names of this network, as far as it has them."""
     names = key_map(network)
-    known_extra = {name for name in weights.state if name.endswith(".anchor_grid")}  # a copy of the anchors, before release 6
-    fresh = network.state_dict()
-    given = {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in known_extra}
-    left_out = {"anchors"} if keep_anchors else set()
-    theirs = given.get("anchors", network.anchors)
-    there = len(weights.names), theirs.shape[1] if theirs.ndim == 3 else 0
-    here = network.num_classes, network.anchors.shape[1]
-    if there != here:
-        left_out |= {name for name in fresh if name.startswith("head.")}
-    if there[1] != here[1]:
-        left_out.add("anchors")
-    given = {name: tensor for name, tensor in given.items() if name not in left_out}
-    wrong = set(given) ^ (set(fresh) - left_out) | {
-        name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
-    }
-    if wrong:
-        raise InputError(
-            f"{source}: these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)}); {_size_hint(weights)}"
-        )
-    network.load_state_dict({**fresh, **given})
-    taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
-    if keep_anchors:
-        taken += "; not the anchors, which model.anchors gives"
-    if there != here:
-        unlike = [
-            f"{a} {what} there, {b} here"
-            for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)
-            if a != b
-        ]
-        taken += f"; not the head ({'; '.join(unlike)}), which starts fresh"
-    return taken
+    copies = {name for name in weights.state if name.endswith(".anchor_grid")}  # of the anchors, before release 6
+    return {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in copies}
+
+
+def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anchors: bool = False) -> str:
+    """Copy published weights into the network.
+
+    Args, returns and raises: see `copy_weights`.
+    """
+    given = by_our_names(network, weights)
+    return copy_weights(network, given, len(weights.names), source, _size_hint(weights), keep_anchors)
 
 
 def _size_hint(weights: Weights) -> str:

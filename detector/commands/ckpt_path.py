@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from detector.checkpoint.file import load_checkpoint
+from detector.checkpoint.file import CheckpointFile
 from detector.checkpoint.relative_paths import Place
-from detector.checkpoint.runs import resolve_checkpoint, run_of
-from detector.checkpoint.trained import Trained, is_published, read_trained
+from detector.checkpoint.runs import run_of
+from detector.checkpoint.trained import Trained, find_trained, is_published
 from detector.commands.export.runtime import Exported, format_of, load_exported
 from detector.commands.parsing.table import LINKS
 from detector.system.errors import InputError
@@ -24,17 +23,16 @@ OWN = {"anchors": ("autoanchor",), "doctor": ("doctor",)}  # groups of config.ya
 
 
 @dataclass
-class Brought:
-    """What a command works with instead of fresh weights; one of three.
+class ResolvedCkptPath:
+    """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
-    path: the file · checkpoint: content of a training checkpoint · trained: YOLOv5's published weights · exported: an exported
-    file · defaults: by flat name, the options that it brings · home: the run folder whose config.yaml counts · arguments: what
-    is taken over from there, as words before those that the user typed · place: where that run's relative paths start · paths:
-    those that were taken over.
+    path: the file · trained: a checkpoint of ours, or YOLOv5's published weights · exported: an exported file · defaults: by
+    flat name, the options that it brings · home: the run folder whose config.yaml counts · arguments: what is taken over from
+    there, as words before those that the user typed · place: where that run's relative paths start · paths: those that were
+    taken over.
     """
 
     path: Path
-    checkpoint: dict[str, Any] | None = None
     trained: Trained | None = None
     exported: Exported | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -44,9 +42,20 @@ class Brought:
     paths: list[str] = field(default_factory=list)
 
     @property
+    def checkpoint(self) -> CheckpointFile | None:
+        """The training checkpoint of ours, if it is one."""
+        return self.trained.checkpoint if self.trained else None
+
+    def release(self) -> CheckpointFile | None:
+        """The training checkpoint, for the last time: nothing here holds its tensors any more."""
+        checkpoint, self.trained = self.checkpoint, None
+        return checkpoint
+
+    @property
     def started_from(self) -> str | None:
         """The weights that the training of this checkpoint started from (model.weights), as its user gave them."""
-        text = ((self.checkpoint or {}).get("run") or {}).get("config")
+        content = self.checkpoint.content if self.checkpoint else {}
+        text = (content.get("run") or {}).get("config")
         options = _config(text, str(self.path)) if text else {}
         return (options.get("model") or {}).get("weights")
 
@@ -72,13 +81,15 @@ class Brought:
                 )
 
 
-def bring(ckpt_path: str, run: Path | None, command: str, known: Callable[..., Any]) -> Brought | None:
+def resolve_ckpt_path(
+    ckpt_path: str, run: Path | None, command: str, constructor: Callable[..., Any]
+) -> ResolvedCkptPath | None:
     """Find and read what `--ckpt_path` means.
 
     Args:
-        ckpt_path: see `resolve_checkpoint`; or an exported file, or YOLOv5's weights (.pt).
+        ckpt_path: see `find_trained`; or an exported file.
         run: folder of `last` and `best`.
-        known: constructor whose options a checkpoint may bring.
+        constructor: of the module, whose options a checkpoint may bring.
 
     Returns:
         None: a fresh start (`auto`), or the checkpoint is on another machine.
@@ -92,58 +103,51 @@ def bring(ckpt_path: str, run: Path | None, command: str, known: Callable[..., A
         if command in OWN:
             raise InputError(f"ckpt_path {ckpt_path}: an exported file does not say its anchors; give its checkpoint")
         exported = load_exported(ckpt_path)
-        return Brought(exported.path, exported=exported, defaults=exported.defaults(), home=run_of(exported.path))
-    if is_published(ckpt_path):
-        if command == "fit":
-            raise InputError(
-                f"ckpt_path {ckpt_path}: published weights hold no training to go on with; to start one from them, give "
-                f"--model.weights {ckpt_path}"
-            )
-        trained = read_trained(ckpt_path)
-        options = {f"model.{key}": value for key, value in trained.options.items()}
-        defaults = {**options, "data.names": trained.names, "data.image_size": trained.image_size}
-        return Brought(trained.path, trained=trained, defaults=defaults)
-    path = _checkpoint(ckpt_path, run, command)
-    if path is None:
+        return ResolvedCkptPath(exported.path, exported=exported, defaults=exported.defaults(), home=run_of(exported.path))
+    if is_published(ckpt_path) and command == "fit":
+        raise InputError(
+            f"ckpt_path {ckpt_path}: published weights hold no training to go on with; to start one from them, give "
+            f"--model.weights {ckpt_path}"
+        )
+    trained = _find_trained(ckpt_path, run, command, constructor)
+    if trained is None:
         return None
-    content = load_checkpoint(path)
-    saved = content["hyper_parameters"]
-    taken = [k for k in inspect.signature(known).parameters if k in saved and f"model.{k}" not in LINKS]
-    options = {f"model.{k}": saved[k] for k in taken}
-    sizes = {"data.image_size": saved["image_size"]} if "image_size" in saved else {}
-    return Brought(path, content, defaults={**options, "data.names": saved["names"], **sizes}, home=run_of(path))
+    brought = trained.arguments(constructor)
+    defaults = {f"model.{name}": value for name, value in brought.items() if f"model.{name}" not in LINKS}
+    defaults |= {"data.names": trained.names, "data.image_size": trained.image_size}
+    return ResolvedCkptPath(trained.path, trained, defaults=defaults, home=run_of(trained.path) if trained.checkpoint else None)
 
 
-def inherit(brought: Brought, command: str) -> None:
+def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
     """Take over options of the run's config.yaml, into `arguments`. `fit` goes on with all of them; other commands take those
     of the data and the model, and the precision, which changes figures: neither limits nor devices, loggers, callbacks.
 
     Raises:
         InputError: the config.yaml cannot be read.
     """
-    if brought.home is None or command == "predict":  # a checkpoint says itself all that predictions need
+    if resolved.home is None or command == "predict":  # a checkpoint says itself all that predictions need
         return
-    file = brought.home / "config.yaml"
+    file = resolved.home / "config.yaml"
     options = _config(file.read_text(encoding="utf-8", errors="replace"), str(file))
-    brought.place = Place.of(brought.home)
+    resolved.place = Place.of(resolved.home)
     if command == "fit":
-        brought.arguments = ["--config", str(file)]
+        resolved.arguments = ["--config", str(file)]
     else:
         kept = {k: options[k] for k in ("seed_everything", "data", "model", *OWN.get(command, ())) if k in options}
         precision = (options.get("trainer") or {}).get("precision")
         if precision is not None:
             kept["trainer"] = {"precision": precision}
-        brought.arguments = ["--config", yaml.safe_dump(kept)]
-    if brought.exported:  # it may be of another size than the training
-        brought.arguments += ["--data.image_size", str(brought.defaults["data.image_size"])]
+        resolved.arguments = ["--config", yaml.safe_dump(kept)]
+    if resolved.exported:  # it may be of another size than the training
+        resolved.arguments += ["--data.image_size", str(resolved.defaults["data.image_size"])]
     dataset, members = (options.get("data") or {}).get("dataset"), (options.get("model") or {}).get("ensemble")
     if isinstance(dataset, str) and dataset != "demo":
-        brought.paths += [brought.place.find(dataset)]
-        brought.arguments += ["--data.dataset", brought.paths[0]]
+        resolved.paths += [resolved.place.find(dataset)]
+        resolved.arguments += ["--data.dataset", resolved.paths[0]]
     if isinstance(members, list):
-        found = [brought.place.find(str(member)) for member in members]
-        brought.paths += found
-        brought.arguments += ["--model.ensemble", yaml.safe_dump(found)]
+        found = [resolved.place.find(str(member)) for member in members]
+        resolved.paths += found
+        resolved.arguments += ["--model.ensemble", yaml.safe_dump(found)]
 
 
 def _config(text: str, source: str) -> dict[str, Any]:
@@ -157,12 +161,12 @@ def _config(text: str, source: str) -> dict[str, Any]:
     return options
 
 
-def _checkpoint(ckpt_path: str, run: Path | None, command: str) -> Path | None:
-    """The file that --ckpt_path means. A machine after the first that has none comes along to the place where all processes
-    are told so (callbacks.ConsistencyCheck): if it left here the others would wait for it."""
+def _find_trained(ckpt_path: str, run: Path | None, command: str, constructor: Callable[..., Any]) -> Trained | None:
+    """A machine after the first that has no such file comes along to the place where all processes are told so
+    (callbacks.ConsistencyCheck): if it left here the others would wait for it."""
     machine = next((int(os.environ[n]) for n in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID") if n in os.environ), 0)
     try:
-        return resolve_checkpoint(ckpt_path, run)
+        return find_trained(ckpt_path, run, constructor)
     except InputError:
         if command == "fit" and machine:
             return None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from detector.checkpoint.file import load_checkpoint
-from detector.checkpoint.trained import is_published, read_trained
 from detector.data.device import finish_on_device
 from detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
 from detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
@@ -24,41 +21,42 @@ from detector.inference.detections import Detections
 from detector.inference.rows import NMSThresholds, class_numbers
 from detector.system.errors import InputError
 
-if TYPE_CHECKING:
-    from detector.training.module import Detector
-
-    Kind = TypeVar("Kind", bound=Detector)
-
 Picture = str | Path | np.ndarray | Image.Image
 Images = Picture | Sequence[Picture]
 
 
-def load(kind: type[Kind], path: str | Path, device: str | torch.device | None) -> Kind:
-    """A trained detector in evaluation mode.
+class Predicting(Protocol):
+    """What predicts: detector.training.module.Detector.
 
-    Args:
-        path: a checkpoint of ours (.ckpt; its moving average predicts) or a YOLOv5 file (.pt). Nothing in it is executed.
-        device: default: the first GPU, if there is one.
-
-    Raises:
-        InputError: no such file, or not a detector.
+    names: of its classes · image_size: longer side of the training's input in pixels · max_stride: sides of the input are
+    multiples of it · hparams: its options by name.
     """
-    if not is_published(path):
-        content = load_checkpoint(Path(path))
-        known = set(inspect.signature(kind.__init__).parameters)
-        detector = kind(**{k: v for k, v in content["hyper_parameters"].items() if k in known})
-        detector.on_load_checkpoint(content)
-        detector.load_state_dict(content["state_dict"])
-    else:
-        trained = read_trained(path)
-        detector = kind(trained.names, image_size=trained.image_size, **trained.options)
-        trained.fill(detector)
-    return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def image_size(self) -> int: ...
+
+    @property
+    def max_stride(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def hparams(self) -> Any: ...
+
+    def prepare(self, tta: bool) -> None:
+        """Make ready for inference, with test-time augmentation if wanted."""
+
+    def find(self, batch: Batch, limits: NMSThresholds, at_once: int | None = None) -> tuple[list[np.ndarray], Any]:
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image, score, class; and the network's raw maps or None."""
 
 
 @torch.inference_mode()
 def predict(
-    detector: Detector,
+    detector: Predicting,
     images: Images,
     conf: float = 0.25,
     iou: float = 0.45,

@@ -27,7 +27,8 @@ def load_member(path: str | Path, names: Sequence[str]) -> YOLOv5:
     Raises:
         InputError: no such file, not a detector, or other classes; it says which differ.
     """
-    _, network, theirs, *_ = read_trained(path)
+    trained = read_trained(path)
+    theirs = trained.names
     if theirs != list(names):
         pairs = [(i, a, b) for i, (a, b) in enumerate(zip(names, theirs, strict=False)) if a != b]
         differ = f"class {pairs[0][0]} is '{pairs[0][1]}' here and '{pairs[0][2]}' there" if pairs else "the first ones agree"
@@ -35,4 +36,4 @@ def load_member(path: str | Path, names: Sequence[str]) -> YOLOv5:
             f"model.ensemble {path}: it knows other classes ({len(names)} here, {len(theirs)} there; {differ}); "
             "detectors of an ensemble must have the same names in the same order"
         )
-    return network
+    return trained.network

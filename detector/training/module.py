@@ -18,12 +18,13 @@ from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
 from detector.checkpoint.compatibility import check_network
-from detector.checkpoint.yolov5_weights import load_weights
+from detector.checkpoint.starting_weights import load_weights
+from detector.checkpoint.trained import read_trained
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
 from detector.data.transforms.letterbox import round_up
 from detector.evaluation.metrics import DetectionMetrics, Result
-from detector.inference.api import Images, load, predict
+from detector.inference.api import Images, predict
 from detector.inference.detections import Detections
 from detector.inference.ensemble import Ensemble, load_member
 from detector.inference.rows import NMSThresholds, class_numbers, dtype_of, forward_function, rows_of_tiles, to_rows
@@ -187,8 +188,19 @@ class Detector(L.LightningModule):
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Detector:
-        """A trained detector, ready for `predict`. See `detector.inference.api.load`."""
-        return load(cls, path, device)
+        """A trained detector in evaluation mode, ready for `predict`.
+
+        Args:
+            path: a checkpoint of ours (.ckpt; its moving average predicts) or a YOLOv5 file (.pt). Nothing in it is executed.
+            device: default: the first GPU, if there is one.
+
+        Raises:
+            InputError: no such file, or not a detector.
+        """
+        trained = read_trained(path, cls)
+        detector = cls(**trained.arguments(cls))
+        trained.fill(detector)
+        return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
     def predict(self, images: Images, **options: Any) -> Detections | list[Detections]:
         """The objects in images: files, arrays or PIL images. See `detector.inference.api.predict` for the options."""

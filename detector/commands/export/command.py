@@ -22,7 +22,7 @@ from detector.commands.export.graph import Decoded, Suppressed
 from detector.commands.export.int8 import calibration_files, write_int8_onnx, write_int8_openvino
 from detector.commands.export.metadata import MODEL_OPTIONS, Metadata, Precision, Suppression
 from detector.commands.export.runtime import load_exported
-from detector.commands.export.source import find_trained
+from detector.commands.export.source import find_source
 from detector.data.images import read_image
 from detector.data.transforms.letterbox import round_up
 from detector.system.atomic_file import write_atomically
@@ -82,7 +82,7 @@ def export(
     _check_options(format, half, int8, batch, opset)
     need(*NEEDED.get(format, ()), *(["nncf"] if int8 and format == "openvino" else []))
     files = calibration_files(data, MOST_CALIBRATION) if int8 else []
-    trained = find_trained(ckpt_path, run)
+    trained = find_source(ckpt_path, run)
     stride = max(trained.network.max_stride, 32)
     suppression = Suppression(conf, iou, max_det, agnostic) if nms else None
     _check_suppression(suppression)

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from detector.checkpoint.runs import resolve_checkpoint
-from detector.checkpoint.trained import Trained, is_published, read_trained
+from detector.checkpoint.trained import Trained, find_trained
 from detector.commands.export.runtime import format_of
 from detector.system.errors import InputError
 
 
-def find_trained(ckpt_path: str, run: str | None = None) -> Trained:
+def find_source(ckpt_path: str, run: str | None = None) -> Trained:
     """`last`, `best`, a checkpoint of ours (.ckpt) or a YOLOv5 file (.pt).
 
     Raises:
@@ -16,9 +15,7 @@ def find_trained(ckpt_path: str, run: str | None = None) -> Trained:
     """
     if format_of(ckpt_path):
         raise InputError(f"ckpt_path {ckpt_path}: this is an exported file already; give the checkpoint that it was made from")
-    if is_published(ckpt_path):
-        return read_trained(ckpt_path)
-    path = None if ckpt_path == "auto" else resolve_checkpoint(ckpt_path, Path(run) if run else None)
-    if path is None:
+    trained = None if ckpt_path == "auto" else find_trained(ckpt_path, Path(run) if run else None)
+    if trained is None:
         raise InputError("ckpt_path auto: that is for fit; give `last`, `best` or a file")
-    return read_trained(path)
+    return trained

@@ -1,0 +1,108 @@
+"""The hyper-parameters of a training checkpoint: their types, and the network that they make."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, get_args, get_origin
+
+import torch
+
+from detector.checkpoint.validators import MOST, InvalidContent, check_map, kind_of
+from detector.model.network import YOLOv5
+
+NETWORK = ("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation")  # options that make a network
+NOT_SAVED = ("weights", "ensemble")  # options of a Detector that are files
+
+
+def build_network(num_classes: int, options: dict[str, Any]) -> YOLOv5:
+    """A network from hyper-parameters, with fresh weights.
+
+    Args:
+        options: some of NETWORK.
+
+    Raises:
+        InputError: they make no network.
+    """
+    return YOLOv5(num_classes, **options)
+
+
+def empty_network(num_classes: int, options: dict[str, Any]) -> YOLOv5:
+    """The same without memory for its tensors (device `meta`), for names and shapes. It is shared: not to be changed.
+
+    Raises:
+        InputError: as above.
+    """
+    return _empty_network(num_classes, json.dumps(options, sort_keys=True))
+
+
+@lru_cache(maxsize=16)
+def _empty_network(num_classes: int, options: str) -> YOLOv5:
+    with torch.device("meta"):
+        return build_network(num_classes, json.loads(options))
+
+
+def network_options(hyper_parameters: dict[str, Any]) -> dict[str, Any]:
+    """Those of NETWORK that are given."""
+    return {key: hyper_parameters[key] for key in NETWORK if hyper_parameters.get(key) is not None}
+
+
+def check_network_options(value: Any, where: str) -> None:
+    """Types and ranges of what makes a network, and of the class names and sizes that go with it.
+
+    Raises:
+        InvalidContent: something is missing, of another type, or out of its range.
+    """
+    check_map(value, where)
+    hints = argument_types(YOLOv5)
+    own = {"names": list[str], "image_size": int | None, "batch_size": int | None}
+    _check_types(value, own | {name: hints[name] for name in NETWORK}, where)
+    if not value.get("names"):
+        raise InvalidContent(f"{where}.names is missing or empty")
+    if any("\ud800" <= letter <= "\udfff" for name in value["names"] for letter in name):
+        raise InvalidContent(f"{where}.names holds half characters, which cannot be written")
+    for name, least in (("image_size", 1), ("batch_size", 1), ("depth_multiple", 0), ("width_multiple", 0)):
+        given = value.get(name)
+        if given is not None and not least <= given <= (16 if "multiple" in name else 2**24):
+            raise InvalidContent(f"{where}.{name} is {kind_of(given)}, which makes no detector")
+
+
+def check_options(value: dict[str, Any], constructor: Callable[..., Any], where: str) -> None:
+    """Types of all options of a module, by its constructor's arguments.
+
+    Raises:
+        InvalidContent: one is of another type.
+    """
+    _check_types(value, {name: hint for name, hint in argument_types(constructor).items() if name not in NOT_SAVED}, where)
+
+
+def argument_types(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """Argument -> type, of those that say one."""
+    arguments = inspect.signature(constructor, eval_str=True).parameters.values()
+    return {a.name: a.annotation for a in arguments if a.annotation is not a.empty}
+
+
+def _check_types(value: dict[str, Any], hints: dict[str, Any], where: str) -> None:
+    for name, hint in hints.items():
+        if name in value and not fits(value[name], hint):
+            raise InvalidContent(f"{where}.{name} is {kind_of(value[name])}, which the option cannot be")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an option's type: a class, list[...], Sequence[...], Literal[...], or one of several."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(fits(value, argument) for argument in arguments)
+    if origin is Literal:
+        return isinstance(value, str | int) and value in arguments
+    if origin in (list, Sequence):
+        return isinstance(value, list if origin is list else list | tuple) and all(fits(v, arguments[0]) for v in value)
+    if hint is float:
+        return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < MOST
+    if hint is int:
+        return not isinstance(value, bool) and isinstance(value, int) and abs(value) < MOST
+    return isinstance(value, type(None) if hint is None else hint)

@@ -1,0 +1,103 @@
+"""The recipe's states in a training checkpoint: its callbacks, every process's gradients, losses and random generators."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+
+from detector.checkpoint.validators import (
+    InvalidContent,
+    anything,
+    check_tensor,
+    each,
+    fields,
+    integer,
+    items,
+    join,
+    kind_of,
+    maybe,
+    number,
+    typed,
+)
+
+COUNT = integer()
+
+
+def _reason(value: Any, where: str) -> None:
+    if not isinstance(value, int) or value not in [reason.value for reason in EarlyStoppingReason]:
+        raise InvalidContent(f"{where} is {kind_of(value)}, which is no reason to stop")
+
+
+def _scalar(value: Any, where: str) -> None:
+    check_tensor(value, where)
+    if value.numel() != 1:
+        raise InvalidContent(f"{where} holds {value.numel()} numbers, not one")
+
+
+def _losses(value: Any, where: str) -> None:
+    check_tensor(value, where)
+    if value.shape != (4,):
+        raise InvalidContent(f"{where} does not hold 4 numbers")
+
+
+RANDOM = fields({"torch": check_tensor, "python": items(anything, 3), "numpy": items(anything, 5)}, {"cuda": check_tensor})
+
+
+def _random(value: Any, where: str) -> None:
+    """Tried on generators that nobody uses; NumPy's does not look at the position, so we do."""
+    RANDOM(value, where)
+    try:
+        torch.Generator().set_state(value["torch"])
+        if "cuda" in value and torch.cuda.is_available():
+            torch.Generator("cuda").set_state(value["cuda"])
+        random.Random().setstate(value["python"])
+        maybe(number)(value["python"][2], f"{where}.python.2")
+        kind, keys, position, has_gauss, cached = value["numpy"]
+        items(integer(0, 2**32 - 1), 624)(keys, f"{where}.numpy.1")
+        integer(0, 624)(position, f"{where}.numpy.2")
+        integer(0, 1)(has_gauss, f"{where}.numpy.3")
+        number(cached, f"{where}.numpy.4")
+        np.random.RandomState().set_state((kind, np.array(keys, np.uint32), position, has_gauss, cached))
+    except (TypeError, ValueError, OverflowError, RuntimeError, LookupError) as e:
+        raise InvalidContent(f"{where} is no state of a random generator ({type(e).__name__})") from None
+
+
+def _best(value: Any, where: str) -> None:
+    """Of EpochLines: nothing yet, or all of it."""
+    if value != {}:
+        fields({"epoch": COUNT, "fitness": number, "mAP50-95": number})(value, where)
+
+
+CALLBACKS = {  # by class name; the states of others' callbacks are their own matter
+    "Warmup": fields({"last_step": integer(-1)}),
+    "EMA": fields({"updates": COUNT}),
+    "EarlyStop": fields(
+        {"wait_count": COUNT, "stopped_epoch": COUNT, "best_score": _scalar, "patience": COUNT},
+        {"stopping_reason": _reason, "stopping_reason_message": maybe(typed(str))},
+    ),
+    "FlightRecorder": fields({"roll_backs": COUNT, "lr0": number}),
+    "Dashboard": fields({"best": each(number), "spent": each(COUNT)}),
+    "EpochLines": fields({"best": _best}),
+    "Iterations": fields({"sum": maybe(items(typed(float), 4))}),
+    "MetricsFiles": fields({"best": number}),
+    "Checkpoints": fields({"best_fitness": number}),
+}
+
+
+def check_callbacks(value: Any, where: str) -> None:
+    each(each(anything, object))(value, where)
+    for key, state in value.items():
+        inner = CALLBACKS.get(key.partition("{")[0])
+        if inner and state:
+            inner(state, join(where, key))
+
+
+PROCESS = fields({"gradients": each(check_tensor), "epoch_losses": _losses, "random": _random})
+RUN = fields(
+    {},
+    {"config": typed(str), "names": items(typed(str)), "loggers": each(maybe(typed(str))), "versions": each(anything)},
+)

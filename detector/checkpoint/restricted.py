@@ -1,0 +1,57 @@
+"""Reading torch files without running anything in them.
+
+torch's weights-only unpickler reads tensors and plain types; a class that a file may name besides becomes a stand-in, which
+only keeps what the file says of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from detector.system.errors import InputError
+from detector.system.text_file import is_file
+
+
+class StandIn:
+    """Any object of another class: what it was made with, and its state."""
+
+    state: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None = None) -> dict[str, Any]:
+    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed globals.
+
+    Args:
+        path: the file; with `file` only for messages.
+        allowed: full names of the globals that become stand-ins.
+        file: the file, already open at its start.
+
+    Raises:
+        InputError: no such file, one that torch cannot read, one that is no dict, or one that names anything else.
+    """
+    if file is None and not is_file(path):
+        raise InputError(f"{path}: no such weights file")
+    try:
+        with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
+            content = torch.load(file or path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as e:
+        name = re.search(r"GLOBAL ([\w.]+)", str(e))
+        if name:
+            raise InputError(f"{path}: refused, because it holds '{name[1]}', which weights do not need") from None
+        raise InputError(f"{path}: not a checkpoint that torch can read") from None
+    except Exception as e:  # whatever torch stumbles over in a damaged file
+        raise InputError(f"{path}: not a readable checkpoint, perhaps damaged or cut short ({type(e).__name__})") from e
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
+    return content

@@ -1,0 +1,63 @@
+"""Tensors of a file -> a network that is there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from detector.model.network import YOLOv5
+from detector.system.errors import InputError
+
+
+def averaged(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a checkpoint's `state_dict` the network's tensors, by the network's names: the moving average's if there is one."""
+    prefix = "ema." if any(name.startswith("ema.") for name in tensors) else "network."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def copy_weights(
+    network: YOLOv5, given: dict[str, Tensor], num_classes: int, source: str | Path, hint: str, keep_anchors: bool = False
+) -> str:
+    """Copy tensors into the network; every one must find its place, except the head's if the number of classes differs.
+
+    Args:
+        given: tensors by the network's names.
+        num_classes: of the network that they are from.
+        source: the file, for messages.
+        hint: what to do about tensors that do not fit, for the message.
+        keep_anchors: leave the given anchors out, because the network has been given its own.
+
+    Returns:
+        One line that says what was taken and what was not.
+
+    Raises:
+        InputError: the tensors are of another size or topology; the network is as it was.
+    """
+    fresh = network.state_dict()
+    left_out = {"anchors"} if keep_anchors else set()
+    theirs = given.get("anchors", network.anchors)
+    there = num_classes, theirs.shape[1] if theirs.ndim == 3 else 0
+    here = network.num_classes, network.anchors.shape[1]
+    if there != here:
+        left_out |= {name for name in fresh if name.startswith("head.")}
+    if there[1] != here[1]:
+        left_out.add("anchors")
+    given = {name: tensor for name, tensor in given.items() if name not in left_out}
+    wrong = set(given) ^ (set(fresh) - left_out) | {
+        name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
+    }
+    if wrong:
+        raise InputError(f"{source}: these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)}); {hint}")
+    network.load_state_dict({**fresh, **given})
+    taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
+    if keep_anchors:
+        taken += "; not the anchors, which model.anchors gives"
+    if there != here:
+        unlike = [
+            f"{a} {what} there, {b} here"
+            for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)
+            if a != b
+        ]
+        taken += f"; not the head ({'; '.join(unlike)}), which starts fresh"
+    return taken
