@@ -21,7 +21,7 @@ def server() -> multiprocessing.context.ForkServerContext:
     """Whoever starts workers by the forkserver method calls it first: there is one server a process, and the first decides what
     it has imported."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cli"])
+    context.set_forkserver_preload(["cli", "callbacks.recipe", "detector.commands.lightning_cli"])
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
     multiprocessing.forkserver.ensure_running()

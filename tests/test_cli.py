@@ -279,7 +279,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert leaving.value.code == 0
     told = capsys.readouterr().out
-    assert [c for c in (*cli.CLI.subcommands(), *cli.FUNCTIONS) if not re.search(rf"\b{c}\b", told)] == []
+    assert [c for c in cli.COMMANDS if not re.search(rf"\b{c}\b", told)] == []
 
 
 def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
