@@ -1,26 +1,25 @@
-"""The callbacks that have options, and config.yaml of a fit that a script started."""
+"""The recipe's callbacks that have options, and the config.yaml of a training that a script has started."""
 
 import inspect
 import json
-from importlib import import_module
 from typing import Any
 
 import lightning as L
 import yaml
 
+from detector.commands.parsing.signatures import load
 from detector.commands.parsing.table import CALLBACKS
 from detector.training.module import Detector
 from detector.training.recipe import UNLESS_GIVEN, data_of
 
 
 def recipe_callbacks() -> dict[str, type[L.Callback]]:
-    """The kinds of callbacks with options that a training has, by the names of their groups in the CLI."""
-    places = {group: place.split(":") for group, place in CALLBACKS.items() if group != "ranks"}
-    return {group: getattr(import_module(module), name) for group, (module, name) in places.items()}
+    """The classes of the recipe's callbacks that have options, by the names of their groups on the command line."""
+    return {group: load(place) for group, place in CALLBACKS.items() if group != "ranks"}
 
 
 def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
-    """Text of a config.yaml, which commands take like that of a fit of their own: what the objects were made with."""
+    """The text of a config.yaml with the options that the objects were made with; commands take it like that of a fit."""
     assert isinstance(detector, Detector)
     data, linked = data_of(trainer), {"names", *UNLESS_GIVEN}
     options: dict[str, Any] = {

@@ -1,5 +1,7 @@
 """Early stopping by fitness."""
 
+from typing import Any
+
 from lightning.pytorch.callbacks import EarlyStopping
 
 
@@ -12,3 +14,7 @@ class EarlyStop(EarlyStopping):
 
     def __init__(self, patience: int = 100) -> None:
         super().__init__(monitor="val/fitness", mode="max", patience=patience or 2**31, min_delta=0.0)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """A resumed run keeps the count of epochs, but not the patience of the checkpoint: the option given now counts."""
+        super().load_state_dict({**state_dict, "patience": self.patience})

@@ -1,6 +1,5 @@
-"""The whole recipe for a Trainer of one's own, and what the CLI has in common with that."""
+"""All callbacks of a Trainer, for a script and for the commands."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from callbacks.configuration import recipe_callbacks
+from callbacks.consistency_check import ConsistencyCheck
 from callbacks.epoch_lines import EpochLines
 from callbacks.iterations import Iterations
 from callbacks.metrics_files import MetricsFiles
@@ -18,26 +18,29 @@ from callbacks.report import Report
 from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.runs import next_run
+from detector.checkpoint.runs import own_run
+from detector.commands.run import Run
 from detector.training.precision import DEFAULT, usable_precision
-from detector.training.trainer_options import TRAINER_OPTIONS
+from detector.training.trainer_options import TRAINER_OPTIONS, as_list
 
 
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Arguments for a Trainer of your own, which then trains, and leaves behind, what `cli.py fit` does.
+    """Arguments for a Trainer of your own, with which it trains as `cli.py fit` does and writes the same files.
 
     trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
+    For the policy `roll_back` of the TrainingGuard call detector.training.roll_back.fit in place of trainer.fit.
+
     Args:
         run: folder of the run; default: runs/fit-NUMBER.
-        options: of the Trainer; what is given goes before the recipe's. A callback of a kind that belongs to the recipe takes
-            the place of the recipe's own, others come after it; plugins are added.
+        options: of the Trainer; those given override the recipe's. A callback of a class that belongs to the recipe replaces
+            the recipe's own, others come after them; plugins are added.
 
     Returns:
-        Keyword arguments of `L.Trainer`, for one Trainer: callbacks have a state.
+        Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
     """
-    folder, given = run or options.get("default_root_dir") or own_folder("fit"), as_list(options.get("callbacks"))
+    folder, given = run or options.get("default_root_dir") or own_run("fit"), as_list(options.get("callbacks"))
     chosen = [next((c for c in given if isinstance(c, kind)), None) or kind() for kind in recipe_callbacks().values()]
     others = [c for c in given if c not in chosen]
     go_on = f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
@@ -54,27 +57,30 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     }
 
 
+def callbacks_of_command(run: Run, chosen: list[L.Callback], others: list[L.Callback], progress_bar: bool) -> list[L.Callback]:
+    """All callbacks of the Trainer of a command (ArrangeCallbacks)."""
+    first = [
+        RunFolder(run.config, run.changed, run.is_new),
+        EpochLines(run.resume),
+        ConsistencyCheck(run.config, run.checkpoint),
+        RunState(run.config),
+    ]
+    return in_order(first, chosen, others, progress_bar)
+
+
 def in_order(
     first: Sequence[L.Callback], chosen: Sequence[L.Callback], others: Sequence[L.Callback], bar: bool
 ) -> list[L.Callback]:
-    """All callbacks of a Trainer: those of the run, those with options, those that show what these leave, and the user's.
+    """All callbacks of a Trainer: those of the run, those with options, those that show their results, and the user's. The
+    warm-up comes before the user's, so that a LearningRateMonitor logs the rates that are used.
 
     Args:
-        bar: show the progress; a progress bar among the others does it instead of ours.
+        first: of the run.
+        chosen: with options.
+        others: the user's own.
+        bar: show the progress, unless there is a progress bar among the others.
     """
     last: list[L.Callback] = [c for kind in (Pictures, Report) for c in chosen if isinstance(c, kind)]
     if bar and not any(isinstance(c, ProgressBar) for c in others):
         last.append(Progress())
     return [*first, *(c for c in chosen if c not in last), Iterations(), MetricsFiles(), *last, *others]
-
-
-def own_folder(command: str) -> Path:
-    """The next folder runs/COMMAND-NUMBER; in a process that another one started, that one's."""
-    started = "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
-    folder = Path(os.environ["BOLTBOX_RUN"]) if started else next_run(command)
-    os.environ["BOLTBOX_RUN"] = str(folder)
-    return folder
-
-
-def as_list(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]

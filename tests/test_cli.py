@@ -280,7 +280,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert leaving.value.code == 0
     told = capsys.readouterr().out
-    assert [c for c in (*cli.CLI.subcommands(), *cli.FUNCTIONS) if not re.search(rf"\b{c}\b", told)] == []
+    assert [c for c in cli.COMMANDS if not re.search(rf"\b{c}\b", told)] == []
 
 
 def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
@@ -319,13 +319,15 @@ def test_a_fresh_fit_never_writes_into_an_older_run(trained: Path, small_data: P
 
 
 def test_a_checkpoint_does_not_override_what_was_typed(trained: Path, small_data: Path, here: Path) -> None:
-    """The new learning rate holds from the first resumed epoch on."""
+    """The new learning rate holds from the first resumed epoch on; so does the new patience of the early stop."""
     shutil.copytree(trained, here / "run")
     cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "4", "--model.lr0", "0.123",
-              "--warmup.warmup_epochs", "0"])  # fmt: skip
+              "--warmup.warmup_epochs", "0", "--early_stop.patience", "7"])  # fmt: skip
     table = rows(here / "run")
     # epoch 2 of 4, linear: (1 - 2 / 4) * (1 - 0.01) + 0.01 = 0.505
     assert float(table[2]["lr/weight"]) == pytest.approx(0.123 * 0.505, rel=1e-4)
+    stop = next(s for key, s in load(here / "run/checkpoints/last.ckpt")["callbacks"].items() if key.startswith("EarlyStop"))
+    assert stop["patience"] == 7
 
 
 def test_a_demo_run_keeps_its_sizes(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

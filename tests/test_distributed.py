@@ -18,7 +18,7 @@ from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, sm
 
 import cli
 from callbacks import EMA, Warmup
-from detector.distributed.process_group import first_to_say
+from detector.distributed.process_group import first_to_report
 
 ROOT = Path(cli.__file__).parent
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.accelerator", "cpu",
@@ -210,7 +210,7 @@ def test_batch_norms_are_not_synchronized_on_a_cpu(seven: Path, here: Path, caps
 def test_an_error_that_all_have_is_said_once(here: Path) -> None:
     def claim() -> None:
         dist.init_process_group("gloo", init_method="env://", rank=int(os.environ["LOCAL_RANK"]))
-        said = [first_to_say(error) for error in ("the same", "the same", f"own of {dist.get_rank()}")]
+        said = [first_to_report(error) for error in ("the same", "the same", f"own of {dist.get_rank()}")]
         (here / f"said{dist.get_rank()}.json").write_text(json.dumps(said))
         dist.barrier()
 

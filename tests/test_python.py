@@ -9,17 +9,19 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
+from made_trouble import Poison
 from test_recipe import batches
 from torch.utils.data import DataLoader
 
 import callbacks
 import cli
-from callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, Warmup, recipe
+from callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, TrainingGuard, Warmup, recipe
 from callbacks.configuration import recipe_callbacks
 from detector.data.datamodule import DetectionData
 from detector.system.errors import InputError
 from detector.training.module import Detector
 from detector.training.recipe import CALLBACKS
+from detector.training.roll_back import fit
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -175,6 +177,20 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"] for run in ("whole", "part")
     )
     assert all(torch.equal(value, part[name]) for name, value in whole.items())
+
+
+def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """In its own run folder: from the checkpoint of the first epoch, with half the learning rate."""
+    guard, data = TrainingGuard("roll_back"), DetectionData(str(small_data), **SMALL)
+    given = options(run="run", max_epochs=2, callbacks=[guard, Warmup(warmup_epochs=0), Poison((1, 0), once=True)])
+    fit(L.Trainer(**given), small_detector(data), data)
+    told = capsys.readouterr().out
+    assert re.search(r"^warning: non-finite loss in epoch 1, batch 0.*; going on from run/checkpoints/last.ckpt$", told, re.M)
+    assert guard.roll_backs == 1
+    with open(here / "run/metrics.csv", newline="") as file:
+        rates = [float(row["lr/weight"]) for row in csv.DictReader(file)]
+    assert rates == [pytest.approx(0.01), pytest.approx(0.5 * 0.01 * 0.505)]
+    assert [p.name for p in (here / "run/checkpoints").glob("*.json")] == ["incident-1-0.json"]
 
 
 def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:

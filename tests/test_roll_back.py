@@ -11,9 +11,9 @@ from test_recipe import Steps
 from callbacks.ema import EMA
 from callbacks.training_guard import TrainingGuard
 from callbacks.warmup import Warmup
-from detector.data.datamodule import DetectionData
-from detector.training.incident import Incident, RollBack
-from detector.training.module import Detector
+from detector.system.errors import InputError
+from detector.training.incident import Incident
+from detector.training.roll_back import fit
 
 
 class LastCheckpoint(L.Callback):
@@ -31,21 +31,11 @@ class UsedRates(L.Callback):
         self.used.append((trainer.current_epoch, trainer.optimizers[0].param_groups[0]["lr"]))
 
 
-def fit_with_roll_backs(trainer: L.Trainer, module: Detector, data: DetectionData) -> None:
-    """What the CLI does."""
-    checkpoint = None
-    while True:
-        try:
-            return trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-        except RollBack:
-            checkpoint = str(Path(trainer.default_root_dir) / "checkpoints/last.ckpt")
-
-
 def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Path, tmp_path: Path) -> None:
     recorder, rates, steps = TrainingGuard("roll_back", lr_factor=0.25), UsedRates(), Steps()
     callbacks = [Warmup(warmup_epochs=0), EMA(), Poison((1, 1), once=True), recorder, rates, steps, LastCheckpoint()]
     trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
-    fit_with_roll_backs(trainer, module, data_of(small_data))
+    fit(trainer, module, data_of(small_data))
     lr = [0.01 * ((1 - epoch / 3) * 0.99 + 0.01) for epoch in range(3)]
     wanted = [(0, lr[0])] * 3 + [(1, lr[1])] + [(1, 0.25 * lr[1])] * 3 + [(2, 0.25 * lr[2])] * 3
     assert rates.used == [(epoch, pytest.approx(rate)) for epoch, rate in wanted]
@@ -58,14 +48,18 @@ def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Pat
 def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
     callbacks = [EMA(), Poison((1, 1)), TrainingGuard("roll_back", most_roll_backs=2), LastCheckpoint()]
     with pytest.raises(Incident, match="stopped, after 2 roll-backs") as told:
-        fit_with_roll_backs(
-            trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks), detector_of_the_data(), data_of(small_data)
-        )
+        fit(trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks), detector_of_the_data(), data_of(small_data))
     assert type(told.value) is Incident
     found = [reports(tmp_path)[f"incident-1-1{again}.json"] for again in ("", "-2", "-3")]
     assert len(reports(tmp_path)) == 3
     assert [r["roll_backs"] for r in found] == [1, 2, 2]
     assert [r["groups"][1]["lr"] for r in found] == [pytest.approx(0.01 * 0.505 * factor) for factor in (1, 0.5, 0.25)]
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_back_to(small_data: Path, tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), EMA(), Poison((0, 1)), TrainingGuard("roll_back"))
+    with pytest.raises(InputError, match=r"non-finite loss in epoch 0, batch 1.*there is no checkpoint to go back to"):
+        fit(trainer, detector_of_the_data(), data_of(small_data))
 
 
 @pytest.mark.parametrize(("lr0", "scale"), [(0.01, 0.5), (0.02, 1.0)], ids=["same lr0", "another lr0"])

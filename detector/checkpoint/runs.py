@@ -29,6 +29,14 @@ def next_run(command: str) -> Path:
     return ROOT / f"{command}-{int(used[-1].name.rpartition('-')[2]) + 1 if used else 1}"
 
 
+def own_run(command: str) -> Path:
+    """The folder of a new run, runs/COMMAND-NUMBER; in a process that another one of the same run has started, that one's."""
+    started = "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
+    folder = Path(os.environ["BOLTBOX_RUN"]) if started else next_run(command)
+    os.environ["BOLTBOX_RUN"] = str(folder)
+    return folder
+
+
 def check_run(run: Path) -> None:
     """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the one for its checkpoints is
     a file, or the name is too long."""

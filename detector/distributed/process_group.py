@@ -1,49 +1,81 @@
-"""The processes of a training: how they end together, and what one says for all."""
+"""The processes of a training: they end together, and one reports for all."""
 
 import contextlib
 import os
 import re
 import signal
+import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
+from typing import Protocol, runtime_checkable
 
+import lightning as L
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 from detector.system import parent
 from detector.system.errors import InputError
 
-ANSWER = timedelta(seconds=5)  # within which the store must say where the others are
+STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
 
 
 class LostContact(InputError):
-    """Another process is gone, or did not come in time. The sentence says which process waited, where, and where the others
-    were."""
+    """Another process is gone, or timed out. The sentence names the process that waited, its batch, and those of the others."""
+
+
+@runtime_checkable
+class Watchdog(Protocol):
+    """A callback that explains a lost contact in one sentence: callbacks.CollectiveWatchdog."""
+
+    lost: LostContact | None
+
+
+@contextlib.contextmanager
+def end_together(trainer: L.Trainer) -> Iterator[None]:
+    """A command of the Trainer, at whose end no process that was started for it is left.
+
+    Raises:
+        LostContact: in place of the error that gloo or NCCL had raised.
+        SystemExit: another process failed after this one had finished.
+    """
+    try:
+        yield
+    except Exception:
+        watchdogs = [c for c in trainer.callbacks if isinstance(c, Watchdog)]  # type: ignore[attr-defined]
+        lost = next((watchdog.lost for watchdog in watchdogs if watchdog.lost), None)
+        if lost:
+            raise lost from None
+        raise
+    children = [p for p in getattr(trainer.strategy.launcher, "procs", []) if isinstance(p, subprocess.Popen)]
+    failed = max([abs(child.wait()) for child in children], default=0)
+    if failed:
+        raise SystemExit(failed)
 
 
 def lost_contact(error: BaseException) -> bool:
-    """Whether an error says that another process is gone or did not come in time. gloo's are plain RuntimeErrors."""
+    """Whether an error of torch.distributed means that another process is gone or timed out. gloo's are plain RuntimeErrors."""
     ours = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
     return ours and bool(re.search("timed? ?out|by peer|broken pipe|refused|(read|write) error", str(error), re.IGNORECASE))
 
 
 def die_with_parent() -> None:
-    """A process that Lightning or torchrun has started is killed when the one that started it is gone: in a collective it would
-    wait for ever. So is one whose starter asks for it (`detector.system.parent`). Others are left alone."""
+    """Have the kernel kill this process when its parent is gone, if Lightning or torchrun has started it: in a collective it
+    would wait for ever. So is one whose parent asks for it (`detector.system.parent`); others are left alone."""
     parent.die_with_parent()
     if "TORCHELASTIC_RUN_ID" in os.environ or ("LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ):
         _prctl_pr_set_pdeathsig(signal.SIGKILL)
 
 
-def first_to_say(error: str) -> bool:
-    """Whether no other process has claimed to print this error. Before there is a process group, which is before anything is
-    opened, the first process of each machine says it."""
+def first_to_report(error: str) -> bool:
+    """Whether this process is the one to print an error that several may have: the first that asks. Before there is a process
+    group, which is before anything is opened, it is the first process of each machine."""
     if not dist.is_initialized():
         return os.environ.get("LOCAL_RANK", "0") == "0"
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
         store = default_store()
-        store.set_timeout(ANSWER)
-        return store.add(f"said/{sha256(error.encode()).hexdigest()}", 1) == 1
+        store.set_timeout(STORE_TIMEOUT)
+        return store.add(f"reported/{sha256(error.encode()).hexdigest()}", 1) == 1
     return True
 
 

@@ -1,4 +1,4 @@
-"""Which features do not combine: said at the start of a run, all at once, before any data is read."""
+"""Options of the Trainer that do not work together, or not on this machine: checked before any data is read."""
 
 import importlib.util
 from collections.abc import Callable
@@ -13,7 +13,7 @@ FULL_PRECISION = (None, 32, "32", "32-true")
 
 
 class Clash(NamedTuple):
-    """A strategy and a feature that do not go together."""
+    """A strategy and a feature that do not work together."""
 
     strategy: str
     feature: str
@@ -85,14 +85,26 @@ CLASHES = (
 )
 
 
+def check_accelerator(accelerator: str) -> None:
+    """Raises InputError for a GPU that is not there."""
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(f"trainer.accelerator {accelerator}: torch finds no GPU here; use cpu or auto")
+
+
+def check_sync_batchnorm(sync_batchnorm: bool, accelerator: str) -> None:
+    """Raises InputError without GPUs."""
+    if sync_batchnorm and (accelerator == "cpu" or not torch.cuda.is_available()):
+        raise InputError("trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out")
+
+
 def check_combinations(options: Any) -> None:
-    """Refuse a training whose features do not go together.
+    """Refuse a training whose features do not work together.
 
     Args:
         options: of `fit`, by group: trainer, ema, flight_recorder, ..., and ckpt_path.
 
     Raises:
-        InputError: it names every pair, with the reason.
+        InputError: it names every such feature, with the reason.
     """
     strategy = strategy_name(options.trainer.strategy)
     known = {*PLAIN, *(clash.strategy for clash in CLASHES)}
@@ -107,7 +119,7 @@ def check_combinations(options: Any) -> None:
 
 
 def strategy_name(strategy: Any) -> str:
-    """As --trainer.strategy has it; of a class with options the name that it is registered under."""
+    """The name of trainer.strategy; of a class with init_args the name under which it is registered."""
     if isinstance(strategy, str):
         return strategy
     name = str(strategy.class_path).rpartition(".")[2]

@@ -40,11 +40,10 @@ class Incident(InputError):
 
 
 class RollBack(Incident):
-    """To be continued from the last checkpoint by whoever called `trainer.fit`; where there is none, a plain Incident.
+    """To be continued from the last checkpoint: `detector.training.roll_back.fit` does so.
 
-    Calling `trainer.fit(..., ckpt_path=<that checkpoint>)` again with the same objects is all: the TrainingGuard has counted
-    and lowers the learning rate. When its most_roll_backs are used up it raises an Incident that is no RollBack. All processes
-    raise it in the same batch.
+    When the most_roll_backs of the TrainingGuard are used up it raises an Incident that is no RollBack. All processes raise it
+    in the same batch.
     """
 
 

@@ -1,4 +1,4 @@
-"""What can be said of a command line before anything is imported that takes seconds: its command, its options' names, help."""
+"""The commands and the names of their options, checked before anything is imported that takes seconds; the help."""
 
 import os
 import sys
@@ -8,37 +8,49 @@ from typing import NamedTuple
 from detector.commands.parsing.options import COMMAND_WORDS, check_config, is_known, typed_options, unknown_option
 from detector.commands.parsing.short_help import every_command, few_options
 from detector.commands.parsing.signatures import Option, options_of, typed
-from detector.system.errors import InputError, nearest, one_of
+from detector.system.errors import InputError, in_one_line, nearest, one_of, shortened
 from detector.system.ranges import check_ranges
 
 
-class CommandLine(NamedTuple):
-    """The commands, and where their options stand in the source, as `package.module:Class`.
+class Command(NamedTuple):
+    """A command: the function that does it, as `module:function`, and its line in the help.
 
-    groups: of options that the Trainer's commands share, by their name · methods: the Trainer's commands · functions: commands
-    without a Trainer · more: groups of single methods · linked: options that follow others and cannot be given · defaults:
-    those that are not the classes' own: for all methods (trainer), for single ones, by option.
+    needs_trainer: the function takes a Trainer, the model and the data module before its own options; its command has their
+    options too. Else it is a plain function, whose parameters are the options.
     """
 
+    place: str
+    help: str
+    needs_trainer: bool = True
+
+
+class CommandLine(NamedTuple):
+    """All commands and their options.
+
+    commands: by name · groups: of options of all commands with a Trainer, by name, as `module:Class` · groups_of: further
+    groups of single commands · linked: options that follow others and cannot be given · defaults: by option, where they are not
+    the classes' own: for all commands (trainer), for single ones.
+    """
+
+    commands: Mapping[str, Command]
     groups: Mapping[str, str]
-    methods: Mapping[str, str]
-    functions: Mapping[str, str]
-    more: Mapping[str, Mapping[str, str]]
+    groups_of: Mapping[str, Mapping[str, str]]
     linked: Collection[str]
     defaults: Mapping[str, Mapping[str, object]]
 
     def options(self, command: str) -> list[Option]:
-        """Of a command, by their whole names."""
-        if command in self.functions:
-            return list(options_of(self.functions[command]))
+        """Of a command, by their full names."""
+        place, _, needs_trainer = self.commands[command]
+        if not needs_trainer:
+            return list(options_of(place))
         found = [
             Option("config", "", (), "Path to a configuration file in json or yaml format."),
             Option("print_config", "", (), "Print the configuration after applying all other arguments and exit."),
             Option("seed_everything", "0", (), "Seed of everything random: the order, the augmentation, the starting weights."),
             Option("run", "", (), "Folder of the run; default: runs/COMMAND-NUMBER."),
-            *options_of(self.methods[command]),
+            *options_of(place),
         ]
-        for group, place in {**self.groups, **self.more.get(command, {})}.items():
+        for group, place in {**self.groups, **self.groups_of.get(command, {})}.items():
             found += [option._replace(name=f"{group}.{option.name}") for option in options_of(place)]
         changed = {f"trainer.{name}": value for name, value in self.defaults["trainer"].items()} | {
             **self.defaults.get(command, {})
@@ -53,52 +65,53 @@ class CommandLine(NamedTuple):
         return own | self._group_names(command) | {"help"}
 
     def _group_names(self, command: str) -> set[str]:
-        """Those that stand for a group of options, and take a file of them."""
-        if command in self.functions:
+        """Options that stand for a whole group, and take a file of its options."""
+        if not self.commands[command].needs_trainer:
             return set()
         own = {option.name for option in self.options(command)}
         return {name.rpartition(".")[0] for name in own} - {""}
 
     def check(self, args: Sequence[str]) -> None:
-        """Help, if it is asked for; and what is certainly wrong.
+        """Print the help, if it is asked for; find errors that show without the whole parser.
 
         Raises:
             InputError: a command or an option that does not exist, or a file of options that holds something else.
-            SystemExit: help was given.
+            SystemExit: the help was printed.
         """
-        command, commands = args[0] if args else "", [*self.methods, *self.functions]
+        command = args[0] if args else ""
         if command in ("-h", "--help"):
-            print(every_command(commands))
+            print(every_command({name: known.help for name, known in self.commands.items()}))
             raise SystemExit(0)
         if command.startswith("-"):
             return
-        if command not in commands:
+        if command not in self.commands:
             wrong = f"there is no command '{command}'" if command else "a command is missing"
-            raise InputError(f"{wrong}; {nearest(command, commands, COMMAND_WORDS)}")
-        if command in self.methods and {"-h", "--help"} & set(args) and "all" not in args:
-            print(few_options(command, self.options(command)))
+            raise InputError(f"{wrong}; {nearest(command, self.commands, COMMAND_WORDS)}")
+        _, help_line, needs_trainer = self.commands[command]
+        if needs_trainer and {"-h", "--help"} & set(args) and "all" not in args:
+            print(few_options(command, help_line, self.options(command)))
             raise SystemExit(0)
         names, groups = self.names(command), self._group_names(command)
         choices = {option.name: option.choices for option in self.options(command)}
         for name, value in typed_options(args[1:]):
             if not is_known(name, names, groups):
                 raise InputError(f"there is no option --{name}; {unknown_option(name, names - {'help'}, command)}")
-            if name == "config" and command in self.methods and value:
+            if name == "config" and needs_trainer and value:
                 check_config(value, names, groups, command)
             _check_value(name, value, choices.get(name, ()))
 
     def check_first(self, args: Sequence[str]) -> None:
-        """`check` for a process that has just begun: it leaves with a sentence and exit code 2."""
+        """`check`, before anything slow is imported: prints an error as one sentence and exits with code 2."""
         try:
             self.check(args)
         except InputError as e:
             if os.environ.get("LOCAL_RANK", "0") == "0":
-                print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+                print(f"error: {shortened(in_one_line(e))}", file=sys.stderr)
             raise SystemExit(2) from None
 
 
 def _check_value(option: str, value: str, choices: Sequence[str]) -> None:
-    """A word or a number that is certainly not one of the option's."""
+    """Refuse a word or a number that the option cannot take, as far as that shows without the whole parser."""
     try:
         number = float(value)
     except ValueError:

@@ -1,29 +1,12 @@
 """The short help: all commands, and of a command the options that people use."""
 
-import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
+from detector.commands.parsing.program import program
 from detector.commands.parsing.signatures import Option
 
-WIDTH, COLUMN = 80, 30  # characters of a line; where what an option does begins
-
-COMMANDS = {
-    "fit": "train a detector, or continue a training",
-    "validate": "figures of a trained detector on the val split",
-    "test": "the same on the test split",
-    "predict": "find objects in images, videos, streams",
-    "anchors": "how well the anchors fit the labels, and better ones",
-    "doctor": "what is wrong with a data set; --fix DIR repairs a copy",
-    "benchmark": "which precision, devices and workers are fastest here",
-    "evolve": "search for better hyper-parameters",
-    "pipeline": "time of a step with the network cut in two halves",
-    "import-hyp": "make a file of options of YOLOv5's hyp*.yaml",
-    "export": "write a trained network as a file for other runtimes",
-    "report": "a run's page anew: curves, confusion, errors",
-    "compare": "what differs between runs: options, figures, curves",
-}
+WIDTH, COLUMN = 80, 30  # characters of a line; column at which the descriptions of options begin
 
 DATA = ("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache")
 MODEL = ("model.size", "model.weights")
@@ -85,7 +68,7 @@ CHOSEN["validate"] = CHOSEN["test"] = {
 }
 
 CHECKPOINT = "last, best, or a file: the checkpoint of the run (--run, or the most recent)."
-TOLD = {  # shorter than the classes', or said of the recipe
+SHORTER = {  # than the docstrings of the classes, or specific to the recipe
     "trainer.max_epochs": "Epochs.",
     "trainer.accelerator": "cpu, gpu or auto.",
     "trainer.devices": "How many GPUs (or processes on a CPU), or a list like [0,2].",
@@ -108,24 +91,18 @@ TOLD = {  # shorter than the classes', or said of the recipe
 }
 
 
-def program() -> str:
-    """How this program was started, as people type it."""
-    return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"
-
-
-def every_command(commands: Iterable[str]) -> str:
-    """The help of the program."""
+def every_command(commands: Mapping[str, str]) -> str:
+    """The help of the program: its commands, each with a line."""
     lines = [f"usage: {program()} COMMAND [options]", "", "Train, evaluate and use a YOLOv5 detector.", ""]
-    lines += [f"  {name:<11} {COMMANDS[name]}" for name in commands]
+    lines += [f"  {name:<11} {line}" for name, line in commands.items()]
     lines += ["", "COMMAND --help shows the options that people use, COMMAND --help all every one."]
     return "\n".join(lines)
 
 
-def few_options(command: str, options: Sequence[Option]) -> str:
+def few_options(command: str, description: str, options: Sequence[Option]) -> str:
     """The help of a command, for a terminal of WIDTH columns."""
     known = {option.name: option for option in options}
-    told = f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}."
-    lines = [f"usage: {program()} {command} [options]", "", told]
+    lines = [f"usage: {program()} {command} [options]", "", f"{description[0].upper()}{description[1:]}."]
     for heading, names in CHOSEN[command].items():
         lines += ["", f"{heading}:"]
         for name in names:
@@ -136,7 +113,7 @@ def few_options(command: str, options: Sequence[Option]) -> str:
 
 
 def _lines(option: Option) -> list[str]:
-    words = TOLD.get(option.name, option.told).replace("`", "")
+    words = SHORTER.get(option.name, option.help).replace("`", "")
     flag = option.name in ("json", "strict")
     if option.choices and option.choices[0] != "true" and not any(choice in words for choice in option.choices):
         words += f" {', '.join(option.choices)}."

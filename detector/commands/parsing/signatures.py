@@ -2,10 +2,11 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, reduce
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from docstring_parser import parse
 
@@ -13,14 +14,20 @@ OF_THE_TRAINER = {"self", "trainer", "model", "datamodule", "dataloaders", "trai
 
 
 class Option(NamedTuple):
-    """default: as it is typed, "" for None or where there is none · choices: of a Literal · told: the docstring's words ·
+    """default: as it is typed, "" for None or where there is none · choices: of a Literal · help: from the docstring ·
     required: has no default."""
 
     name: str
     default: str
     choices: tuple[str, ...]
-    told: str
+    help: str
     required: bool = False
+
+
+def load(place: str) -> Any:
+    """Import what stands at `package.module:Class`, `...:Class.method` or `...:function`."""
+    module, _, path = place.partition(":")
+    return reduce(getattr, path.split("."), import_module(module))
 
 
 @cache
@@ -52,15 +59,15 @@ def _tree(module: str) -> ast.Module:
 def _options(module: str, node: ast.AST) -> Iterator[Option]:
     if isinstance(node, ast.ClassDef):
         init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-        told = _told(node) | (_told(init) if init else {})
+        helps = _docstring_help(node) | (_docstring_help(init) if init else {})
         given = _parameters(init) if init else _fields(node)
     else:
         assert isinstance(node, ast.FunctionDef)
-        told, given = _told(node), _parameters(node)
+        helps, given = _docstring_help(node), _parameters(node)
     for name, annotation, default in given:
         if name in OF_THE_TRAINER:
             continue
-        yield Option(name, _value(default), _choices(module, annotation), told.get(name, ""), default is None)
+        yield Option(name, _value(default), _choices(module, annotation), helps.get(name, ""), default is None)
         group = _dataclass(module, annotation)
         if group:
             yield from (o._replace(name=f"{name}.{o.name}") for o in _options(*group))
@@ -79,9 +86,9 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None, ast.expr
             yield line.target.id, line.annotation, line.value
 
 
-def _told(node: ast.ClassDef | ast.FunctionDef) -> dict[str, str]:
-    told = parse(ast.get_docstring(node) or "")
-    return {p.arg_name: " ".join((p.description or "").split()) for p in told.params}
+def _docstring_help(node: ast.ClassDef | ast.FunctionDef) -> dict[str, str]:
+    docstring = parse(ast.get_docstring(node) or "")
+    return {p.arg_name: " ".join((p.description or "").split()) for p in docstring.params}
 
 
 def _value(default: ast.expr | None) -> str:

@@ -1,24 +1,10 @@
-"""The commands and groups of options, and where they stand in the source; nothing here is imported that takes seconds."""
+"""The groups of options of the commands with a Trainer: the class of each, as `module:Class`, so that nothing is imported here
+that takes seconds."""
 
 from typing import Any
 
-from detector.commands.parsing.command_line import CommandLine
 from detector.training.trainer_options import TRAINER_OPTIONS
 
-FUNCTIONS = {  # commands that need no Trainer
-    "pipeline": "detector.commands.pipeline.study:study",
-    "import-hyp": "detector.commands.evolve.import_hyp:import_hyp",
-    "export": "detector.commands.export.command:export",
-    "report": "detector.commands.report:report",
-    "compare": "detector.commands.compare:compare",
-}
-METHODS = {  # of the Trainer
-    **{name: f"lightning.pytorch.trainer.trainer:Trainer.{name}" for name in ("fit", "validate", "test", "predict")},
-    "anchors": "detector.commands.anchors:anchors",
-    "doctor": "detector.commands.doctor.command:run_doctor",
-    "benchmark": "detector.commands.benchmark.command:benchmark",
-    "evolve": "detector.commands.evolve.command:run_evolution",
-}
 CALLBACKS = {  # whose options are groups of the command line; the warm-up early: a LearningRateMonitor shows what is used
     "ranks": "callbacks.collective_watchdog:CollectiveWatchdog",
     "doctor": "callbacks.doctor:DoctorCheck",
@@ -38,6 +24,7 @@ GROUPS = {
     "data": "detector.data.datamodule:DetectionData",
     **CALLBACKS,
 }
+GROUPS_OF = {"predict": {"save": "callbacks.predictions:PredictionWriter"}}  # more groups, of single commands
 DEFAULTS: dict[str, dict[str, Any]] = {
     "trainer": TRAINER_OPTIONS,
     "validate": {"verbose": False},  # Lightning's table of figures; ours is by class
@@ -51,4 +38,3 @@ LINKS = {  # option: what it follows
     "model.batch_size": "data.batch_size",
     "model.names": "data.names",
 }
-LINE = CommandLine(GROUPS, METHODS, FUNCTIONS, {"predict": {"save": "callbacks.predictions:PredictionWriter"}}, LINKS, DEFAULTS)

@@ -1,0 +1,45 @@
+"""How a command ends: errors that the user can put right in one sentence, with exit code 2."""
+
+import contextlib
+import errno
+import sys
+from collections.abc import Iterator
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from detector.distributed.process_group import first_to_report
+from detector.system.errors import InputError, in_one_line, shortened
+from detector.system.open_files import is_too_many, too_many
+
+WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+
+
+@contextlib.contextmanager
+def one_sentence_errors() -> Iterator[None]:
+    """Print an InputError, a MisconfigurationException, and errors of the disk as one sentence, in one of all processes.
+
+    Raises:
+        SystemExit: with code 2, after such an error.
+    """
+    try:
+        yield
+    except (InputError, MisconfigurationException) as e:
+        if first_to_report(str(e)):
+            _print(too_many() if is_too_many(e) else in_one_line(e))
+        raise SystemExit(2) from None
+    except (OSError, RuntimeError) as e:
+        number = getattr(e, "errno", None)
+        if is_too_many(e):
+            _print(too_many())
+        elif number in WRONG_PATH:
+            _print(f"{e}; give another file or folder, or move away what is there")
+        elif number in NO_ROOM:
+            _print(f"{e}; make room, or give another folder with --run")
+        else:
+            raise
+        raise SystemExit(2) from None
+
+
+def _print(error: str) -> None:
+    print(f"error: {shortened(error)}", file=sys.stderr)

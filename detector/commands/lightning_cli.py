@@ -1,0 +1,228 @@
+"""The commands with a Trainer: from the words of the command line to the function that does the work."""
+
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import yaml
+from lightning.pytorch.cli import LightningArgumentParser
+
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
+from detector.checkpoint.compatibility import check_network, check_resume
+from detector.checkpoint.runs import check_run, own_run
+from detector.checkpoint.starting_weights import class_names
+from detector.commands.changes import differences, flatten
+from detector.commands.ckpt_path import ResolvedCkptPath, inherit_config, resolve_ckpt_path
+from detector.commands.parsing.command_line import CommandLine
+from detector.commands.parsing.parser import Parser, explained
+from detector.commands.parsing.program import command_line
+from detector.commands.parsing.signatures import load
+from detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
+from detector.commands.run import ArrangeCallbacks, Run
+from detector.commands.subcommands import SubcommandCLI
+from detector.data import demo
+from detector.data.datamodule import DetectionData
+from detector.distributed import fsdp2, torchrun, zero2  # noqa: F401 - strategies by name
+from detector.loggers.placement import place_loggers
+from detector.system.errors import InputError
+from detector.system.ranges import check_ranges
+from detector.system.rank_zero import rank_zero_print
+from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
+from detector.training.module import Detector
+from detector.training.precision import DEFAULT, usable_precision
+from detector.training.trainer import Trainer
+from detector.training.trainer_options import as_list
+
+
+class DetectorCLI(SubcommandCLI):
+    """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults.
+
+    Args:
+        line: all commands.
+        args: words of the command line.
+        script: path of cli.py, which commands start anew for trainings of their own.
+        arrange: makes the list of all callbacks.
+    """
+
+    run: Path
+    brought: ResolvedCkptPath | None = None  # what --ckpt_path means
+    continues = False  # a fit that continues an older one in its folder
+    defaults: Any  # of the command, before a checkpoint brings its own
+
+    def __init__(self, line: CommandLine, args: list[str], script: Path, arrange: ArrangeCallbacks) -> None:
+        self.script, self.arrange = script, arrange
+        super().__init__(
+            line,
+            [word for k, word in enumerate(args) if not (word == "all" and args[k - 1] in ("-h", "--help"))],
+            model_class=Detector,
+            datamodule_class=DetectionData,
+            trainer_class=Trainer,
+            save_config_callback=None,
+            trainer_defaults=DEFAULTS["trainer"],
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            parser_class=Parser,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        for group, place in CALLBACKS.items():
+            parser.add_lightning_class_args(load(place), group)
+        for option, source in LINKS.items():
+            parser.link_arguments(source, option, apply_on="instantiate" if option == "model.names" else "parse")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
+        self.typed = list(args[1:])
+        try:
+            asked = [word for word in args if word.partition("=")[0] != "--print_config"]  # which waits for all defaults
+            super().parse_arguments(parser, asked)
+            command = self.config.subcommand
+            options = self.config[command]
+            if options.run:
+                check_run(Path(options.run))
+            if command == "fit" and torchrun.is_restart(options.run):
+                options.ckpt_path = "auto"
+            defaults: dict[str, Any] = {}
+            self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
+            if options.get("ckpt_path"):
+                folder = Path(options.run) if options.run else None
+                self.brought = resolve_ckpt_path(options.ckpt_path, folder, command, Detector)
+            elif options.model.weights and not options.data.dataset and command == "predict":
+                defaults["data.names"] = class_names(options.model.weights)
+            if self.brought:
+                defaults = {**self.brought.defaults, **DEFAULTS.get(command, {})}
+                if not options.config:
+                    inherit_config(self.brought, command)
+                if command != "fit" and not options.get("json"):
+                    rank_zero_print(self.brought.line(command, not options.config and command != "predict"))
+            on_demo = {} if self.brought else demo.defaults(command, options.data.dataset)
+            defaults |= on_demo
+            self.defaults = self._subcommand_parsers[command].get_defaults()
+            if defaults or len(asked) < len(args):
+                inherited = self.brought.arguments if self.brought else []
+                self._subcommand_parsers[command].set_defaults(defaults)
+                super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
+            if on_demo and not self.config[command].get("json"):
+                rank_zero_print(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
+            if self.brought:
+                options = self.config[command]
+                self.brought.check_paths(options.data.dataset, options.model.ensemble)
+        except InputError as e:
+            raise InputError(explained(str(e), self._subcommand_parsers)) from None
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The training checkpoint that Lightning restores."""
+        return self.brought.path if self.brought and self.brought.checkpoint else None
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would let the checkpoint override what the user typed."""
+
+    def before_instantiate_classes(self) -> None:
+        command, options = self.config.subcommand, self.config[self.config.subcommand]
+        trainer, strategy = options.trainer, strategy_name(options.trainer.strategy)
+        check_ranges({name: value for name, value in options.items() if name not in LINKS})
+        check_accelerator(trainer.accelerator)
+        if self.brought:
+            _keep_provenance(self.brought, options, self.typed)
+        self.text = self._config_text(options)
+        if self.brought:
+            options.model.weights = None  # never opened: the file may be gone
+        self.run = self._run_folder(options)
+        os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
+        if "ckpt_path" in options:
+            path = self.brought.path if self.brought and command in ("anchors", "doctor") else self.checkpoint
+            options.ckpt_path = str(path) if path else None
+        if self.brought and self.brought.exported and trainer.precision == DEFAULT:
+            trainer.precision = "32-true"  # the file has a precision of its own
+        trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
+        if command == "fit":
+            check_combinations(options)
+        elif strategy in ("fsdp2", "deepspeed_stage_2"):
+            trainer.strategy = "auto"  # that of the training's config.yaml; only a training has what they shard
+        check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
+        continued = self.brought.checkpoint if self.brought and self.continues else None
+        place_loggers(trainer.logger, self.run, continued.content if continued else {})
+        trainer.devices, trainer.num_nodes = torchrun.processes_and_machines() or (trainer.devices, trainer.num_nodes)
+
+    def _run_folder(self, options: Any) -> Path:
+        command = self.config.subcommand
+        if options.run:
+            run = Path(options.run)
+        elif command == "evolve":
+            from detector.commands.evolve.command import study_folder  # imports optuna
+
+            run = study_folder(yaml.safe_load(self.text))
+        elif self.continues and self.checkpoint:
+            run = self.checkpoint.parent.parent
+        else:
+            run = own_run(command)
+        check_run(run)
+        return run
+
+    def instantiate_classes(self) -> None:
+        super().instantiate_classes()
+        if self.brought is None or self.subcommand in ("anchors", "doctor"):
+            return
+        if self.brought.exported:
+            self.brought.exported.look_for(self.model, self.datamodule)
+        elif self.brought.checkpoint:
+            check_network(self.model, self.brought.checkpoint.content)
+            if self.subcommand == "fit":
+                check_resume(self.model, self.brought.checkpoint.content, self.trainer.max_epochs)
+            self.checkpoint_io.preloaded = self.brought.release()  # Lightning need not read the file again
+        elif self.brought.trained:
+            self.brought.trained.fill(self.model)
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[L.Callback]) -> L.Trainer:
+        resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run))
+        is_new = self.subcommand == "fit" and not self.continues
+        run = Run(self.run, self.text, self._changed(), is_new, self.checkpoint, resume)
+        config["callbacks"] = self.arrange(
+            run, callbacks, as_list(config["callbacks"]), config["enable_progress_bar"] is not False
+        )
+        self.checkpoint_io = AtomicCheckpointIO()
+        config["plugins"] = [*as_list(config["plugins"]), self.checkpoint_io]
+        trainer = super()._instantiate_trainer(config, [])
+        assert isinstance(trainer, Trainer)
+        trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
+        trainer.configuration = yaml.safe_load(self.text)
+        trainer.train = [sys.executable, str(self.script), "fit"]
+        return trainer
+
+    def _changed(self) -> dict[str, Any]:
+        """By flat name, the options that differ from the defaults of the command."""
+        before, after = (yaml.safe_load(text) for text in (self._config_text(self.defaults), self.text))
+        return {name: value for name, (_, value) in differences([before, after]).items()}
+
+    def _config_text(self, options: Any) -> str:
+        """The whole configuration, without what belongs to this one call."""
+        config = options.clone()
+        config.run = config.trainer.default_root_dir = None
+        if "ckpt_path" in config:
+            config.ckpt_path = None
+        config.pop("weights_only", None)
+        return self._parser(self.subcommand).dump(config, skip_unset=False)
+
+
+def _keep_provenance(brought: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
+    """Have model.weights in config.yaml name what the training started from, whatever is typed beside a checkpoint."""
+    given = options.model.weights
+    asked = any(word.partition("=")[0] == "--model.weights" for word in typed)
+    if asked and given != brought.started_from and options.ckpt_path != "auto":
+        rank_zero_print(f"model.weights {given} is not read: {brought.path} gives the weights")
+    if brought.checkpoint:
+        options.model.weights = brought.started_from
+
+
+def quiet_lightning() -> None:
+    """No hints and warnings of Lightning's: this program prints its own."""
+    warnings.filterwarnings("ignore", module="lightning")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)

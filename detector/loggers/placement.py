@@ -1,0 +1,40 @@
+"""Where the loggers of a run write, and how they continue after a checkpoint."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from detector.training.trainer_options import as_list
+
+
+def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Fill in options of trainer.logger, before the loggers are made.
+
+    Loggers without a folder of their own write into the run's. In a training that continues, W&B goes on in the same run, and
+    TensorBoard drops what was logged after the checkpoint.
+
+    Args:
+        loggers: trainer.logger as parsed: a bool, None, or one or several loggers with class_path and init_args; changed in
+            place.
+        run: folder of the run.
+        checkpoint: content of the training checkpoint that is continued; empty for a new run.
+    """
+    for logger in as_list(loggers):
+        if isinstance(logger, bool):
+            continue
+        arguments, name = logger.init_args, logger.class_path.rpartition(".")[2]
+        if "save_dir" in arguments:
+            arguments.save_dir = arguments.save_dir or str(run)
+        if checkpoint and name == "TensorBoardLogger" and arguments.purge_step is None:
+            arguments.purge_step = checkpoint["global_step"]
+        if name == "WandbLogger":
+            arguments.name = arguments.name or run.resolve().name
+        if checkpoint and name == "WandbLogger" and arguments.id is None:
+            arguments.id = checkpoint.get("run", {}).get("loggers", {}).get(name)
+
+
+def wandb_offline_without_key() -> None:
+    """Without an API key W&B would ask for one on the terminal: it writes offline files instead."""
+    if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().exists()):
+        os.environ.setdefault("WANDB_MODE", "offline")
