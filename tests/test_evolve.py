@@ -19,14 +19,15 @@ import toy_evolution
 from toy_evolution import GENES, PLAN
 
 from detector.commands.evolve import genetics
-from detector.commands.evolve import study as study_module
+from detector.commands.evolve import lease as lease_module
 from detector.commands.evolve.genetics import first_generation, next_generation
 from detector.commands.evolve.individual import Individual
+from detector.commands.evolve.lease import Lease, Lost, Outcome
 from detector.commands.evolve.process import Process
 from detector.commands.evolve.sampler import GeneticSampler
 from detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
 from detector.commands.evolve.start import start_values
-from detector.commands.evolve.study import Lease, Lost, Outcome, Study
+from detector.commands.evolve.study import ATTEMPTS, Study
 from detector.commands.evolve.trial import Training
 from detector.commands.evolve.worker import work
 from detector.system.errors import InputError
@@ -34,8 +35,8 @@ from detector.system.errors import InputError
 CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
 
 
-def at_once(claim: Lease) -> Outcome:
-    return Outcome(toy_evolution.fitness(claim.individual.values), {"mAP50": 0.5})
+def at_once(lease: Lease) -> Outcome:
+    return Outcome(toy_evolution.fitness(lease.individual.values), {"mAP50": 0.5})
 
 
 def alone(folder: Path, plan: Any = PLAN, objective: Callable[[Lease], Outcome] = at_once) -> list[Individual]:
@@ -210,44 +211,44 @@ def test_two_claim_at_once_and_a_generation_waits(tmp_path: Path) -> None:
     first, second = Study(tmp_path, begin=(PLAN, {})), Study(tmp_path)
     second._add(0, None)
     first._add(0, None)  # as if both had looked at the same time
-    claims = [s.claim() for s in (first, second) * 3]
-    assert [c.individual.number for c in claims if c] == list(range(6))
-    assert first.claim() is None, "generation 1 waits for generation 0"
-    for claim in claims[1:]:
-        assert claim
-        claim.end(Outcome(0.5))
-    assert second.claim() is None
-    assert claims[0]
-    claims[0].end(Outcome(0.9))
-    later = second.claim()
+    leases = [s.lease() for s in (first, second) * 3]
+    assert [c.individual.number for c in leases if c] == list(range(6))
+    assert first.lease() is None, "generation 1 waits for generation 0"
+    for lease in leases[1:]:
+        assert lease
+        lease.end(Outcome(0.5))
+    assert second.lease() is None
+    assert leases[0]
+    leases[0].end(Outcome(0.9))
+    later = second.lease()
     assert later
     assert (later.individual.generation, later.individual.index) == (1, 0)
     with pytest.raises(Lost):
-        claims[0].end(Outcome(0.1))
+        leases[0].end(Outcome(0.1))
     assert Study(tmp_path).individuals()[0].fitness == 0.9
 
 
 def test_a_worker_elsewhere_is_dead_when_its_heart_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another machine's process nothing is known but its signs of life. What it says later comes too late."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(study_module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(lease_module.time, "monotonic", lambda: clock.now)
     there = Study(tmp_path, begin=(replace(PLAN, population=2, generations=1), {}))
     there.me = Process("elsewhere", "another table", 1, 1)
-    claim = there.claim()
-    assert claim
+    lease = there.lease()
+    assert lease
     here = Study(tmp_path)
-    other = here.claim()
+    other = here.lease()
     assert other
     for clock.now in (0.0, 60.0, 120.0, 180.0, 240.0):
-        claim.tick()
-        assert here.claim() is None, "it beats"
+        lease.heartbeat()
+        assert here.lease() is None, "its heart beats"
     for clock.now in (300.0, 330.0):
-        assert here.claim() is None
+        assert here.lease() is None
     clock.now = 335.0
-    again = here.claim()
+    again = here.lease()
     assert again
-    assert again.individual == claim.individual
-    for late in (claim.tick, lambda: claim.end(Outcome(0.3)), lambda: claim.report(0, 0.1)):
+    assert again.individual == lease.individual
+    for late in (lease.heartbeat, lambda: lease.end(Outcome(0.3)), lambda: lease.report(0, 0.1)):
         clock.now += 30
         with pytest.raises(Lost):
             late()
@@ -257,30 +258,30 @@ def test_a_worker_elsewhere_is_dead_when_its_heart_stops(tmp_path: Path, monkeyp
 
 def test_an_individual_that_kills_its_workers_fails(tmp_path: Path) -> None:
     study = Study(tmp_path, begin=(replace(PLAN, population=2, generations=1), {}))
-    for _ in range(study_module.ATTEMPTS):
+    for _ in range(ATTEMPTS):
         study.me = Process.this()._replace(number=2**22 + 1)  # no process has this number
-        assert study.claim()
+        assert study.lease()
     study.me = Process.this()
-    claim = study.claim()
-    assert claim
-    assert claim.individual.number == 1
+    lease = study.lease()
+    assert lease
+    assert lease.individual.number == 1
     assert study.individuals()[0].reason == "its worker died 5 times"
 
 
 def test_stopped_workers_are_no_attempts(tmp_path: Path) -> None:
     study = Study(tmp_path, begin=(PLAN, {}))
-    for _ in range(2 * study_module.ATTEMPTS):
-        claim = study.claim()
-        assert claim
-        assert claim.individual.number == 0
-        claim.release()
+    for _ in range(2 * ATTEMPTS):
+        lease = study.lease()
+        assert lease
+        assert lease.individual.number == 0
+        lease.release()
 
 
 @pytest.mark.parametrize("tail", [b'{"op_code":5,"work', b"\0" * 5000, b"x"])
 def test_a_journal_cut_off_in_a_line(tail: bytes, tmp_path: Path) -> None:
     """As a power cut leaves it: what was written whole counts, and the study goes on."""
     study = Study(tmp_path / "cut", begin=(PLAN, {}))
-    work(study, at_once, lambda: None, bool, most=8)
+    work(study, at_once, lambda: None, bool, limit=8)
     with open(tmp_path / "cut" / "journal.log", "ab") as file:
         file.write(tail)
     assert found(alone(tmp_path / "cut")) == found(alone(tmp_path / "whole"))
@@ -292,37 +293,37 @@ def test_cut_off_before_its_values_were_there(tmp_path: Path) -> None:
     study._add(0, None)
     assert study._take(study.slots()[0])
     study._storage.set_trial_state_values(study.slots()[0]._trial_id, optuna.trial.TrialState.FAIL)
-    claim = study.claim()
-    assert claim
-    assert claim.individual.values == PLAN.start[0]
+    lease = study.lease()
+    assert lease
+    assert lease.individual.values == PLAN.start[0]
 
 
 def test_tpe_in_a_database(tmp_path: Path) -> None:
     """Its first values are given ones, which Optuna does not look for in the storage."""
     study = Study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", begin=(replace(PLAN, sampler="tpe"), {}))
-    work(study, at_once, lambda: None, bool, most=2)
+    work(study, at_once, lambda: None, bool, limit=2)
     assert study.individuals()[0].values == PLAN.start[0]
 
 
 def test_in_a_database(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     first, second = (Study(tmp_path / "study", url, begin=(PLAN, {})) for _ in range(2))
-    claims = [s.claim() for s in (first, second)]
-    assert [c.individual.number for c in claims if c] == [0, 1]
-    for claim in claims:
-        assert claim
-        claim.release()
-    work(second, at_once, lambda: None, bool, most=8)
+    leases = [s.lease() for s in (first, second)]
+    assert [c.individual.number for c in leases if c] == [0, 1]
+    for lease in leases:
+        assert lease
+        lease.release()
+    work(second, at_once, lambda: None, bool, limit=8)
     assert found(first.individuals()) == found(alone(tmp_path / "journal"))[:8]
     with pytest.raises(InputError, match="no study"):
         Study(tmp_path / "another", url)
 
 
 def test_failures_are_recorded_and_rank_last(tmp_path: Path) -> None:
-    def objective(claim: Lease) -> Outcome:
-        if claim.individual.number % 2:
+    def objective(lease: Lease) -> Outcome:
+        if lease.individual.number % 2:
             raise RuntimeError("the abacus\nis broken")
-        return at_once(claim)
+        return at_once(lease)
 
     individuals = alone(tmp_path, objective=objective)
     assert len(individuals) == PLAN.trials
@@ -335,7 +336,7 @@ def test_budgets(tmp_path: Path) -> None:
     study = Study(tmp_path, begin=(PLAN, {}))
     work(study, at_once, lambda: None, bool, hours=0.0)
     assert study.individuals() == []
-    work(study, at_once, lambda: None, bool, most=3)
+    work(study, at_once, lambda: None, bool, limit=3)
     assert [i.number for i in study.individuals()] == [0, 1, 2]
     assert study.finished(3)
     assert not study.finished()
@@ -345,13 +346,13 @@ def test_budgets(tmp_path: Path) -> None:
 def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
     """One individual differs from the next, within the bounds, whole where it should be; what is taken up again is the same."""
     study = Study(tmp_path, begin=(replace(PLAN, sampler=sampler), {}))
-    work(study, at_once, lambda: None, bool, most=14)
-    claim = study.claim()
-    assert claim
-    claim.release()
-    again = Study(tmp_path).claim()
+    work(study, at_once, lambda: None, bool, limit=14)
+    lease = study.lease()
+    assert lease
+    lease.release()
+    again = Study(tmp_path).lease()
     assert again
-    assert again.individual == claim.individual
+    assert again.individual == lease.individual
     individuals = study.individuals()[:14]
     assert len({tuple(i.values.values()) for i in individuals}) >= 12
     assert individuals[0].values == PLAN.start[0]
@@ -364,10 +365,10 @@ def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
 def test_halving_ends_the_hopeless(tmp_path: Path) -> None:
     """Four of them, each worse than the one before: all but the first end after two of eight epochs, as they are then."""
 
-    def objective(claim: Lease) -> Outcome:
+    def objective(lease: Lease) -> Outcome:
         for epoch in range(1, 9):
-            level = (1 - 0.2 * claim.individual.number) * epoch / 8
-            if claim.report(epoch, level):
+            level = (1 - 0.2 * lease.individual.number) * epoch / 8
+            if lease.report(epoch, level):
                 return Outcome(level, reason="hopeless", pruned=True)
         return Outcome(level)
 

@@ -9,9 +9,10 @@ import yaml
 from forked import forks
 
 import cli
-from detector.commands.evolve.command import environments, planned
+from detector.commands.evolve.settings import planned
 from detector.commands.evolve.space import EVOLVED
 from detector.commands.evolve.study import Study
+from detector.commands.evolve.worker_pool import environments
 
 TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
         "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]  # fmt: skip

@@ -7,9 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+from detector.commands.evolve.lease import Lease, Outcome
 from detector.commands.evolve.plan import Plan
 from detector.commands.evolve.space import Gene
-from detector.commands.evolve.study import Lease, Outcome, Study
+from detector.commands.evolve.study import Study
 from detector.commands.evolve.worker import StopSignal, work
 
 GENES = (
@@ -27,14 +28,14 @@ def fitness(values: dict[str, float]) -> float:
     return math.exp(-sum(x * x for x in off))
 
 
-def train(claim: Lease) -> Outcome:
+def train(lease: Lease) -> Outcome:
     """Slowly, and it is written down that it was begun."""
-    with open(claim.folder / "begun.txt", "a") as file:
-        file.write(f"{claim.individual.number} {os.getpid()}\n")
+    with open(lease.folder / "begun.txt", "a") as file:
+        file.write(f"{lease.individual.number} {os.getpid()}\n")
     for _ in range(10):
-        claim.tick()
+        lease.heartbeat()
         time.sleep(PACE / 10)
-    found = fitness(claim.individual.values)
+    found = fitness(lease.individual.values)
     return Outcome(found, {"mAP50": found})
 
 
@@ -44,4 +45,4 @@ if __name__ == "__main__":
     (folder / f"{os.getpid()}.ready").touch()
     while not (folder / "go").exists():  # together with the others, however long they take to start
         time.sleep(0.02)
-    work(Study(folder, stale=float(sys.argv[2])), train, lambda: None, stop)
+    work(Study(folder, grace_period=float(sys.argv[2])), train, lambda: None, stop)

@@ -3,12 +3,18 @@
 Written from the documentation of DeepSpeed and Lightning, and not run yet: see docs/distributed.md.
 """
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lightning.pytorch.strategies import DeepSpeedStrategy, ParallelStrategy, StrategyRegistry
+import lightning as L
+import torch
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, ParallelStrategy, StrategyRegistry
 from torch import Tensor
 from torch.optim import Optimizer
+
+ON_CPU = os.environ.get("DS_ACCELERATOR") == "cpu"  # DeepSpeed's own switch
 
 
 class ZeRO2(DeepSpeedStrategy):
@@ -22,6 +28,32 @@ class ZeRO2(DeepSpeedStrategy):
     @property
     def handles_gradient_accumulation(self) -> bool:
         return False
+
+    def setup_environment(self) -> None:
+        if not ON_CPU:
+            return super().setup_environment()
+        return DDPStrategy.setup_environment(self)  # Lightning's refuses CPUs
+
+    def setup_distributed(self) -> None:
+        if not ON_CPU:
+            return super().setup_distributed()
+        self.set_world_ranks()  # Lightning's compares the numbers of the GPUs
+        return self._init_deepspeed_distributed()
+
+    def setup(self, trainer: L.Trainer) -> None:
+        """DeepSpeed sends and flattens weights as rows of bytes, so channels-last ones become contiguous."""
+        assert self.model is not None
+        self.model.to(memory_format=torch.contiguous_format)
+        super().setup(trainer)
+
+    @property
+    def root_device(self) -> torch.device:
+        return torch.device("cpu", self.local_rank) if ON_CPU else super().root_device  # DeepSpeed needs its number
+
+    @contextlib.contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Gradients that are shared out are summed over the processes after every backward pass."""
+        yield
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
         assert self.lightning_module is not None

@@ -1,9 +1,10 @@
 """Signals that ask a command to end: SIGTERM, Ctrl-C, and SIGHUP of a terminal that was closed."""
 
+import contextlib
 import os
 import signal
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,20 @@ def give_back(before: Mapping[int, Any]) -> None:
     """None is a handler that was not Python's, which cannot be put back."""
     for number, handler in before.items():
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@contextlib.contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """These signals raise SystemExit, as Ctrl-C raises an exception, so that no process that was started is left running."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = catch(leave)
+    try:
+        yield
+    finally:
+        give_back(before)
 
 
 def leave_terminal() -> None:

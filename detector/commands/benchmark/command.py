@@ -5,9 +5,8 @@ import contextlib
 import json as json_
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import lightning as L
 import torch
@@ -18,7 +17,7 @@ from detector.commands.benchmark.setting import PRECISIONS, settings
 from detector.data.datamodule import DetectionData
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
-from detector.system.signals import catch, give_back
+from detector.system.signals import exit_on_signals
 from detector.training.module import Detector
 from detector.training.trainer import Trainer
 
@@ -77,25 +76,11 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
     )
     if len(planned) > most:
         rank_zero_print(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
-    with leaving_on_signals():
+    with exit_on_signals():
         report = measure(trainer.train, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
     if report.chosen is None:
         raise InputError(f"no row could be measured; {report.failures()[0]}")
     return report
-
-
-@contextlib.contextmanager
-def leaving_on_signals() -> Iterator[None]:
-    """As on Ctrl-C: by an exception, so that no training is left running."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = catch(leave)
-    try:
-        yield
-    finally:
-        give_back(before)
 
 
 def typed_for_fit(typed: Sequence[str]) -> list[str]:

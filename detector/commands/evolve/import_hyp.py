@@ -47,10 +47,10 @@ def import_hyp(file: str, out: str | None = None) -> None:
     if target.exists():
         raise InputError(f"{target}: is there already and is not written over; give another name with --out")
     numbers = {key: _number(source, key, value) for key, value in values.items()}
-    told = [f"  {key} {numbers[key]:g}: left out; {why}" for key, why in UNUSED.items() if key in numbers]
+    notes = [f"  {key} {numbers[key]:g}: left out; {why}" for key, why in UNUSED.items() if key in numbers]
     options: dict[str, float] = {OPTIONS[key]: numbers[key] for key in OPTIONS if key in numbers}
     if "anchors" in numbers:
-        told.append(_take_anchors(source, numbers["anchors"], options))
+        notes.append(_take_anchors(source, numbers["anchors"], options))
     if not options:
         raise InputError(f"{source}: none of its keys means anything here; nothing was written")
     train = f"python cli.py fit --config configs/yolo.yaml --config {target} --data.dataset FILE"
@@ -59,7 +59,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
         write_atomically(target, lambda place: place.write(text.encode()))
     except OSError as e:
         raise InputError(f"{target}: cannot be written ({e.strerror or e}); give another place with --out") from None
-    lines = [f"{target} holds {len(options)} of the {len(values)} keys of {source}", *told, f"train with it: {train}"]
+    lines = [f"{target} holds {len(options)} of the {len(values)} keys of {source}", *notes, f"train with it: {train}"]
     rank_zero_print("\n".join(lines))
 
 

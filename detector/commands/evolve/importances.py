@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from detector.commands.evolve.individual import Individual
-from detector.commands.evolve.ranking import done
+from detector.commands.evolve.individual import Individual, done
 from detector.commands.evolve.space import Gene
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
 METHOD = "PED-ANOVA"
@@ -35,60 +35,48 @@ def importances(genes: Sequence[Gene], individuals: Sequence[Individual]) -> dic
     """
     used = done(individuals)
     searched = [g for g in genes if g.high > g.low]
-    told: dict[str, Any] = {"method": METHOD, "individuals": len(used), "importances": {}, "chance": None, "note": ""}
+    content: dict[str, Any] = {"method": METHOD, "individuals": len(used), "importances": {}, "chance": None, "note": ""}
     if len({tuple(sorted(i.values.items())) for i in used}) < 2:
-        told["note"] = "at least two different individuals must be done"
+        content["note"] = "at least two different individuals must be done"
     elif len({i.fitness for i in used}) < 2:
-        told["note"] = "all individuals that are done have the same fitness"
+        content["note"] = "all individuals that are done have the same fitness"
     elif not searched:
-        told["note"] = "no gene has room between its bounds"
-    if told["note"]:
-        return told
+        content["note"] = "no gene has room between its bounds"
+    if content["note"]:
+        return content
     found, by_chance = _ped_anova(searched, used)
     total = sum(found.values())
     if total <= 0:
-        return {**told, "note": "the better half is spread like all"}
-    order = sorted(found, key=lambda name: -found[name])
-    told["importances"] = {name: round(found[name] / total, 5) for name in order}
-    told["chance"] = round(float(np.quantile(by_chance, 0.9)) / total, 5)
-    return told
+        return {**content, "note": "the better half is spread like all"}
+    content["importances"] = {name: round(share / total, 5) for name, share in found.items()}
+    content["chance"] = round(float(np.quantile(by_chance, 0.9)) / total, 5)
+    return content
 
 
 def _ped_anova(genes: Sequence[Gene], used: Sequence[Individual]) -> tuple[dict[str, float], list[float]]:
-    """Divergence of the better half from all, by gene; and that of all genes in each shuffle."""
+    """Divergence of the better half from all, by gene, the largest first; and that of all genes in each shuffle."""
     import optuna
-    from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-    from optuna.importance import PedAnovaImportanceEvaluator
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    spaces: dict[str, BaseDistribution] = {
-        g.name: IntDistribution(round(g.low), round(g.high), log=g.log)
-        if g.whole
-        else FloatDistribution(g.low, g.high, log=g.log)
-        for g in genes
-    }
-    trials = []
+    from detector.commands.evolve.sampler import distribution
+
+    study = optuna.create_study(direction="maximize")
     for i in used:
+        there = {g.name: g for g in genes if g.name in i.values}
         # A start value may lie outside the bounds.
-        values = {g.name: min(max(i.values[g.name], g.low), g.high) for g in genes if g.name in i.values}
-        params = {g.name: round(values[g.name]) if g.whole else values[g.name] for g in genes if g.name in values}
-        distributions = {name: spaces[name] for name in params}
-        trials.append(optuna.trial.create_trial(params=params, distributions=distributions, value=i.fitness))
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a new study is announced
-    try:
-        study = optuna.create_study(direction="maximize")
-    finally:
-        optuna.logging.set_verbosity(before)
-    study.add_trials(trials)
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=BETTER)
+        params = {name: min(max(i.values[name], g.low), g.high) for name, g in there.items()}
+        params |= {name: round(value) for name, value in params.items() if there[name].whole}
+        spaces: dict[str, BaseDistribution] = {name: distribution(g) for name, g in there.items()}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=spaces, value=i.fitness))
+    find = partial(get_param_importances, study, evaluator=PedAnovaImportanceEvaluator(target_quantile=BETTER), normalize=False)
     rng = np.random.default_rng(0)
     by_chance: list[float] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of few trials, and that targets are minimised
-        found = evaluator.evaluate(study)
+        warnings.simplefilter("ignore")  # of few trials, that targets are minimised, and that `normalize` is experimental
+        found = find()
         for _ in range(SHUFFLES):
             shuffled = dict(enumerate(-rng.permutation([float(i.fitness or 0) for i in used])))
-            by_chance += evaluator.evaluate(study, target=partial(_look_up, shuffled)).values()
+            by_chance += find(target=partial(_look_up, shuffled)).values()
     return found, by_chance
 
 

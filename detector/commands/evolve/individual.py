@@ -1,7 +1,11 @@
 """One set of hyper-parameters and what came of it."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+State = Literal["running", "done", "pruned", "failed"]
 
 
 @dataclass
@@ -23,8 +27,20 @@ class Individual:
     generation: int
     index: int
     values: dict[str, float]
-    state: Literal["running", "done", "pruned", "failed"] = "running"
+    state: State = "running"
     fitness: float | None = None
     figures: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     seconds: float = 0.0
+
+
+def done(individuals: Sequence[Individual]) -> list[Individual]:
+    """Those whose training came to its end with a fitness, by trial number. The fitness of one that was cut short is of fewer
+    epochs and is not compared with theirs."""
+    whole = [i for i in individuals if i.state == "done" and i.fitness is not None and math.isfinite(i.fitness)]
+    return sorted(whole, key=lambda i: i.number)
+
+
+def best(individuals: Sequence[Individual]) -> Individual | None:
+    """The fittest of those that are done, among equals the earliest."""
+    return max(done(individuals), key=lambda i: i.fitness or 0.0, default=None)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from detector.commands.evolve.importances import importances
-from detector.commands.evolve.individual import Individual
+from detector.commands.evolve.individual import Individual, best, done
 from detector.commands.evolve.overlay import overlay_text
 from detector.commands.evolve.pictures import plot_fitness, plot_genes, plot_importances
-from detector.commands.evolve.ranking import best, done
 from detector.commands.evolve.space import Gene
 from detector.data.cache.folder import own_name
 from detector.system.atomic_file import not_fatal, write_beside
@@ -75,12 +74,12 @@ def write_outputs(
     put("evolve.csv", lambda file: file.write("".join(rows).encode()))
     if best(ended):
         put("hyp_evolved.yaml", lambda file: file.write(_evolved(genes, ended, generations, fixed or {}).encode()))
-    told = importances(genes, ended)
-    put("importances.json", lambda file: file.write(json.dumps(told, indent=1).encode()))
+    found = importances(genes, ended)
+    put("importances.json", lambda file: file.write(json.dumps(found, indent=1).encode()))
     put("evolve.png", lambda file: plot_genes(file, genes, ended))
     put("fitness.png", lambda file: plot_fitness(file, ended, generations))
-    if told["importances"]:
-        put("importances.png", lambda file: plot_importances(file, told))
+    if found["importances"]:
+        put("importances.png", lambda file: plot_importances(file, found))
 
 
 def _table(genes: Sequence[Gene], ended: Sequence[Individual]) -> list[str]:

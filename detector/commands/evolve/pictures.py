@@ -1,4 +1,8 @@
-"""Pictures of an evolution: fitness over the genes, fitness over the generations, importances."""
+"""Pictures of an evolution: fitness over the genes, fitness over the generations, importances.
+
+optuna.visualization is not used: it needs plotly, or sets pyplot's global style, knows no generations or failures, and the data
+behind its pictures is private.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from detector.commands.evolve.individual import Individual
-from detector.commands.evolve.ranking import best, done
+from detector.commands.evolve.individual import Individual, best, done
 from detector.commands.evolve.space import Gene
 from detector.report.figure import new_figure
 
@@ -81,8 +84,8 @@ def plot_genes(file: BinaryIO, genes: Sequence[Gene], individuals: Sequence[Indi
         if k % columns:
             axis.tick_params(labelleft=False)
     figure.text(0.08 / width, 0.5, "fitness", rotation="vertical", va="center", fontsize=10)
-    told = "Fitness over each gene's value; above: the best one's value" if winner else "No individual is done yet"
-    figure.text(0.2 / width, 1 - 0.14 / height, told, va="top", fontsize=11)
+    title = "Fitness over each gene's value; above: the best one's value" if winner else "No individual is done yet"
+    figure.text(0.2 / width, 1 - 0.14 / height, title, va="top", fontsize=11)
     _legend(figure, individuals, winner, (0.12 / width, 1 - 0.36 / height))
     figure.savefig(file, dpi=DPI, format="png")
 
@@ -200,24 +203,24 @@ def plot_fitness(file: BinaryIO, individuals: Sequence[Individual], generations:
     figure.savefig(file, dpi=DPI, format="png")
 
 
-def plot_importances(file: BinaryIO, told: dict[str, Any]) -> None:
+def plot_importances(file: BinaryIO, content: dict[str, Any]) -> None:
     """Bars of what `importances` found, the most important gene above, and how far chance alone gets, as PNG."""
-    names, shares = list(told["importances"]), list(told["importances"].values())
+    names, shares = list(content["importances"]), list(content["importances"].values())
     figure = new_figure(7, 1.4 + 0.24 * len(names))
     figure.set_layout_engine("constrained")
     axis = figure.subplots()
     axis.barh(names, shares, color=BLUE, height=0.7, zorder=2)
-    axis.axvline(told["chance"], color=RED, linestyle="--", linewidth=1.2, zorder=3, label=CHANCE)
+    axis.axvline(content["chance"], color=RED, linestyle="--", linewidth=1.2, zorder=3, label=CHANCE)
     figure.legend(loc="outside lower right", fontsize=8, frameon=False)
     for k, share in enumerate(shares):
         text = f"{share:.0%}" if share >= 0.01 else "<1%"
         axis.text(1.05, k, text, transform=axis.get_yaxis_transform(), ha="right", va="center", fontsize=8)
     axis.invert_yaxis()
     axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_xlim(0, max(*shares, told["chance"]) * 1.02)
+    axis.set_xlim(0, max(*shares, content["chance"]) * 1.02)
     axis.xaxis.set_major_formatter("{x:.0%}")
     axis.tick_params(labelsize=8.5)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel(f"share of what tells the better half of {told['individuals']} individuals from all", fontsize=9)
-    axis.set_title(f"Importance of each gene ({told['method']})", fontsize=10)
+    axis.set_xlabel(f"share of what tells the better half of {content['individuals']} individuals from all", fontsize=9)
+    axis.set_title(f"Importance of each gene ({content['method']})", fontsize=10)
     figure.savefig(file, dpi=DPI, format="png")

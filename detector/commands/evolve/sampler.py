@@ -10,7 +10,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from detector.commands.evolve.genetics import first_generation, next_generation, ranked
 from detector.commands.evolve.plan import Plan
+from detector.commands.evolve.space import Gene
 from detector.system.errors import InputError
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # it announces each new study
 
 
 def slot_of(trial: FrozenTrial) -> int:
@@ -18,20 +21,21 @@ def slot_of(trial: FrozenTrial) -> int:
     return trial.user_attrs.get("slot", trial.number)
 
 
-def is_cut(trial: FrozenTrial) -> bool:
+def is_interrupted(trial: FrozenTrial) -> bool:
     """Whether a trial ended with its worker and not by itself."""
     return trial.state == TrialState.FAIL and "reason" not in trial.user_attrs
 
 
 def official(trials: list[FrozenTrial]) -> dict[int, FrozenTrial]:
-    """Number of an individual -> its trial: the first that was not cut, or the last cut one.
+    """Number of an individual -> its trial: the first that was not interrupted, or the last of those that were.
 
-    Whatever trials are added later, who is named here once while not cut stays it. So no lock is needed to agree on it.
+    A trial that is named here and not interrupted stays the one, whatever trials are added later. So no lock is needed to
+    agree on it.
     """
     found: dict[int, FrozenTrial] = {}
     for trial in sorted(trials, key=lambda t: t.number):
         slot = slot_of(trial)
-        if slot not in found or is_cut(found[slot]):
+        if slot not in found or is_interrupted(found[slot]):
             found[slot] = trial
     return found
 
@@ -53,7 +57,7 @@ class GeneticSampler(optuna.samplers.BaseSampler):
         self._new: dict[int, np.ndarray] = {}  # generation -> its new individuals
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return distributions(self.plan)
+        return dict(distributions(self.plan))
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -103,15 +107,16 @@ def sampler_for(plan: Plan, slot: int) -> optuna.samplers.BaseSampler:
     return GeneticSampler(plan)
 
 
-def distributions(plan: Plan) -> dict[str, BaseDistribution]:
+def distributions(plan: Plan) -> dict[str, IntDistribution | FloatDistribution]:
     """Of the genes. The genetic algorithm rounds whole numbers itself, or, like YOLOv5, not at all."""
-    found: dict[str, BaseDistribution] = {}
-    for gene in plan.genes:
-        if gene.whole and plan.sampler != "yolov5":
-            found[gene.name] = IntDistribution(round(gene.low), round(gene.high), log=gene.log)
-        else:
-            found[gene.name] = FloatDistribution(gene.low, gene.high, log=gene.log)
-    return found
+    return {gene.name: distribution(gene._replace(whole=gene.whole and plan.sampler != "yolov5")) for gene in plan.genes}
+
+
+def distribution(gene: Gene) -> IntDistribution | FloatDistribution:
+    """Uniform between its bounds, by its logarithm if it says so."""
+    if gene.whole:
+        return IntDistribution(round(gene.low), round(gene.high), log=gene.log)
+    return FloatDistribution(gene.low, gene.high, log=gene.log)
 
 
 def _rng(*key: int) -> np.random.Generator:

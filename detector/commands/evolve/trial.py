@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detector.commands.benchmark.trial import reason
-from detector.commands.evolve.individual import Individual
+from detector.commands.evolve.individual import Individual, best
+from detector.commands.evolve.lease import Lease, Outcome, Stopped
 from detector.commands.evolve.space import Gene
-from detector.commands.evolve.study import Lease, Outcome, Stopped
 from detector.system import parent
 
-GLANCE = 0.5  # seconds between two looks at a training
-PATIENCE = 60.0  # seconds that a training may take to save a checkpoint when it is asked to stop
+POLL_INTERVAL = 0.5  # seconds between two looks at a training
+STOP_TIMEOUT = 60.0  # seconds that a training may take to save a checkpoint when it is asked to stop
 # A trial leaves metrics.csv, metrics.json, config.yaml, log.txt and, for a while, checkpoints.
 QUIET = {
     "doctor.enabled": "false",
@@ -51,7 +51,7 @@ class Training:
     seeds: Sequence[int] = (0,)
     literal: bool = False
 
-    def __call__(self, claim: Lease) -> Outcome:
+    def __call__(self, lease: Lease) -> Outcome:
         """Train with each seed, or go on where an interrupted worker was.
 
         Raises:
@@ -59,7 +59,7 @@ class Training:
         """
         outcomes: list[Outcome] = []
         for seed in self.seeds:
-            outcome = self._train(claim, seed, self.run(claim.individual, seed))
+            outcome = self._train(lease, seed, self.run(lease.individual, seed))
             if outcome.fitness is None or outcome.pruned:
                 return outcome
             outcomes.append(outcome)
@@ -74,10 +74,9 @@ class Training:
 
     def clean(self, individuals: Sequence[Individual]) -> None:
         """Remove the checkpoints of all that have ended, but those of the best. Who is not the best once never will be."""
-        done = [i for i in individuals if i.state == "done" and i.fitness is not None]
-        best = max(done, key=lambda i: (i.fitness or 0.0, -i.number), default=None)
+        winner = best(individuals)
         for individual in individuals:
-            if individual.state != "running" and (best is None or individual.number != best.number):
+            if individual.state != "running" and individual is not winner:
                 for seed in self.seeds:
                     shutil.rmtree(self.run(individual, seed) / "checkpoints", ignore_errors=True)
 
@@ -89,9 +88,9 @@ class Training:
             words += [f"--{gene.option}", repr(round(value) if gene.whole else value)]
         return words
 
-    def _train(self, claim: Lease, seed: int, run: Path) -> Outcome:
+    def _train(self, lease: Lease, seed: int, run: Path) -> Outcome:
         quiet = [word for option, value in QUIET.items() for word in (f"--{option}", value)]
-        line = [*self.fit, *self.options(claim.individual), *quiet, "--seed_everything", str(seed)]
+        line = [*self.fit, *self.options(lease.individual), *quiet, "--seed_everything", str(seed)]
         line += ["--run", str(run), "--ckpt_path", "auto"]
         run.mkdir(parents=True, exist_ok=True)
         with open(run / "log.txt", "wb") as log:
@@ -100,12 +99,12 @@ class Training:
                 line, env=parent.environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
             try:
-                hopeless = self._watch(claim, process, run, began, seed == self.seeds[0])
+                hopeless = self._watch(lease, process, run, began, seed == self.seeds[0])
                 code = process.poll()
             except Stopped:
                 process.send_signal(signal.SIGTERM)  # it saves a checkpoint
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE)
+                    process.wait(STOP_TIMEOUT)
                 raise
             finally:
                 with contextlib.suppress(ProcessLookupError):
@@ -113,37 +112,37 @@ class Training:
                 process.wait()
         if hopeless is not None:
             return hopeless
-        said = (run / "log.txt").read_text(errors="replace")
         if code != 0:
-            return Outcome(None, reason=reason(code, said, self.deadline or math.inf))
+            log_text = (run / "log.txt").read_text(errors="replace")
+            return Outcome(None, reason=reason(code, log_text, self.deadline or math.inf))
         return self._result(run)
 
-    def _watch(self, claim: Lease, process: subprocess.Popen[bytes], run: Path, began: float, reports: bool) -> Outcome | None:
+    def _watch(self, lease: Lease, process: subprocess.Popen[bytes], run: Path, began: float, reports: bool) -> Outcome | None:
         """Until it has ended, or its time is over; what came of it if it is ended early as hopeless."""
-        told = 0
+        reported = 0
         while process.poll() is None:
-            claim.tick()
+            lease.heartbeat()
             if self.deadline is not None and time.monotonic() - began > self.deadline:
                 return None
             if reports:
                 rows = epochs(run)
-                for epoch, fitness in rows[told:]:
-                    if claim.report(epoch + 1, fitness):
-                        best = max(f for _, f in rows)
-                        return Outcome(best, reason=f"ended after epoch {epoch + 1}: fitness {fitness:.4g}", pruned=True)
-                told = len(rows)
+                for epoch, fitness in rows[reported:]:
+                    if lease.report(epoch + 1, fitness):
+                        highest = max(f for _, f in rows)
+                        return Outcome(highest, reason=f"ended after epoch {epoch + 1}: fitness {fitness:.4g}", pruned=True)
+                reported = len(rows)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GLANCE)
+                process.wait(POLL_INTERVAL)
         return None
 
     def _result(self, run: Path) -> Outcome:
         """Of the best epoch. Losses are in metrics.csv only."""
         try:
-            best = json.loads((run / "metrics.json").read_text())
+            epoch = json.loads((run / "metrics.json").read_text())
         except FileNotFoundError:
             return Outcome(None, reason="the training was never validated")
-        figures = {name: float(best[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
-        row = next((r for r in _rows(run) if int(r["epoch"]) == best["epoch"]), {})
+        figures = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
+        row = next((r for r in _rows(run) if int(r["epoch"]) == epoch["epoch"]), {})
         figures |= {name: float(row[name]) for name in row if name.startswith("val/") and name.endswith("_loss") and row[name]}
         fitness = figures["mAP50" if self.literal else "fitness"]
         return Outcome(fitness, figures) if math.isfinite(fitness) else Outcome(None, figures, f"its fitness is {fitness}")

@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detector.commands.evolve.lease import Interrupted, Lease, Lost, Outcome, Stopped
 from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.study import Interrupted, Lease, Lost, Outcome, Stopped, Study
+from detector.commands.evolve.study import Study
 from detector.commands.evolve.trial import Training
 from detector.system import parent
 from detector.system.errors import InputError
 from detector.system.signals import catch
 
-PAUSE = 0.5  # seconds between two looks for work, while others are at the last individuals of a generation
+POLL_INTERVAL = 0.5  # seconds between two looks for work, while others are at the last individuals of a generation
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What a worker is told.
+    """What a worker does.
 
     Attributes:
         folder: of the study.
@@ -32,7 +33,7 @@ class WorkerOptions:
         fit: command line that trains.
         deadline: seconds after which a training is given up.
         seeds: of the trainings of an individual.
-        most: individuals that the study may have.
+        limit: individuals that the study may have.
         hours: after which no further one is begun.
     """
 
@@ -41,7 +42,7 @@ class WorkerOptions:
     fit: list[str]
     deadline: float | None
     seeds: list[int]
-    most: int | None
+    limit: int | None
     hours: float | None
 
 
@@ -50,40 +51,40 @@ def work(
     objective: Callable[[Lease], Outcome],
     ended: Callable[[], None],
     stop: Callable[[], bool],
-    most: int | None = None,
+    limit: int | None = None,
     hours: float | None = None,
 ) -> None:
     """Until all individuals have ended.
 
     Args:
-        objective: trains one; it calls `Claim.tick` all the time and may raise what that raises. Any other exception of its
-            is that individual's failure.
+        objective: trains one; it calls `Lease.heartbeat` all the time and may raise what that raises. Any other exception is
+            that individual's failure.
         ended: called after each.
-        stop: whether to stop: asked between individuals and in `Claim.tick`.
-        most: individuals that the study may have.
+        stop: whether to stop: asked between individuals and in `Lease.heartbeat`.
+        limit: individuals that the study may have.
         hours: after which no further one is begun.
     """
     until = math.inf if hours is None else time.monotonic() + 3600 * hours
     while not stop() and time.monotonic() < until:
-        claim = study.claim(stop, most)
-        if claim is None:
-            if study.finished(most):
+        lease = study.lease(stop, limit)
+        if lease is None:
+            if study.finished(limit):
                 return
-            time.sleep(PAUSE)
+            time.sleep(POLL_INTERVAL)
             continue
         try:
-            claim.end(_outcome(objective, claim))
+            lease.end(_outcome(objective, lease))
         except Stopped:
-            claim.release()
+            lease.release()
             return
         except Lost:
             continue
         ended()
 
 
-def _outcome(objective: Callable[[Lease], Outcome], claim: Lease) -> Outcome:
+def _outcome(objective: Callable[[Lease], Outcome], lease: Lease) -> Outcome:
     try:
-        return objective(claim)
+        return objective(lease)
     except (Interrupted, OSError):  # a full disk is no fault of the individual
         raise
     except Exception as e:
@@ -118,7 +119,7 @@ def main(options: WorkerOptions) -> None:
             training.clean(individuals)
             write_outputs(folder, plan.genes, individuals, plan.generations if plan.in_generations else 0, plan.fixed)
 
-        work(study, training, ended, stop, options.most, options.hours)
+        work(study, training, ended, stop, options.limit, options.hours)
     except (InputError, OSError) as e:
         print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
         raise SystemExit(2) from None
