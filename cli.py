@@ -49,7 +49,6 @@ from detector.checkpoint.runs import check_run
 from detector.checkpoint.yolov5_weights import read_yolov5
 from detector.commands.anchors import anchors
 from detector.commands.benchmark.command import benchmark
-from detector.commands.changes import differences, flatten
 from detector.commands.ckpt_path import Brought, bring, inherit
 from detector.commands.doctor.command import run_doctor
 from detector.commands.evolve.command import run_evolution, study_folder
@@ -61,6 +60,7 @@ from detector.distributed import fsdp2, zero2  # noqa: F401 - strategies by name
 from detector.distributed.process_group import die_with_parent, first_to_say
 from detector.system.errors import InputError, in_one_line, shortened
 from detector.system.open_files import is_too_many, too_many
+from detector.system.options import differences, flatten
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
 from detector.training.combinations import check_combinations, strategy_name

@@ -24,7 +24,7 @@ from detector.commands.benchmark.command import leaving_on_signals
 from detector.commands.evolve.individual import Individual
 from detector.commands.evolve.outputs import write_outputs
 from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, flat, read_space
+from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, read_space
 from detector.commands.evolve.start import start_values
 from detector.commands.evolve.study import Study
 from detector.commands.evolve.trial import PATIENCE
@@ -33,6 +33,7 @@ from detector.data.datamodule import DetectionData
 from detector.system import parent
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.options import flatten
 from detector.training.module import Detector
 from detector.training.trainer import Trainer
 
@@ -175,7 +176,7 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
         InputError: the space makes no sense.
     """
     evolve = Evolution(**configuration["evolve"])
-    options = flat(configuration)
+    options = flatten(configuration)
     genes = [YOLOV5_GENES[name] for name in EVOLVED]
     fixed: dict[str, float] = {}
     if evolve.space:
