@@ -16,12 +16,12 @@ from torchvision.ops import nms as suppress
 
 from detector.model import postprocess
 from detector.model.network import YOLOv5
-from detector.model.postprocess import Detections, decode, nms
+from detector.model.postprocess import NMSResult, decode, nms
 
 BATCH, SIDE, CONF, IOU, MAX_DET, ROUNDS = 16, 640, 0.001, 0.6, 300, 5
 
 
-def full_pass(decoded: Tensor) -> list[Detections]:
+def full_pass(decoded: Tensor) -> list[NMSResult]:
     """`nms`, but every candidate goes through suppression, and the best `MAX_DET` are taken afterwards."""
     early = postprocess._suppress_best
     postprocess._suppress_best = lambda boxes, scores, iou, max_det: suppress(boxes, scores, iou)[:max_det]

@@ -11,6 +11,7 @@ import yaml
 
 from callbacks.training_guard import TrainingGuard
 from detector.system.errors import InputError
+from detector.system.options import flatten
 
 OWN = {
     "data.dataset",
@@ -39,7 +40,8 @@ class ConsistencyCheck(L.Callback):
         if stage != "fit" or trainer.world_size == 1:
             return
         checkpoint = _checksums(self.checkpoint) if self.checkpoint else None
-        everyone = _everyone(trainer, (str(self.checkpoint), checkpoint, _flat(yaml.safe_load(self.config))))
+        options = {name: value for name, value in flatten(yaml.safe_load(self.config)).items() if name not in OWN}
+        everyone = _everyone(trainer, (str(self.checkpoint), checkpoint, options))
         first_path, first_checkpoint, first_options = everyone[0][1]
         for who, (_, checkpoint, options) in everyone:
             if checkpoint != first_checkpoint:
@@ -81,15 +83,3 @@ def _checksums(path: Path) -> list[int]:
     """Of a checkpoint's records; its directory is all that is read."""
     with zipfile.ZipFile(path) as archive:
         return [entry.CRC for entry in archive.infolist()]
-
-
-def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Options by their full names, without those that machines may have of their own."""
-    flat: dict[str, Any] = {}
-    for name, value in options.items():
-        full = f"{prefix}{name}"
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{full}.")
-        elif full not in OWN:
-            flat[full] = value
-    return flat

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from detector.data.sample import Labels, LetterboxInfo, Sample, collate
-from detector.inference.detections import Detections as Found
+from detector.inference.detections import Detections
 from detector.model import postprocess
-from detector.model.postprocess import Detections, decode, nms
+from detector.model.postprocess import NMSResult, decode, nms
 from detector.training.module import Detector
 
 # ---- decode
@@ -95,7 +95,7 @@ def overlap(a: tuple, b: tuple) -> float:
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
 
 
-def as_tuples(found: Detections) -> list[tuple]:
+def as_tuples(found: NMSResult) -> list[tuple]:
     assert len(found.boxes) == len(found.scores) == len(found.classes)
     return [(*b, s, c) for b, s, c in zip(found.boxes.tolist(), found.scores.tolist(), found.classes.tolist(), strict=True)]
 
@@ -149,7 +149,7 @@ def flood(seed: int, rows: int = 4000, classes: int = 4, levels: int | None = No
     return decoded
 
 
-def full_pass(decoded: Tensor, conf: float, iou: float, max_det: int, agnostic: bool) -> Detections:
+def full_pass(decoded: Tensor, conf: float, iou: float, max_det: int, agnostic: bool) -> NMSResult:
     """Multi-label, torchvision's suppression over all candidates, class by class."""
     (rows,) = decoded
     products = rows[:, 5:] * rows[:, 4:5]
@@ -161,7 +161,7 @@ def full_pass(decoded: Tensor, conf: float, iou: float, max_det: int, agnostic: 
     for group in [torch.ones_like(kept)] if agnostic else [label == c for c in label.unique()]:
         members = group.nonzero().flatten()
         kept[members[torchvision.ops.nms(corners[members].double(), scores[members].double(), iou)]] = True
-    return Detections(*(v[kept][:max_det] for v in (corners, scores, label)))
+    return NMSResult(*(v[kept][:max_det] for v in (corners, scores, label)))
 
 
 @pytest.mark.parametrize("agnostic", [False, True])
@@ -292,5 +292,5 @@ def test_rounded_nms_is_an_option_of_the_model() -> None:
         for found in (detector.predict_step(batch, 0)[0], evaluated[0]):
             assert found[:, 4].tolist() == wanted.scores.tolist()
         by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)
-        assert isinstance(by_api, Found)
+        assert isinstance(by_api, Detections)
         assert by_api.confidence.tolist() == wanted.scores.tolist()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from detector.checkpoint.runs import next_run
-from detector.commands.changes import differences
 from detector.report import html as page
 from detector.report.curves import add_lines, points
 from detector.report.figure import new_figure
@@ -16,6 +15,7 @@ from detector.report.folder import RunFiles
 from detector.report.panel import COLOURS, HATCHES
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.options import differences
 
 FIGURES = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 PANELS = {

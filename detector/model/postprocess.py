@@ -12,9 +12,12 @@ from detector.model.boxes import cxcywh_to_xyxy
 MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
 
 
-class Detections(NamedTuple):
-    """The objects found in one image, best first. boxes (n, 4) xyxy pixels of the network's input; scores (n,) in 0..1;
-    classes (n,) int64."""
+class NMSResult(NamedTuple):
+    """What `nms` keeps of one image, highest score first: tensors on the network's device, in its coordinates. A user gets
+    `detector.inference.detections.Detections`: arrays, in pixels of the image file, with the class names.
+
+    boxes (n, 4) xyxy pixels of the network's input; scores (n,) in 0..1; classes (n,) int64.
+    """
 
     boxes: Tensor
     scores: Tensor
@@ -55,7 +58,7 @@ def nms(
     classes: Sequence[int] | None = None,
     known: Sequence[Tensor] | None = None,
     rounded: bool = False,
-) -> list[Detections]:
+) -> list[NMSResult]:
     """Greedy non-maximum suppression, image by image; ties in score keep the order of the rows.
 
     Args:
@@ -84,7 +87,7 @@ def nms(
         else:
             apart = boxes.double() + (groups * _extent(boxes)).unsqueeze(1)
         keep = _suppress_best(apart, scores.to(apart.dtype), iou, max_det)
-        results.append(Detections(boxes[keep], scores[keep], labels[keep]))
+        results.append(NMSResult(boxes[keep], scores[keep], labels[keep]))
     return results
 
 

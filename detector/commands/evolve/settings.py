@@ -7,9 +7,10 @@ from typing import Any
 
 from detector.commands.evolve.evolution import Evolution
 from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, flat, read_space
+from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, read_space
 from detector.commands.evolve.start import start_values
 from detector.system.errors import InputError
+from detector.system.options import flatten
 
 # What may differ from one call for a study to the next.
 OF_A_CALL = ("run", "config", "trainer.logger", "trainer.default_root_dir", "trainer.enable_progress_bar")
@@ -29,7 +30,7 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
         InputError: the space makes no sense.
     """
     evolve = Evolution(**configuration["evolve"])
-    options = flat(configuration)
+    options = flatten(configuration)
     genes = [YOLOV5_GENES[name] for name in EVOLVED]
     fixed: dict[str, float] = {}
     if evolve.space:

@@ -73,7 +73,7 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
     `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.obj: 0.7` a value that stays.
 
     Args:
-        configuration: option -> value (`flat`); options that are whole numbers there are so as genes.
+        configuration: option -> value (`flatten`); options that are whole numbers there are so as genes.
 
     Returns:
         the genes, and option -> value of what is fixed.
@@ -104,18 +104,6 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
     if not genes:
         raise InputError(f"evolve.space {path}: all values are fixed; give bounds for at least one")
     return list(genes.values()), fixed
-
-
-def flat(content: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Groups within groups -> option -> value.
-
-    >>> flat({"model": {"lr0": 0.01, "names": []}, "run": None})
-    {'model.lr0': 0.01, 'model.names': [], 'run': None}
-    """
-    found: dict[str, Any] = {}
-    for name, value in content.items():
-        found |= flat(value, f"{group}{name}.") if isinstance(value, Mapping) else {f"{group}{name}": value}
-    return found
 
 
 def _gene(name: str, given: Mapping[str, Any] | None, configuration: Mapping[str, Any]) -> Gene:

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from detector.commands.evolve.space import Gene, flat
+from detector.commands.evolve.space import Gene
+from detector.system.options import flatten
 from detector.system.shipped import CONFIGS
 
 FOLDER = CONFIGS / "hyp"
@@ -21,7 +22,7 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any], litera
     Args:
         configuration: option -> value, for what the files do not name.
     """
-    files = [flat(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
+    files = [flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
     bases = [dict(configuration), *({**configuration, **files[0], **file} for file in files)]
     found: list[dict[str, float]] = []
     for base in bases[literal:]:

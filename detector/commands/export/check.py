@@ -14,7 +14,7 @@ from detector.commands.export.runtime import Exported
 from detector.data.demo import draw_image
 from detector.data.images import find_images, read_image
 from detector.data.transforms.letterbox import letterbox
-from detector.model.postprocess import Detections, nms
+from detector.model.postprocess import NMSResult, nms
 from detector.system.errors import InputError
 
 MOST = 8  # images that are looked at
@@ -108,7 +108,7 @@ def compare(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) 
     return Difference(pixels, score, looked, sure, found)
 
 
-def _matched(got: Detections, wanted: Detections, least: float) -> tuple[Tensor, Tensor]:
+def _matched(got: NMSResult, wanted: NMSResult, least: float) -> tuple[Tensor, Tensor]:
     """Indices into both of the wanted detections that were got, each by the one of its class that overlaps it most."""
     if not len(got.scores) or not len(wanted.scores):
         return torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
