@@ -10,13 +10,13 @@ import yaml
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.metrics_files import best_epoch
 from callbacks.warmup import Warmup
 from detector.data.sample import Batch
 from detector.loggers.board import Board, Ending, Evaluation, Picture
 from detector.loggers.tensorboard_board import TensorBoard
 from detector.loggers.wandb_board import WandbBoard
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from detector.report.folder import best_epoch
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector

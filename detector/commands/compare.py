@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from detector.checkpoint.runs import next_run
-from detector.commands.changes import differences
 from detector.report import html as page
 from detector.report.curves import add_lines, points
 from detector.report.figure import new_figure
 from detector.report.folder import RunFiles
 from detector.report.panel import COLOURS, HATCHES
 from detector.system.atomic_file import write_atomically
+from detector.system.configuration import differences
 from detector.system.errors import InputError
 
 FIGURES = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")

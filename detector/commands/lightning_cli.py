@@ -15,7 +15,6 @@ from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.compatibility import check_network, check_resume
 from detector.checkpoint.runs import check_run, own_run
 from detector.checkpoint.yolov5_weights import read_yolov5
-from detector.commands.changes import differences, flatten
 from detector.commands.ckpt_path import Brought, bring, inherit
 from detector.commands.parsing.command_line import CommandLine
 from detector.commands.parsing.parser import Parser, explained
@@ -28,6 +27,7 @@ from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.distributed import fsdp2, torchrun, zero2  # noqa: F401 - strategies by name
 from detector.loggers.placement import place_loggers
+from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print

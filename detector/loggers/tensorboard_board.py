@@ -13,6 +13,7 @@ from detector.data.images import read_image
 from detector.evaluation.results import confusions, largest_classes
 from detector.loggers.board import BEST, Ending, Evaluation, Picture, jpeg
 from detector.report.drawing import draw_boxes, enlarge
+from detector.system.configuration import flatten
 
 CURVES = 20  # classes with a precision-recall curve
 THRESHOLDS = 127  # of such a curve: the most that TensorBoard draws
@@ -33,7 +34,7 @@ class TensorBoard:
         from torch.utils.tensorboard.summary import hparams
 
         writer = self.logger.experiment._get_file_writer()
-        for summary in hparams(flat(options), dict.fromkeys(BEST, 0.0)):  # of the figures, the names alone count
+        for summary in hparams(_hyper_parameters(options), dict.fromkeys(BEST, 0.0)):  # of the figures, the names alone count
             writer.add_summary(summary)
 
     def figures(self, figures: dict[str, float], step: int) -> None:
@@ -86,15 +87,9 @@ class TensorBoard:
         self.logger.experiment._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), step)
 
 
-def flat(options: dict[str, Any], prefix: str = "") -> dict[str, str | float | bool]:
-    """Options in groups -> by the names that the command line knows them by; what is no number becomes text."""
-    found: dict[str, str | float | bool] = {}
-    for name, value in options.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value if isinstance(value, int | float) else str(value)
-    return found
+def _hyper_parameters(options: dict[str, Any]) -> dict[str, str | float | bool]:
+    """Options in groups -> by flat names; values that are no numbers as text."""
+    return {name: value if isinstance(value, int | float) else str(value) for name, value in flatten(options).items()}
 
 
 def _drawn(picture: Picture, names: list[str]) -> np.ndarray:

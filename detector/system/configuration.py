@@ -1,4 +1,4 @@
-"""Configurations as flat names, and where they differ."""
+"""Configurations in groups: their options by flat names, and how two configurations differ."""
 
 from __future__ import annotations
 
