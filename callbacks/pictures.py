@@ -1,4 +1,4 @@
-"""Pictures of a run: what the network sees, what it finds, how it went."""
+"""Pictures of a run: batches with their labels and predictions, curves."""
 
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ BATCHES = 3  # of the training that are drawn
 
 
 class Pictures(L.Callback):
-    """plots/train_batch0.jpg to 2 (the first batches as the network sees them), val_labels.jpg beside val_predictions.jpg (the
-    last validation's first batch), curves.png. Predictions below `conf` are not drawn.
+    """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and val_predictions.jpg (the first batch of
+    the last validation), curves.png. Predictions below `conf` are not drawn.
 
     Args:
         enabled: Off: none is drawn.

@@ -267,6 +267,6 @@ def _steps(trainer: L.Trainer, batch: int) -> bool:
 
 
 def _losses(parts: Tensor | None) -> dict[str, float] | None:
-    with contextlib.suppress(RuntimeError):  # a device that has crashed tells nothing
+    with contextlib.suppress(RuntimeError):  # the device has crashed
         return None if parts is None else dict(zip(("box", "obj", "cls"), parts.tolist(), strict=True))
     return None

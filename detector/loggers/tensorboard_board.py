@@ -30,11 +30,11 @@ class TensorBoard:
         self.logger = logger
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
-        """The configuration as hyper-parameters, whose results are the best figures."""
+        """The configuration as hyper-parameters, whose results are the best metrics."""
         from torch.utils.tensorboard.summary import hparams
 
         writer = self.logger.experiment._get_file_writer()
-        for summary in hparams(_hyper_parameters(options), dict.fromkeys(BEST, 0.0)):  # of the figures, the names alone count
+        for summary in hparams(_hyper_parameters(options), dict.fromkeys(BEST, 0.0)):  # only the names of the metrics are used
             writer.add_summary(summary)
 
     def figures(self, figures: dict[str, float], step: int) -> None:
