@@ -18,14 +18,14 @@ from detector.training.recipe import data_of
 
 
 class AutoAnchor(L.Callback):
-    """Before a fresh training: anchors that fit the labels badly at this image size are replaced, if better ones are found.
+    """Before a new training: anchors that fit the labels badly at this image size are replaced, if better ones are found.
 
-    New anchors are accepted only if neither best possible recall nor fitness falls, on the labels and on what the augmentation
-    makes of them. Anchors that model.anchors lists are measured and kept; `model.anchors: N` asks for N new ones a level. A
-    resumed run keeps those of its checkpoint. The report goes to anchors.json, plots/anchors.png and the loggers.
+    New anchors are accepted only if neither best possible recall nor fitness falls, on the labels and on the augmented labels.
+    Anchors that model.anchors lists are measured and kept; `model.anchors: N` asks for N new ones per level. A resumed run
+    keeps those of its checkpoint. The report is written to anchors.json, plots/anchors.png and the loggers.
 
     Args:
-        enabled: Off: the anchors stay whatever they are.
+        enabled: Off: the anchors stay as they are.
         bpr_limit: Anchors with a best possible recall above this are kept.
         generations: Mutations that are tried on new anchors.
         augmented: Look for anchors that fit the labels after augmentation (mosaic, scale, ...), as training sees them.
@@ -43,12 +43,12 @@ class AutoAnchor(L.Callback):
             rank_zero_print("anchors: those of the checkpoint; the labels are not looked at")
             return
         report = self.examine(pl_module, data_of(trainer)) if trainer.is_global_zero else None
-        told = report and (report.choice.changed, report.choice.anchors.tolist())
-        changed, anchors = trainer.strategy.broadcast(told)  # type: ignore[misc]
+        result = report and (report.choice.changed, report.choice.anchors.tolist())
+        changed, anchors = trainer.strategy.broadcast(result)  # type: ignore[misc]
         if changed:
             pl_module.network.set_anchors(torch.tensor(anchors))
         if report:
-            self._tell(trainer, report)
+            self._publish(trainer, report)
 
     def examine(self, detector: Detector, data: DetectionData) -> AnchorReport:
         """Measure the detector's anchors on the training labels, and choose; nothing is changed."""
@@ -71,7 +71,7 @@ class AutoAnchor(L.Callback):
             )
         return AnchorReport(before, choice, network.strides, sizes, classes, seen, data.names, data.image_size, h["anchor_t"])
 
-    def _tell(self, trainer: L.Trainer, report: AnchorReport) -> None:
+    def _publish(self, trainer: L.Trainer, report: AnchorReport) -> None:
         folder, table = Path(trainer.default_root_dir), report.table()
         print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
         if report.choice.changed:
@@ -79,13 +79,13 @@ class AutoAnchor(L.Callback):
         with not_fatal(folder / "anchors.json"):
             report.save(folder)
         content = report.content()
-        figures = {
+        metrics = {
             f"anchors/{when}/{name}": value
             for when in ("before", "after")
             for name, value in content.get(when, {}).get("fit", {}).get("labels", {}).items()
         }
         for logger in trainer.loggers:
-            logger.log_metrics(figures, step=0)
+            logger.log_metrics(metrics, step=0)
             if isinstance(logger, WandbLogger):
                 rows = content.get("after", content["before"])["rows"]
                 logger.log_table("anchors/table", list(rows[0]), [list(row.values()) for row in rows])

@@ -1,4 +1,4 @@
-"""Checkpoints: after every epoch, every few minutes, and when told to stop; written aside, verified, moved into place."""
+"""Checkpoints: after every epoch, every few minutes, and on a signal to stop."""
 
 import time
 from pathlib import Path
@@ -15,11 +15,11 @@ from detector.training.stop_signal import StopSignal
 
 
 class Checkpoints(Checkpoint):
-    """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and on the way, `previous.ckpt` the
-    one before it, `best.ckpt` by fitness.
+    """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and within epochs, `previous.ckpt`
+    the one before it, `best.ckpt` by fitness.
 
-    SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and leave with exit code 143,
-    130 or 129. During validation they leave at once: the resumed run goes on from the last checkpoint. Gradients of an open
+    SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and end with exit code 143,
+    130 or 129. During validation they exit at once: a resumed run continues from the last checkpoint. Gradients of an open
     accumulation window are in the checkpoint (RunState).
 
     Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
@@ -109,5 +109,5 @@ def _steps(path: Path) -> int:
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:
-    """Whether the flag is set in any process; all get the same answer."""
+    """Whether the flag is set in any process; all processes get the same answer."""
     return flag if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(flag, all=False))

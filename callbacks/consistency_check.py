@@ -1,4 +1,4 @@
-"""What machines that may not share a file system must have in common before a training."""
+"""Whether all machines have the same options and checkpoint: they may not share a file system."""
 
 import socket
 import zipfile
@@ -10,10 +10,10 @@ import torch.distributed as dist
 import yaml
 
 from callbacks.training_guard import TrainingGuard
+from detector.system.configuration import flatten
 from detector.system.errors import InputError
-from detector.system.options import flatten
 
-OWN = {
+OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
     "data.dataset",
     "data.workers",
     "data.cache",
@@ -21,27 +21,28 @@ OWN = {
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.logger",
-}
+)
 
 
 class ConsistencyCheck(L.Callback):
-    """All processes go on from the same checkpoint with the same options, or none starts: all end with the same sentence.
+    """All processes have the same options and continue the same checkpoint, or all end with the same error before the training
+    starts.
 
     Args:
-        config: text of config.yaml. Where the data lie, and what does not change results, may differ between machines.
-        checkpoint: the file to go on from; None: a fresh start, or this machine has no such file.
+        config: text of config.yaml.
+        checkpoint: the file to continue from; None: a new run, or this machine has no such file.
     """
 
     def __init__(self, config: str, checkpoint: Path | None) -> None:
         self.config, self.checkpoint = config, checkpoint
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """The processes have met; nothing has been written yet."""
+        """There is a process group; nothing has been written yet."""
         if stage != "fit" or trainer.world_size == 1:
             return
         checkpoint = _checksums(self.checkpoint) if self.checkpoint else None
-        options = {name: value for name, value in flatten(yaml.safe_load(self.config)).items() if name not in OWN}
-        everyone = _everyone(trainer, (str(self.checkpoint), checkpoint, options))
+        options = {name: v for name, v in flatten(yaml.safe_load(self.config)).items() if not _is_of_a_machine(name)}
+        everyone = _gather(trainer, (str(self.checkpoint), checkpoint, options))
         first_path, first_checkpoint, first_options = everyone[0][1]
         for who, (_, checkpoint, options) in everyone:
             if checkpoint != first_checkpoint:
@@ -60,26 +61,30 @@ class ConsistencyCheck(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The first process has made the run folder."""
-        recorder = next((c for c in trainer.callbacks if isinstance(c, TrainingGuard)), None)  # type: ignore[attr-defined]
-        if recorder is None or recorder.policy != "roll_back" or trainer.world_size == 1:
+        guard = next((c for c in trainer.callbacks if isinstance(c, TrainingGuard)), None)  # type: ignore[attr-defined]
+        if guard is None or guard.policy != "roll_back" or trainer.world_size == 1:
             return
         folder = Path(trainer.default_root_dir)
-        blind = [who for who, sees in _everyone(trainer, (folder / "config.yaml").exists()) if not sees]
-        if blind:
+        without = [who for who, exists in _gather(trainer, (folder / "config.yaml").exists()) if not exists]
+        if without:
             raise InputError(
-                f"flight_recorder.policy roll_back needs a run folder that all machines see, but {blind[0]} does not see "
+                f"flight_recorder.policy roll_back needs a run folder that all machines see, but {without[0]} does not see "
                 f"{folder}: give --run in a folder that all of them share, or another policy"
             )
 
 
-def _everyone(trainer: L.Trainer, fact: Any) -> list[tuple[str, Any]]:
-    """(who it is, its fact) of each process."""
+def _gather(trainer: L.Trainer, value: Any) -> list[tuple[str, Any]]:
+    """(name of the process, its value) of all processes."""
     everyone: list[Any] = [None] * trainer.world_size
-    dist.all_gather_object(everyone, (f"process {trainer.global_rank} on {socket.gethostname()}", fact))
+    dist.all_gather_object(everyone, (f"process {trainer.global_rank} on {socket.gethostname()}", value))
     return everyone
 
 
 def _checksums(path: Path) -> list[int]:
-    """Of a checkpoint's records; its directory is all that is read."""
+    """Of the records of a checkpoint; only the directory of the archive is read."""
     with zipfile.ZipFile(path) as archive:
         return [entry.CRC for entry in archive.infolist()]
+
+
+def _is_of_a_machine(option: str) -> bool:
+    return option in OF_A_MACHINE or option.startswith(tuple(f"{name}." for name in OF_A_MACHINE))

@@ -1,4 +1,4 @@
-"""Weights & Biases and TensorBoard: what they show of a training beyond the figures that Lightning logs."""
+"""Weights & Biases and TensorBoard: what they show of a training beyond the metrics that Lightning logs."""
 
 import math
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import yaml
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.metrics_files import best_epoch
 from callbacks.warmup import Warmup
 from detector.data.sample import Batch
 from detector.loggers.board import Board, Ending, Evaluation, Picture
 from detector.loggers.tensorboard_board import TensorBoard
 from detector.loggers.wandb_board import WandbBoard
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from detector.report.folder import best_epoch
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
@@ -28,13 +28,13 @@ FOR_PLOTS = 0.1  # of the megabytes, which epochs leave to the plots at the end
 class Dashboard(L.Callback):
     """Does nothing without a W&B or a TensorBoard logger. docs/dashboards.md has the names and steps of all that is shown.
 
-    A dashboard that fails is said and left alone; training goes on.
+    A dashboard that fails is printed as a warning and gets nothing more; training goes on.
 
     Args:
         images: Images of the first validation batch that are shown with their boxes; 0 is off.
         conf: Least confidence of a detection to show; W&B has a slider to raise it.
         every: Tables, curves and images every so many epochs, and after the last.
-        megabytes: The most that tables, curves, images and plots of a run may come to, on each dashboard.
+        megabytes: Most of tables, curves, images and plots together, in a run, on each dashboard.
         artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both, and those of checkpoints.save_period.
 
     Raises:
@@ -53,10 +53,10 @@ class Dashboard(L.Callback):
             if value < least:
                 raise InputError(f"dashboard.{name} is {value}; it must be at least {least}")
         self.images, self.conf, self.every, self.megabytes, self.artifacts = images, conf, every, megabytes, artifacts
-        self.best: dict[str, float] = {}  # figures of the best epoch so far, by the names that are shown
-        self.spent: dict[str, int] = {}  # bytes by dashboard
+        self.best: dict[str, float] = {}  # metrics of the best epoch so far, by the names that are shown
+        self.sent: dict[str, int] = {}  # bytes by dashboard
         self._boards: list[Board] = []
-        self._pictures: list[Picture] = []  # of the validation at work
+        self._pictures: list[Picture] = []  # of the current validation
         self._step = -1  # the last optimizer step
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -80,7 +80,7 @@ class Dashboard(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        """After an optimizer step: what it was made with."""
+        """After an optimizer step: its learning rates, momentum and accumulation."""
         if not self._boards or trainer.global_step - 1 == self._step:
             return
         step = self._step = trainer.global_step - 1
@@ -88,11 +88,11 @@ class Dashboard(L.Callback):
         if not every or step % every:
             return
         groups = trainer.optimizers[0].param_groups
-        figures = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-        figures["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
+        rates = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
+        rates["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
         for warmup in (c for c in trainer.callbacks if isinstance(c, Warmup)):  # type: ignore[attr-defined]
-            figures["accumulate"] = float(warmup.accumulate)
-        self._tell(lambda board: board.figures(figures, step))
+            rates["accumulate"] = float(warmup.accumulate)
+        self._tell(lambda board: board.figures(rates, step))
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
@@ -110,8 +110,8 @@ class Dashboard(L.Callback):
             return
         epoch, step = trainer.current_epoch, max(trainer.global_step - 1, 0)
         if result.summary["fitness"] > self.best.get("best/fitness", -1):
-            figures = {name: float(value) for name, value in result.summary.items() if math.isfinite(value)}
-            self.best = {"best/epoch": epoch, **{f"best/{name}": value for name, value in figures.items()}}
+            metrics = {name: float(value) for name, value in result.summary.items() if math.isfinite(value)}
+            self.best = {"best/epoch": epoch, **{f"best/{name}": value for name, value in metrics.items()}}
             self._tell(lambda board: board.best(self.best, step))
         if self._is_due(trainer):
             evaluation = Evaluation(result, pl_module.names, epoch, step, pictures)
@@ -124,8 +124,8 @@ class Dashboard(L.Callback):
         assert isinstance(pl_module, Detector)
         run, best = Path(trainer.default_root_dir), best_epoch(Path(trainer.default_root_dir))
         plots = sorted(p for p in (run / "plots").glob("*") if p.suffix in (".png", ".jpg"))
-        epoch = max(trainer.current_epoch - 1, 0)  # Lightning counts on at the end
-        self._tell(lambda board: board.ending(Ending(epoch, trainer.global_step, best, self._that_fit(board, plots))))
+        epoch = max(trainer.current_epoch - 1, 0)  # Lightning has already counted the next one
+        self._tell(lambda board: board.ending(Ending(epoch, trainer.global_step, best, self._within_limit(board, plots))))
         for path in self._chosen(run / "checkpoints"):
             metadata = {**(best if path.stem == "best" else {}), "names": list(pl_module.names), "run": run.name}
             self._tell(lambda board, path=path, metadata=metadata: board.artifact(path, path.stem, metadata))  # type: ignore[misc]
@@ -138,23 +138,23 @@ class Dashboard(L.Callback):
         return trainer.current_epoch % self.every == 0 or trainer.current_epoch + 1 == trainer.max_epochs
 
     def _show(self, board: Board, evaluation: Evaluation) -> None:
-        most, spent = self.megabytes * 1e6 * (1 - FOR_PLOTS), self.spent.get(board.title, 0)
-        if spent >= most:
+        most, sent = self.megabytes * 1e6 * (1 - FOR_PLOTS), self.sent.get(board.title, 0)
+        if sent >= most:
             return
-        self.spent[board.title] = spent + board.evaluation(evaluation)
-        if self.spent[board.title] >= most:
+        self.sent[board.title] = sent + board.evaluation(evaluation)
+        if self.sent[board.title] >= most:
             rank_zero_print(
-                f"{board.title} has got {self.spent[board.title] / 1e6:.3g} MB of tables, curves and images, and gets no more "
+                f"{board.title} has got {self.sent[board.title] / 1e6:.3g} MB of tables, curves and images, and gets no more "
                 f"(dashboard.megabytes is {self.megabytes:g}); figures go on"
             )
 
-    def _that_fit(self, board: Board, plots: list[Path]) -> list[Path]:
-        """The plots that there is room for; those that there is not are said."""
+    def _within_limit(self, board: Board, plots: list[Path]) -> list[Path]:
+        """The plots that fit into the limit; the names of the others are printed."""
         fitting, left_out = [], []
         for path in plots:
-            size = self.spent.get(board.title, 0) + path.stat().st_size
+            size = self.sent.get(board.title, 0) + path.stat().st_size
             if size <= self.megabytes * 1e6:
-                self.spent[board.title] = size
+                self.sent[board.title] = size
                 fitting.append(path)
             else:
                 left_out.append(path.name)
@@ -169,21 +169,21 @@ class Dashboard(L.Callback):
         return [*epochs, *(p for p in (folder / f"{name}.ckpt" for name in names) if p.is_file())]
 
     def _tell(self, what: Callable[[Board], None]) -> None:
-        """Tell every dashboard; one that fails gets no more."""
+        """Call a method of every dashboard; one that fails gets no more."""
         for board in [b for b in self._boards if not b.lost]:
             try:
                 what(board)
-            except Exception as e:  # whatever a service, a network or a full disk comes up with
+            except Exception as e:  # a service, a network or a full disk may raise anything
                 self._boards.remove(board)
                 if not board.lost:
-                    told = f"{type(e).__name__}: {' '.join(str(e).split())}"
-                    rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
+                    error = f"{type(e).__name__}: {' '.join(str(e).split())}"
+                    rank_zero_print(f"warning: {board.title} failed ({error}); training goes on without its tables and images")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "spent": self.spent}
+        return {"best": self.best, "spent": self.sent}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.spent = dict(state_dict["best"]), dict(state_dict["spent"])
+        self.best, self.sent = dict(state_dict["best"]), dict(state_dict["spent"])
 
 
 def _trains(trainer: L.Trainer) -> bool:

@@ -1,4 +1,4 @@
-"""A short look at the data set before a training."""
+"""A short check of the data set before a training."""
 
 import lightning as L
 
@@ -9,10 +9,10 @@ from detector.training.recipe import data_of
 
 class DoctorCheck(L.Callback):
     """Before a training: boxes past the frame, labels without images, classes without examples, ... in a few lines. No image is
-    opened, and data that did not change is not examined again; `cli.py doctor` looks at everything.
+    opened, and data that has not changed is not checked again; `cli.py doctor` checks everything.
 
     Args:
-        enabled: Off: nothing is examined or said.
+        enabled: Off: no check.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -24,4 +24,4 @@ class DoctorCheck(L.Callback):
             assert data.file is not None
             for line in brief(data.file, data.datasets, data.image_size):
                 rank_zero_print(line)
-        self.enabled = False  # a roll-back comes by again
+        self.enabled = False  # after a roll-back this is called again

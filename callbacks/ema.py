@@ -1,4 +1,4 @@
-"""Moving average of the weights."""
+"""Exponential moving average of the weights."""
 
 import copy
 from typing import Any

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from callbacks.warmup import Warmup
 from detector.system.atomic_file import not_fatal, write_atomically
+from detector.system.csv_table import read_table
 
 MOST = 2000  # rows
 LOSSES = ("box_loss", "obj_loss", "cls_loss")
@@ -67,7 +68,7 @@ class Iterations(L.Callback):
     def _begin(self, trainer: L.Trainer, iteration: int) -> None:
         """The first batch since the start: rows of iterations that are trained again go."""
         self._started = True
-        self.rows = [row for row in read_iterations(_path(trainer)) if int(row["iteration"]) < iteration]
+        self.rows = [row for row in read_table(_path(trainer)) if int(row["iteration"]) < iteration]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._write(trainer)
@@ -94,14 +95,6 @@ class Iterations(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._restored = state_dict["sum"]
-
-
-def read_iterations(path: Path) -> list[dict[str, str]]:
-    """The rows of the file, none if there is no such file."""
-    if not path.is_file():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _path(trainer: L.Trainer) -> Path:

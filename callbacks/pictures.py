@@ -1,6 +1,5 @@
-"""Pictures of a run: what the network sees, what it finds, how it went."""
+"""Pictures of a run: batches with their labels and predictions, curves."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from detector.report.drawing import draw_boxes, enlarge, grid, write_image
 from detector.report.run_curves import plot_curves
 from detector.system.atomic_file import not_fatal
+from detector.system.csv_table import read_table
 from detector.training.module import Detector
 
 MOST = 16  # images a picture
@@ -21,8 +21,8 @@ BATCHES = 3  # of the training that are drawn
 
 
 class Pictures(L.Callback):
-    """plots/train_batch0.jpg to 2 (the first batches as the network sees them), val_labels.jpg beside val_predictions.jpg (the
-    last validation's first batch), curves.png. Predictions below `conf` are not drawn.
+    """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and val_predictions.jpg (the first batch of
+    the last validation), curves.png. Predictions below `conf` are not drawn.
 
     Args:
         enabled: Off: none is drawn.
@@ -54,8 +54,8 @@ class Pictures(L.Callback):
             print(f"checkpoint: {checkpoint}\nmetrics: {table}")
             if self.enabled:
                 self._evaluated(trainer, pl_module)
-                with open(table, newline="") as file, not_fatal(plots / "curves.png"):
-                    plot_curves(list(csv.DictReader(file)), plots / "curves.png")
+                with not_fatal(plots / "curves.png"):
+                    plot_curves(read_table(table), plots / "curves.png")
                 print(f"pictures: {plots}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""The run's folder, made when all that could fail early has gone well: data, network, checkpoint."""
+"""The folder of a run, made after data, network and checkpoint have been loaded."""
 
 import json
 import os
@@ -23,9 +23,12 @@ class RunFolder(L.Callback):
     or images were left out.
 
     Args:
-        config: text of config.yaml; default: what module, data and Trainer of a script were made with.
-        changed: by flat name, what in it differs from the defaults; default: nobody knows, and changed.yaml is not written.
-        fresh: the folder must not hold a run yet; default: unless a fit goes on from a checkpoint.
+        config: text of config.yaml; default: the options that module, data and Trainer of a script were made with.
+        changed: by flat name, the options that differ from the defaults; default: changed.yaml is not written.
+        fresh: refuse a folder that holds a run already; default: unless a fit continues from a checkpoint.
+
+    Raises:
+        InputError: the folder holds a run already.
     """
 
     def __init__(self, config: str | None = None, changed: dict[str, Any] | None = None, fresh: bool | None = None) -> None:
@@ -37,7 +40,7 @@ class RunFolder(L.Callback):
             self._refuse_another(trainer)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.fresh is None and not trainer.ckpt_path:  # Lightning tells no earlier
+        if self.fresh is None and not trainer.ckpt_path:  # Lightning sets it no earlier
             self._refuse_another(trainer)
         self._make(trainer, pl_module, "")
 
@@ -51,7 +54,7 @@ class RunFolder(L.Callback):
             )
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As for test and predict: the config.yaml of a fit stays."""
+        """As for test and predict: the config.yaml of a fit in the same folder is kept."""
         if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
             first = not (Path(trainer.default_root_dir) / "config.yaml").exists()
             self._make(trainer, pl_module, "" if first else f".{trainer.state.fn.value}")
@@ -59,7 +62,7 @@ class RunFolder(L.Callback):
     on_test_start = on_predict_start = on_validation_start
 
     def _make(self, trainer: L.Trainer, pl_module: L.LightningModule, ending: str) -> None:
-        self.fresh = False  # a roll-back comes by again
+        self.fresh = False  # after a roll-back this is called again
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
@@ -69,7 +72,10 @@ class RunFolder(L.Callback):
             _write(folder / f"changed{ending}.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
         command = trainer.state.fn.value if trainer.state.fn else ""
         started = datetime.now().astimezone().isoformat(timespec="seconds")
-        place = {"folder": os.getcwd(), "run": os.path.abspath(folder)}  # relative paths in config.yaml start at the first
+        place = {
+            "folder": os.getcwd(),
+            "run": os.path.abspath(folder),
+        }  # the first: of relative paths in config.yaml
         machine = {"command": command, "started": started, **place, **host(), "versions": versions(), "git": git_revision()}
         _write(folder / f"machine{ending}.json", json.dumps(machine, indent=1))
         datasets = data_of(trainer).datasets

@@ -1,4 +1,4 @@
-"""What a checkpoint holds beyond Lightning's own: the state of every process, and where the run comes from."""
+"""The state of every process, and the origin of the run, in checkpoints beside Lightning's own."""
 
 import random
 from typing import Any
@@ -22,10 +22,10 @@ class RunState(L.Callback):
     """`processes`: for each one the gradients of an open accumulation window, the sums of the epoch's losses, the states of the
     random generators. `run`: configuration, class names, library versions, git revision, the loggers' run ids.
 
-    Only tensors and plain types. Resumed with another number of processes, gradients and sums are shared out evenly.
+    Only tensors and plain types. Resumed with another number of processes, each one gets the mean of gradients and sums.
 
     Args:
-        config: text of config.yaml; default: what module, data and Trainer of a script were made with.
+        config: text of config.yaml; default: the options that module, data and Trainer of a script were made with.
     """
 
     def __init__(self, config: str | None = None) -> None:

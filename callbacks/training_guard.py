@@ -1,7 +1,6 @@
-"""The watch over a training: what it was doing when it went wrong, and whether it stops, goes on or goes back."""
+"""What happens when a training goes wrong: a report, and then it stops, skips the batch or rolls back."""
 
 import contextlib
-import math
 import traceback
 from itertools import chain
 from typing import Any, Literal
@@ -16,9 +15,10 @@ from torch.optim import Optimizer
 
 from detector.data.sample import Batch
 from detector.distributed.process_group import lost_contact
-from detector.model.sharding import local
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
+from detector.training.batch_snapshot import BatchSnapshot
+from detector.training.finite import not_finite, not_finite_names
 from detector.training.incident import (
     ADVICE,
     Incident,
@@ -34,28 +34,28 @@ from detector.training.module import Detector, DroppedStep
 from detector.training.recipe import ACCUMULATE_ONLY
 
 Policy = Literal["stop", "skip", "roll_back", "off"]
-MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then nothing is learned any more, and it stops
+MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other before it stops: nothing is learned any more
 
 
 class TrainingGuard(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` (see `write_report`) when a loss or a gradient is not finite, memory
     runs out, the data loader fails, or anything else crashes a fit. The first process writes; of a crash, the one that crashed.
 
-    Losses and gradients are looked at in on_after_backward: by then the device has the backward pass to work on while this
+    Losses and gradients are checked in on_after_backward: by then the device has the backward pass to work on while this
     process waits; unscaling, clipping (which spreads a NaN to all parameters) and the step are still to come. One small tensor
-    is read a batch, for all processes together. Gradients are looked at where a window ends, but not with a GradScaler, which
-    leaves such steps out by itself. A crash passes on as it is; `incident` is then its one-sentence form.
+    is read per batch, for all processes together. Gradients are checked where an accumulation window ends, but not with a
+    GradScaler, which drops such steps by itself. A crash is raised unchanged; `incident` is then its one-sentence form.
 
     Args:
         policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace in gradients, batch norm
             statistics and mean losses; a non-finite gradient costs the whole accumulation window, which then has no step.
-            roll_back: go on from the last checkpoint, with a lower learning rate. off: nobody looks; crashes are reported.
+            roll_back: go on from the last checkpoint, with a lower learning rate. off: no check; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run, or until it is resumed with
             another model.lr0.
 
     Attributes:
-        roll_backs: how many there were. incident: after a fit that crashed for want of memory or in the data loader.
+        roll_backs: how many there were. incident: after a fit that crashed because memory ran out or the data loader failed.
 
     Raises:
         InputError: an option out of its range; Incident, RollBack while training.
@@ -76,11 +76,9 @@ class TrainingGuard(L.Callback):
         self._window: list[int] = []  # images of the accumulation window before this batch
         self._loss = torch.zeros(())  # as it went into the backward pass
         self._parts: Tensor | None = None  # (3,) box, objectness, class loss
-        self._met = self._no_step = False  # in this batch: an incident, a step that must not be made
+        self._has_incident = self._no_step = False  # in this batch: an incident, a step that must not be made
         self._in_a_row = 0  # batches before this one with an incident
-        self._buffers: _Buffers | None = None  # these three: as they were before the batch, with policy `skip`
-        self._epoch_losses = torch.zeros(4)
-        self._gradients: list[Tensor | None] = []
+        self._snapshot: BatchSnapshot | None = None  # before the batch, with policy `skip`
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self._fitting, self.incident, self._place = False, None, None
@@ -97,14 +95,13 @@ class TrainingGuard(L.Callback):
         self._window, self._in_a_row = [], 0
         self._hook = pl_module.loss.register_forward_hook(lambda module, _, output: self._see(pl_module, output))
         if self.policy == "skip":
-            self._buffers = _Buffers([pl_module.network, pl_module.loss])
+            self._snapshot = BatchSnapshot(pl_module)
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)
-        self._place, self._parts, self._met = Place("train", batch_idx, list(batch.indices)), None, False
-        self._epoch_losses = pl_module.epoch_losses
-        if self._buffers:
-            self._buffers.keep()
+        self._place, self._parts, self._has_incident = Place("train", batch_idx, list(batch.indices)), None, False
+        if self._snapshot:
+            self._snapshot.take()
 
     def _see(self, module: Detector, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor] | None:
         """Keeps the parts of a training loss for the report. What is shown and logged of a batch that will be left out is the
@@ -119,8 +116,8 @@ class TrainingGuard(L.Callback):
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         self._loss = loss.detach()
-        if self.policy == "skip":
-            self._gradients = [None if p.grad is None else p.grad.clone() for p in _parameters(trainer)]
+        if self._snapshot:
+            self._snapshot.take_gradients(_parameters(trainer))
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -128,42 +125,31 @@ class TrainingGuard(L.Callback):
         if self.policy == "off":
             return
         steps = _steps(trainer, self._place.batch)
-        checked = steps and _scaler(trainer) is None
-        bad_loss, bad_gradients = self._agree(trainer, checked)
+        checked = _parameters(trainer) if steps and _scaler(trainer) is None else []
+        bad_loss, bad_gradients = not_finite(self._loss, checked, trainer.world_size)
         if bad_loss:
-            self._meet(trainer, pl_module, "non-finite loss", own=not self._loss.isfinite())
-            self._forget_batch(trainer, pl_module, steps)
-            _, bad_gradients = self._agree(trainer, checked)  # of the batches before it
+            self._handle(trainer, pl_module, "non-finite loss", own=not self._loss.isfinite())
+            self._undo_batch(trainer, pl_module, steps)
+            _, bad_gradients = not_finite(self._loss, checked, trainer.world_size)  # of the batches before it
         if bad_gradients:
-            self._meet(trainer, pl_module, "non-finite gradient", own=True)
+            self._handle(trainer, pl_module, "non-finite gradient", own=True)
         self._no_step = bad_gradients or all(p.grad is None for p in _parameters(trainer))
 
-    def _agree(self, trainer: L.Trainer, gradients: bool) -> tuple[bool, bool]:
-        """Whether the loss, and if asked the collected gradients, are bad in any process; all get the same answer."""
-        grads = [local(p.grad) for p in _parameters(trainer) if p.grad is not None] if gradients else []
-        grads = [g for g in grads if g.numel()]  # where parameters are shared out a process may have no part of one
-        largest = torch.stack(torch._foreach_norm(grads, math.inf)) if grads else torch.zeros_like(self._loss)
-        flags = torch.stack((~self._loss.isfinite(), ~largest.isfinite().all())).float()
-        if trainer.world_size > 1:
-            dist.all_reduce(flags)
-        bad_loss, bad_gradients = flags.tolist()  # the one place where this process waits for the device
-        return bad_loss > 0, bad_gradients > 0
-
-    def _meet(self, trainer: L.Trainer, module: Detector, kind: Kind, own: bool) -> None:
-        """Report what is not finite, in all processes at once; raises unless it is to be skipped.
+    def _handle(self, trainer: L.Trainer, module: Detector, kind: Kind, own: bool) -> None:
+        """Report a loss or gradients that are not finite, in all processes at once; raise unless the batch is skipped.
 
         Args:
-            own: it is so in this process.
+            own: they are not finite in this process.
         """
         assert self._place is not None
-        bad = [n for n, p in module.named_parameters() if p.grad is not None and not local(p.grad).isfinite().all()]
-        facts = (own, trainer.global_rank, self._place.indices, self._window, _losses(self._parts), bad[:10])
+        bad = not_finite_names(module)
+        facts = (own, trainer.global_rank, self._place.indices, self._window, _losses(self._parts), bad)
         everyone: list[Any] = [facts]
         if trainer.world_size > 1:
             everyone = [None] * trainer.world_size
             dist.all_gather_object(everyone, facts)
         _, ranks, indices, windows, losses, names = zip(*(f for f in everyone if f[0]), strict=True)
-        place, self._met = self._place._replace(indices=list(chain(*indices))), True
+        place, self._has_incident = self._place._replace(indices=list(chain(*indices))), True
 
         error: type[Incident] | None = Incident
         if self.policy == "skip" and self._in_a_row < MOST_IN_A_ROW:
@@ -179,31 +165,25 @@ class TrainingGuard(L.Callback):
         if trainer.is_global_zero:
             extra = {"window": list(chain(*windows)), "losses": losses[0], "parameters": names[0], "processes": list(ranks)}
             report = write_report(trainer, kind, place, **extra, **self._settings(), done=done)
-        report = trainer.strategy.broadcast(report)  # a process that left earlier might take the writing one with it
-        told = sentence(trainer, kind, place, report, done=done)
+        report = trainer.strategy.broadcast(report)  # all processes wait for it: one that exits may kill the one that writes
+        message = sentence(trainer, kind, place, report, done=done)
         if error:
-            raise error(f"{told}; {ADVICE[kind]}", report)
-        rank_zero_print(f"warning: {told}")
+            raise error(f"{message}; {ADVICE[kind]}", report)
+        rank_zero_print(f"warning: {message}")
 
-    def _forget_batch(self, trainer: L.Trainer, module: Detector, steps: bool) -> None:
-        """Gradients, statistics and loss sums become what they were before the batch."""
-        assert self._buffers is not None
+    def _undo_batch(self, trainer: L.Trainer, module: Detector, steps: bool) -> None:
+        """Gradients, buffers and loss sums become what they were before the batch."""
+        assert self._snapshot is not None
         assert self._place is not None
-        for parameter, before in zip(_parameters(trainer), self._gradients, strict=True):
-            ddp = trainer.world_size > 1 and module.device_mesh is None
-            if before is not None and steps and ddp:  # its mean had this batch in it; FSDP2's is taken batch by batch
-                dist.all_reduce(before)
-                before /= trainer.world_size
-            parameter.grad = before
-        self._buffers.restore()
-        module.epoch_losses, self._loss = self._epoch_losses, torch.zeros_like(self._loss)
-        self._place = self._place._replace(indices=[])
+        average = steps and trainer.world_size > 1 and module.device_mesh is None  # FSDP2 averages batch by batch
+        self._snapshot.restore(_parameters(trainer), average)
+        self._loss, self._place = torch.zeros_like(self._loss), self._place._replace(indices=[])
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
         if not self._no_step:
             return
         scaler = _scaler(trainer)
-        if scaler is not None:  # it has unscaled and waits for the step; its scale and its count of good steps stay
+        if scaler is not None:  # it has unscaled, and expects the step; its scale and its count of finite steps stay
             scaler.update(scaler.get_scale())
         raise DroppedStep
 
@@ -212,8 +192,10 @@ class TrainingGuard(L.Callback):
     ) -> None:
         assert self._place is not None
         self._window = [] if _steps(trainer, batch_idx) else self._window + self._place.indices
-        self._in_a_row = self._in_a_row + 1 if self._met else 0
-        self._place, self._gradients = None, []
+        self._in_a_row = self._in_a_row + 1 if self._has_incident else 0
+        self._place = None
+        if self._snapshot:
+            self._snapshot.release_gradients()
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
@@ -224,24 +206,24 @@ class TrainingGuard(L.Callback):
         self._place = None
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._look_away()
+        self._remove_hook()
 
-    def _look_away(self) -> None:
+    def _remove_hook(self) -> None:
         if self._hook is not None:
             self._hook.remove()
-        self._hook = self._buffers = None
+        self._hook = self._snapshot = None
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Reports a crash, with what this process knows: the others may be waiting for it, or be gone. Those that lose contact
-        with one that crashed have nothing to report."""
-        self._look_away()
+        """Report a crash with what this process knows, without asking the others. One that has only lost contact with a crashed
+        process reports nothing."""
+        self._remove_hook()
         if not self._fitting or trainer.state.fn != TrainerFn.FITTING or isinstance(exception, Incident):
             return
         if lost_contact(exception):
             return
         kind = kind_of(exception)
-        told_elsewhere = kind == "other" and isinstance(exception, InputError | MisconfigurationException)
-        if told_elsewhere or not isinstance(exception, Exception):
+        is_user_error = kind == "other" and isinstance(exception, InputError | MisconfigurationException)
+        if is_user_error or not isinstance(exception, Exception):
             return
         place = self._place or place_between_batches(trainer, upcoming=kind != "other")
         extra = {
@@ -260,7 +242,7 @@ class TrainingGuard(L.Callback):
 
     @property
     def state_key(self) -> str:
-        """In checkpoints: its older name, so that older runs go on."""
+        """In checkpoints: its older name, so that checkpoints of older runs are restored."""
         return "FlightRecorder"
 
     def state_dict(self) -> dict[str, Any]:
@@ -268,24 +250,6 @@ class TrainingGuard(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._restored = state_dict
-
-
-class _Buffers:
-    """A copy of the buffers of some modules: batch norm statistics, the loss's balance."""
-
-    def __init__(self, modules: list[nn.Module]) -> None:
-        alike: dict[torch.dtype, list[Tensor]] = {}
-        for buffer in (b for module in modules for b in module.buffers()):
-            alike.setdefault(buffer.dtype, []).append(buffer)
-        self.pairs = [(buffers, [b.clone() for b in buffers]) for buffers in alike.values()]
-
-    def keep(self) -> None:
-        for buffers, copies in self.pairs:
-            torch._foreach_copy_(copies, buffers)
-
-    def restore(self) -> None:
-        for buffers, copies in self.pairs:
-            torch._foreach_copy_(buffers, copies)
 
 
 def _parameters(trainer: L.Trainer) -> list[nn.Parameter]:
@@ -303,6 +267,6 @@ def _steps(trainer: L.Trainer, batch: int) -> bool:
 
 
 def _losses(parts: Tensor | None) -> dict[str, float] | None:
-    with contextlib.suppress(RuntimeError):  # a device that has crashed tells nothing
+    with contextlib.suppress(RuntimeError):  # the device has crashed
         return None if parts is None else dict(zip(("box", "obj", "cls"), parts.tolist(), strict=True))
     return None

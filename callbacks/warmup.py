@@ -12,15 +12,15 @@ from detector.training.schedule import accumulation, warmup, warmup_iterations
 class Warmup(L.Callback):
     """Sets lr of each group, momentum and the accumulation window before every batch of the warm-up, the window also after it.
 
-    Put it before a LearningRateMonitor: that one then shows what is used.
+    Put it before a LearningRateMonitor, which then logs the rates that are used.
 
     Args:
         warmup_epochs: Length in epochs; 0 is off.
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0.
         warmup_min_iterations: At least so many, but no more than a third of the run.
-        literal: YOLOv5's accidents: the minimum holds for short runs and warmup_epochs 0 too, and gradients of a window that is
-            open at the end of an epoch are thrown away instead of applied.
+        literal: Exactly as YOLOv5: the minimum holds for short runs and warmup_epochs 0 too, and gradients of a window that is
+            open at the end of an epoch are discarded.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ from detector.report.figure import new_figure
 from detector.report.folder import RunFiles
 from detector.report.panel import COLOURS, HATCHES
 from detector.system.atomic_file import write_atomically
+from detector.system.configuration import differences
 from detector.system.errors import InputError
-from detector.system.options import differences
 
 FIGURES = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 PANELS = {

@@ -27,8 +27,8 @@ from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.distributed import fsdp2, torchrun, zero2  # noqa: F401 - strategies by name
 from detector.loggers.placement import place_loggers
+from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
-from detector.system.options import differences, flatten
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
 from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name

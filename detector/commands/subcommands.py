@@ -42,7 +42,7 @@ class SubcommandCLI(LightningCLI):
         place = self.line.commands[command].place
         own = [] if place.startswith(LIGHTNING) else [o for o in options_of(place) if "." not in o.name]
         flags = {o.name: o.help for o in own if o.choices == ("true", "false") and o.default == "false"}
-        parser = self.init_parser(description=self.line.commands[command].help)
+        parser = self.init_parser(description=self.line.commands[command].description)
         self._add_arguments(parser)
         added = parser.add_function_arguments(load(place), skip={*OF_THE_TRAINER, *flags})
         parser.set_defaults(dict(self.line.defaults.get(command, {})))

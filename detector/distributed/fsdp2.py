@@ -15,11 +15,11 @@ from detector.training.module import Detector
 
 
 class FSDP2(ModelParallelStrategy):
-    """Parameters, gradients, optimizer state and average are shared out over all processes; see Detector.configure_model.
+    """Parameters, gradients, optimizer state and moving average are sharded over all processes; see Detector.configure_model.
 
     A checkpoint is one file with whole tensors, the same as from one process or under DDP: any number of devices under any
-    strategy goes on from it. Lightning's own way would number the optimizer's states by the order of the network's parameters,
-    where a plain optimizer numbers them by group.
+    strategy can continue from it. Lightning's own would number the states of the optimizer by the order of the network's
+    parameters, where a plain optimizer numbers them by group.
 
     Buffers are those of the first process, as under DDP: batch norm statistics, the balance of the loss.
     """
@@ -45,16 +45,16 @@ class FSDP2(ModelParallelStrategy):
         return self.lightning_module
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        self._share_buffers()
+        self._broadcast_buffers()
 
     def on_validation_start(self) -> None:
-        self._share_buffers()
+        self._broadcast_buffers()
         keep_whole(self._detector.evaluated, True)
 
     def on_validation_end(self) -> None:
         keep_whole(self._detector.evaluated, False)
 
-    def _share_buffers(self) -> None:
+    def _broadcast_buffers(self) -> None:
         alike: dict[torch.dtype, list[Tensor]] = {}
         for buffer in self._detector.buffers():
             alike.setdefault(buffer.dtype, []).append(buffer)
@@ -70,7 +70,7 @@ class FSDP2(ModelParallelStrategy):
         return get_model_state_dict(self._detector, options=options)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """As one process would have it."""
+        """The state that a single process would have: whole tensors on the CPU."""
         saved = optimizer.state_dict()
         saved["state"] = {number: {k: _on_cpu(v) for k, v in state.items()} for number, state in saved["state"].items()}
         return saved
@@ -99,7 +99,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 def _like(parameter: Tensor, value: Any) -> Any:
-    """Momentum and the like have the parameter's shape and are shared out as it is; counts of steps are not."""
+    """Tensors of the parameter's shape, like momentum, are sharded as it is; counts of steps are not."""
     return shared_out_like(parameter, value) if isinstance(value, Tensor) and value.shape == parameter.shape else value
 
 

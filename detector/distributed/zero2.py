@@ -18,9 +18,9 @@ ON_CPU = os.environ.get("DS_ACCELERATOR") == "cpu"  # DeepSpeed's own switch
 
 
 class ZeRO2(DeepSpeedStrategy):
-    """Gradients and optimizer state are shared out over the processes; every process has the whole network.
+    """Gradients and optimizer state are sharded over the processes; every process has the whole network.
 
-    The accumulation windows are the recipe's (callbacks.Warmup), told to the engine batch by batch; DeepSpeed's own have a
+    The accumulation windows are the recipe's (callbacks.Warmup), passed to the engine batch by batch; DeepSpeed's own have a
     fixed length. Checkpoints are our files, with the weights but without the optimizer's state, which is in pieces of
     DeepSpeed's own: `validate`, `test`, `predict` and --model.weights read them, a resume does not.
     """
@@ -57,7 +57,7 @@ class ZeRO2(DeepSpeedStrategy):
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
         assert self.lightning_module is not None
-        steps = self.lightning_module.trainer.accumulate_grad_batches == 1  # else the window goes on: detector.recipe.COLLECT
+        steps = self.lightning_module.trainer.accumulate_grad_batches == 1  # else ACCUMULATE_ONLY: the window is still open
         self.deepspeed_engine.set_gradient_accumulation_boundary(steps)
         return super().backward(closure_loss, optimizer, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""What dashboards have in common: what they are told of a validation, and what they can show."""
+"""The interface of dashboards, and the data that they show."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What is shown when a training ends. best: what metrics.json says of the best epoch; plots: pictures."""
+    """What is shown when a training ends. best: metrics.json of the best epoch; plots: pictures."""
 
     epoch: int
     step: int
@@ -62,16 +62,16 @@ class Ending(NamedTuple):
 
 
 class Board(Protocol):
-    """A dashboard. What it is told twice at the same step it shows once."""
+    """A dashboard. What it gets twice for the same step it shows once."""
 
     title: str
 
     @property
     def lost(self) -> bool:
-        """Its logger has failed, and said so."""
+        """Its logger has failed, and has printed a warning."""
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
-        """The configuration, by group; the best figures so far, BEST by name, empty for a fresh run."""
+        """The configuration, by group; the best metrics so far, BEST by name, empty for a new run."""
 
     def figures(self, figures: dict[str, float], step: int) -> None:
         """BY_STEP by name."""
@@ -80,7 +80,7 @@ class Board(Protocol):
         """BEST by name."""
 
     def evaluation(self, evaluation: Evaluation) -> int:
-        """Tables, curves and pictures; about how many bytes that were."""
+        """Show tables, curves and pictures; returns their approximate size in bytes."""
 
     def ending(self, ending: Ending) -> None:
         """The best epoch's table, and the plots."""

@@ -13,7 +13,7 @@ from detector.data.images import read_image
 from detector.evaluation.results import confusions, largest_classes
 from detector.loggers.board import BEST, Ending, Evaluation, Picture, jpeg
 from detector.report.drawing import draw_boxes, enlarge
-from detector.system.options import flatten
+from detector.system.configuration import flatten
 
 CURVES = 20  # classes with a precision-recall curve
 THRESHOLDS = 127  # of such a curve: the most that TensorBoard draws
@@ -30,12 +30,11 @@ class TensorBoard:
         self.logger = logger
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
-        """The configuration as hyper-parameters, whose results are the best figures."""
+        """The configuration as hyper-parameters, whose results are the best metrics."""
         from torch.utils.tensorboard.summary import hparams
 
         writer = self.logger.experiment._get_file_writer()
-        plain = {k: v if isinstance(v, int | float) else str(v) for k, v in flatten(options).items()}
-        for summary in hparams(plain, dict.fromkeys(BEST, 0.0)):  # of the figures, the names alone count
+        for summary in hparams(_hyper_parameters(options), dict.fromkeys(BEST, 0.0)):  # only the names of the metrics are used
             writer.add_summary(summary)
 
     def figures(self, figures: dict[str, float], step: int) -> None:
@@ -86,6 +85,11 @@ class TensorBoard:
 
         image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=content)
         self.logger.experiment._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), step)
+
+
+def _hyper_parameters(options: dict[str, Any]) -> dict[str, str | float | bool]:
+    """Options in groups -> by flat names; values that are no numbers as text."""
+    return {name: value if isinstance(value, int | float) else str(value) for name, value in flatten(options).items()}
 
 
 def _drawn(picture: Picture, names: list[str]) -> np.ndarray:

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import WandbLogger
 from detector.evaluation.results import confusions, largest_classes, precision_at_recall
 from detector.loggers.board import BY_EPOCH, BY_STEP, Ending, Evaluation, Picture, jpeg
 
-CURVES = 20  # classes in the precision-recall plot: more lines cannot be told apart
+CURVES = 20  # classes in the precision-recall plot: more lines cannot be distinguished
 MEDIA = ("val/per_class", "val/confusion_table", "val/precision_recall_table", "val/images", "best/per_class")
 
 

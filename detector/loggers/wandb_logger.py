@@ -15,21 +15,21 @@ from lightning.pytorch import loggers
 from detector.system.atomic_file import not_fatal
 from detector.system.rank_zero import rank_zero_print
 
-Row = tuple[int, frozenset[str]]  # Trainer's step, names of the figures: what a row is known by
+Row = tuple[int, frozenset[str]]  # Trainer's step, names of the values: they identify a row
 
 
 class WandbLogger(loggers.WandbLogger):
     """Lightning's WandbLogger, with which a run that was killed and resumed holds every row once, in order, and which never
-    ends a training: without a network it writes offline files, and a W&B that fails is told nothing more.
+    ends a training: without a network it writes offline files, and after an error nothing more is logged to W&B.
 
-    W&B keeps up to 32 KiB in memory before it writes to an offline file; a killed run loses them. So each row of figures goes
-    to a journal first (`wandb/journal-ID.jsonl` in save_dir). A resumed run, which comes by the same rows again, tells W&B what
-    it lacks from the journal, then only what is not in there. Tables and pictures are not in the journal: those that W&B lost
-    it gets when the resumed run comes by them.
+    W&B keeps up to 32 KiB in memory before it writes to an offline file; a killed run loses them. So each row of numbers is
+    written to a journal first (`wandb/journal-ID.jsonl` in save_dir). A resumed run produces some rows again: it first logs the
+    rows of the journal that W&B lacks, then only rows that are not in the journal. Tables and pictures are not in the journal:
+    those that W&B has lost are logged when the resumed run produces them again.
     """
 
     lost = False  # W&B has failed
-    _told: set[Row] | None = None  # None until the first row
+    _logged: set[Row] | None = None  # None until the first row
     _reached = -1  # the Trainer's step that an online run already held
 
     @property
@@ -38,7 +38,7 @@ class WandbLogger(loggers.WandbLogger):
         import wandb
 
         if self._experiment is None and not self.lost:
-            os.environ.pop("WANDB_SERVICE", None)  # our parent's, which would take a killed run for one that is going on
+            os.environ.pop("WANDB_SERVICE", None)  # of the parent process, whose service takes a killed run for a running one
             if self._wandb_init.get("anonymous") is None:
                 self._wandb_init.pop("anonymous", None)  # W&B warns of the option, whatever its value
             with not_fatal(Path(self.save_dir or ".")):
@@ -47,7 +47,7 @@ class WandbLogger(loggers.WandbLogger):
                 return super().experiment
             except Exception as e:
                 rank_zero_print(
-                    f"warning: W&B does not start ({_said(e)}); it writes offline files, which `wandb sync` uploads later"
+                    f"warning: W&B does not start ({_one_line(e)}); it writes offline files, which `wandb sync` uploads later"
                 )
             self._wandb_init["mode"] = "offline"
             with self._not_fatal():
@@ -62,21 +62,21 @@ class WandbLogger(loggers.WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        """When W&B is lost the journal goes on: a resumed run has a W&B again, and tells it."""
+        """After an error of W&B the journal is still written: a resumed run logs it."""
         with self._not_fatal():
-            self.experiment  # noqa: B018 (it starts W&B, which may fail)
-            if not self.lost or self._told is not None:
+            self.experiment  # noqa: B018 (starts W&B, which may fail)
+            if not self.lost or self._logged is not None:
                 self._log_once(metrics, step)
 
     def _log_once(self, metrics: Any, step: int | None) -> None:
-        if self._told is None:
-            self._told = self._catch_up()
-        row, figures = (step or 0, frozenset(map(_key, metrics.items()))), all(map(_is_figure, metrics.values()))
+        if self._logged is None:
+            self._logged = self._catch_up()
+        row, numbers = (step or 0, frozenset(map(_key, metrics.items()))), all(map(_is_number, metrics.values()))
         if step is None:
             super().log_metrics(metrics, step)
-        elif row not in self._told and (figures or step > self._reached):
-            self._told.add(row)
-            if figures:
+        elif row not in self._logged and (numbers or step > self._reached):
+            self._logged.add(row)
+            if numbers:
                 with not_fatal(self._journal()), open(self._journal(), "a") as file:
                     file.write("\n" + json.dumps([step, metrics]))
             super().log_metrics(metrics, step)
@@ -85,9 +85,9 @@ class WandbLogger(loggers.WandbLogger):
     def _not_fatal(self) -> Iterator[None]:
         try:
             yield
-        except Exception as e:  # whatever a service, a network or a full disk comes up with
+        except Exception as e:  # a service, a network or a full disk may raise anything
             if not self.lost:
-                rank_zero_print(f"warning: W&B failed ({_said(e)}); training goes on without it")
+                rank_zero_print(f"warning: W&B failed ({_one_line(e)}); training goes on without it")
             self.lost = True
 
     def _journal(self) -> Path:
@@ -96,19 +96,22 @@ class WandbLogger(loggers.WandbLogger):
         return folder / f"journal-{self.version}.jsonl"
 
     def _catch_up(self) -> set[Row]:
-        """Tell W&B the rows of the journal that it does not hold; all rows of the journal, and those with tables and pictures
-        that W&B holds."""
+        """Log the rows of the journal that W&B lacks.
+
+        Returns:
+            All rows of the journal, and those with tables and pictures that W&B holds.
+        """
         run, journal, next_step = self.experiment, self._journal(), 0
         held: set[Row] = set()
-        told: set[Row] = set()
+        known: set[Row] = set()
         if not journal.exists():
-            return told
+            return known
         if run.offline:
             for file in sorted(journal.parent.glob(f"offline-run-*-{run.id}/run-{run.id}.wandb")):
                 for own_step, values in read_history(file):
                     held.add(self._row(values))
-                    if not all(map(_is_figure, values.values())):
-                        told.add(self._row(values))
+                    if not all(map(_is_number, values.values())):
+                        known.add(self._row(values))
                     next_step = own_step + 1
             run.log({}, step=next_step, commit=False)  # a new offline file counts from 0
         else:
@@ -119,10 +122,10 @@ class WandbLogger(loggers.WandbLogger):
             except ValueError:  # empty, or cut short by a full disk
                 continue
             row = (step, frozenset(metrics))
-            if row not in held and row not in told and step > self._reached:
+            if row not in held and row not in known and step > self._reached:
                 super().log_metrics(metrics, step)
-            told.add(row)
-        return told
+            known.add(row)
+        return known
 
     def _row(self, values: dict[str, Any]) -> Row:
         own = {k for k in values if not k.startswith("_") and k != "trainer/global_step"}
@@ -130,7 +133,7 @@ class WandbLogger(loggers.WandbLogger):
         return int(values.get("trainer/global_step", -1)), frozenset(k.removeprefix(prefix) for k in own)
 
 
-def _is_figure(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
@@ -142,7 +145,7 @@ def _key(item: tuple[str, Any]) -> str:
     return f"{name}_table" if isinstance(value, CustomChart) else name
 
 
-def _said(e: Exception) -> str:
+def _one_line(e: Exception) -> str:
     return f"{type(e).__name__}: {' '.join(str(e).split())}"
 
 

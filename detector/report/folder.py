@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.evaluation.prediction_record import PredictionRecord
+from detector.system.csv_table import read_table
 from detector.system.errors import InputError
 from detector.system.yaml_text import NO_YAML, load_yaml
 
@@ -68,6 +69,16 @@ class RunFiles:
         return record
 
 
+def best_epoch(run: Path) -> dict[str, Any]:
+    """The metrics of the best epoch of a fit, from its metrics.json, which a later command in the same folder has renamed; {}
+    without one."""
+    for file in (run / "metrics.json", run / "metrics.fit.json"):
+        content = json.loads(file.read_text()) if file.is_file() else {}
+        if content.get("command") == "fit":
+            return content
+    return {}
+
+
 def _map(path: Path) -> dict[str, Any]:
     """A YAML or JSON file that holds a map; an empty one if there is no file."""
     if not path.is_file():
@@ -83,10 +94,7 @@ def _map(path: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        return read_table(path)
     except (csv.Error, UnicodeDecodeError) as e:
         raise InputError(f"{path}: it cannot be read as a table ({e})") from None

@@ -1,4 +1,4 @@
-"""What went wrong in a training: the error, the sentence, the report."""
+"""What went wrong in a training: the error, its message, the report."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ ADVICE: dict[Kind, str] = {
 
 
 class Incident(InputError):
-    """Training cannot go on. The sentence says what happened, in which batch, on which images, and what to do.
+    """Training cannot continue. The message names the problem, the batch, the images, and what to do.
 
     Attributes:
         report: the JSON file; None if there is none.
@@ -56,7 +56,11 @@ class Place(NamedTuple):
 
 
 def place_between_batches(trainer: L.Trainer, upcoming: bool) -> Place:
-    """The place while no batch is at work: that of the last batch or, while the next one is fetched, of that one."""
+    """The place between two batches.
+
+    Args:
+        upcoming: the next batch, which is being loaded; else the last one.
+    """
     training: Any = trainer.fit_loop.epoch_loop
     split, loop, loader = "train", training, trainer.train_dataloader
     if trainer.validating:
@@ -73,10 +77,10 @@ def place_between_batches(trainer: L.Trainer, upcoming: bool) -> Place:
 
 
 def kind_of(crash: BaseException) -> Kind:
-    """What a crash was about, by its type, its message, and whether it came out of a DataLoader."""
+    """The kind of a crash, by its type, its message, and whether a DataLoader raised it."""
     text = str(crash)
-    lacks = any(words in text.lower() for words in ("out of memory", "can't allocate memory"))
-    if isinstance(crash, torch.OutOfMemoryError) or (isinstance(crash, RuntimeError | InputError) and lacks):
+    no_memory = any(phrase in text.lower() for phrase in ("out of memory", "can't allocate memory"))
+    if isinstance(crash, torch.OutOfMemoryError) or (isinstance(crash, RuntimeError | InputError) and no_memory):
         return "out of memory"
     modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(crash.__traceback__)}
     return "data loader" if "torch.utils.data.dataloader" in modules or "DataLoader worker" in text else "other"
@@ -85,7 +89,7 @@ def kind_of(crash: BaseException) -> Kind:
 def sentence(
     trainer: L.Trainer, kind: Kind, place: Place, report: Path | None, done: str = "", crash: BaseException | None = None
 ) -> str:
-    """One line for the user: what, where, on which images (the first three), what was done about it, where the report is."""
+    """One line for the user: the problem, the batch, the first three images, what was done, the path of the report."""
     files = _files(trainer, place)
     parts = [
         f"{kind} in epoch {trainer.current_epoch}, {'validation ' if place.split == 'val' else ''}batch {place.batch}",
@@ -99,7 +103,7 @@ def sentence(
 
 def write_report(trainer: L.Trainer, kind: Kind, place: Place, **extra: Any) -> Path | None:
     """Write `checkpoints/incident-<epoch>-<batch>.json`, in another process than the first `...-process<number>.json`; None if
-    the disk does not take it. Strictly JSON: numbers that are not finite are the strings nan, inf, -inf.
+    it cannot be written. Strictly JSON: numbers that are not finite are the strings nan, inf, -inf.
 
     kind · split, epoch, batch (both from 0), global_step · indices, files: numbers and names of the batch's images, where a
     mosaic stands under its first · window: numbers of the images whose gradients had been collected before · losses: box, obj,
@@ -131,7 +135,7 @@ def write_report(trainer: L.Trainer, kind: Kind, place: Place, **extra: Any) -> 
     }
     scaler = getattr(trainer.precision_plugin, "scaler", None)
     if scaler is not None:
-        with contextlib.suppress(RuntimeError):  # a device that has crashed tells nothing
+        with contextlib.suppress(RuntimeError):  # the device has crashed
             content["grad_scale"] = scaler.get_scale()
     try:
         write_atomically(path, lambda file: file.write(json.dumps(_strict(content), indent=1, allow_nan=False).encode()))
@@ -152,7 +156,7 @@ def _group(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _free(path: Path) -> Path:
-    """The path itself, or with -2, -3, ... after its stem: the same batch once more, after a roll-back."""
+    """The path itself, or with -2, -3, ... after its stem, for the same batch again after a roll-back."""
     names = itertools.chain([path], (path.with_stem(f"{path.stem}-{i}") for i in itertools.count(2)))
     return next(p for p in names if not p.exists())
 

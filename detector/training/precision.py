@@ -1,4 +1,4 @@
-"""In which precision a command computes."""
+"""The precision of a command on this machine."""
 
 import torch
 
@@ -6,15 +6,15 @@ from detector.system.rank_zero import rank_zero_print
 from detector.training.trainer_options import TRAINER_OPTIONS
 
 DEFAULT: str = TRAINER_OPTIONS["precision"]
-SILENT = ("anchors", "doctor", "benchmark", "evolve")  # they compute nothing, or in processes that say it themselves
+SILENT = ("anchors", "doctor", "benchmark", "evolve")  # they compute nothing, or in processes that print it themselves
 
 
 def usable_precision(precision: str, accelerator: str, command: str, strategy: str) -> str:
-    """What `trainer.precision` becomes on this machine; a line says so where it is something else.
+    """The value for `trainer.precision` on this machine; prints a line where it is not the given one.
 
-    16-mixed means mixed precision of whichever kind is at hand. Without a GPU that is bfloat16 for a fit where the processor
-    computes in it, else float32. fsdp2 cannot scale losses, so it gets bfloat16 on a GPU that has it, else float32; DeepSpeed
-    gets float32.
+    16-mixed means mixed precision of whichever kind the machine supports. Without a GPU that is bfloat16 for a fit where the
+    processor computes in it, else float32. fsdp2 cannot scale losses, so it gets bfloat16 on a GPU that has it, else float32;
+    DeepSpeed gets float32.
 
     Args:
         precision: `trainer.precision`.

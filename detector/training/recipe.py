@@ -1,4 +1,4 @@
-"""What a Detector expects of whoever trains it: data of its own size, and a Trainer with the whole recipe."""
+"""What a Detector expects of its Trainer: data of its own image size, and the callbacks of the recipe."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from detector.system.errors import InputError
 if TYPE_CHECKING:
     from detector.training.module import Detector
 
-UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # what a Detector goes by until it meets its data
-CALLBACKS = {  # of the package `callbacks`, which nothing here imports: what is not done without them
+UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # of a Detector before it is given its data
+CALLBACKS = {  # of the package `callbacks`, which detector/ does not import: what is missing without them
     "Warmup": "no warm-up, no accumulation to model.nominal_batch_size",
     "EMA": "no moving average of the weights",
     "AutoAnchor": "no look at whether the anchors fit",
@@ -38,10 +38,10 @@ def data_of(trainer: L.Trainer) -> DetectionData:
 
 
 def follow(detector: Detector, data: DetectionData) -> None:
-    """Image size, batch size and seed become those of the training data, as far as the detector was not given its own.
+    """Give the detector the image size, batch size and seed of the training data, unless it was made with its own.
 
     Raises:
-        InputError: it was, and they differ; or the class names do.
+        InputError: its own differ from those of the data; or the class names do.
     """
     if list(data.names) != detector.names:
         raise InputError(f"the Detector knows the classes {detector.names}, its data have {data.names}: give it data.names")
@@ -56,7 +56,7 @@ def follow(detector: Detector, data: DetectionData) -> None:
 
 
 def missing(trainer: L.Trainer) -> list[str]:
-    """What of the recipe a fit will not do, or do differently. What was switched off in a callback is not missing."""
+    """The parts of the recipe that a fit with this Trainer lacks. A callback that is switched off is not missing."""
     names = {kind.__name__ for callback in trainer.callbacks for kind in type(callback).__mro__}  # type: ignore[attr-defined]
     parts = [f"{what} (callbacks.{name})" for name, what in CALLBACKS.items() if name not in names]
     if trainer.gradient_clip_val is None:

@@ -33,7 +33,7 @@ def warmup_iterations(warmup_epochs: float, batches: int, epochs: int, least: in
     this lower bound in turn takes no more than a third of the run, and nothing if warmup_epochs is 0.
 
     Args:
-        literal: YOLOv5's way: at least `least` iterations whatever the run's length, even with warmup_epochs = 0.
+        literal: As in YOLOv5: at least `least` iterations whatever the run's length, even with warmup_epochs = 0.
     """
     wanted = round(warmup_epochs * batches)
     if literal:

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP as a question that can be asked between two batches."""
+"""SIGTERM, SIGINT and SIGHUP as a flag that is checked between two batches."""
 
 import signal
 import threading
@@ -13,8 +13,8 @@ class StopSignal:
     """Between `install` and `restore`, SIGTERM, SIGINT and SIGHUP only set `received`, the signal's number; a second SIGINT
     interrupts.
 
-    Lightning's own handler would save nothing on Ctrl-C, leave with code 0 on SIGTERM, and talk to other processes from within
-    the handler.
+    Lightning's own handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and communicate with other processes from
+    within the handler.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, for commands that start trainings of their own."""
+"""Lightning's Trainer, for commands that start trainings in processes of their own."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import lightning as L
 
 
 class Trainer(L.Trainer):
-    """A Trainer that knows how it was asked for.
+    """A Trainer that knows the command line it was made from.
 
     Attributes:
         typed: the user's options, as typed after the command.
-        train: command line that trains, to which options are added.
+        train: beginning of a command line that trains; options follow.
         configuration: all options, in groups, as plain values.
         named_strategy: trainer.strategy as the user gave it.
     """

@@ -9,8 +9,8 @@ from detector.commands.evolve.evolution import Evolution
 from detector.commands.evolve.plan import Plan
 from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, read_space
 from detector.commands.evolve.start import start_values
+from detector.system.configuration import flatten
 from detector.system.errors import InputError
-from detector.system.options import flatten
 
 # What may differ from one call for a study to the next.
 OF_A_CALL = ("run", "config", "trainer.logger", "trainer.default_root_dir", "trainer.enable_progress_bar")

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from detector.commands.evolve.space import Gene
-from detector.system.options import flatten
+from detector.system.configuration import flatten
 from detector.system.shipped import CONFIGS
 
 FOLDER = CONFIGS / "hyp"

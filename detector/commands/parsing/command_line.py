@@ -23,6 +23,11 @@ class Command(NamedTuple):
     help: str
     needs_trainer: bool = True
 
+    @property
+    def description(self) -> str:
+        """The line of the help as a sentence."""
+        return f"{self.help[0].upper()}{self.help[1:]}."
+
 
 class CommandLine(NamedTuple):
     """All commands and their options.
@@ -80,23 +85,23 @@ class CommandLine(NamedTuple):
         """
         command = args[0] if args else ""
         if command in ("-h", "--help"):
-            print(every_command({name: known.help for name, known in self.commands.items()}))
+            print(every_command({name: each.help for name, each in self.commands.items()}))
             raise SystemExit(0)
         if command.startswith("-"):
             return
         if command not in self.commands:
             wrong = f"there is no command '{command}'" if command else "a command is missing"
             raise InputError(f"{wrong}; {nearest(command, self.commands, COMMAND_WORDS)}")
-        _, help_line, needs_trainer = self.commands[command]
-        if needs_trainer and {"-h", "--help"} & set(args) and "all" not in args:
-            print(few_options(command, help_line, self.options(command)))
+        known = self.commands[command]
+        if known.needs_trainer and {"-h", "--help"} & set(args) and "all" not in args:
+            print(few_options(command, known.description, self.options(command)))
             raise SystemExit(0)
         names, groups = self.names(command), self._group_names(command)
         choices = {option.name: option.choices for option in self.options(command)}
         for name, value in typed_options(args[1:]):
             if not is_known(name, names, groups):
                 raise InputError(f"there is no option --{name}; {unknown_option(name, names - {'help'}, command)}")
-            if name == "config" and needs_trainer and value:
+            if name == "config" and known.needs_trainer and value:
                 check_config(value, names, groups, command)
             _check_value(name, value, choices.get(name, ()))
 

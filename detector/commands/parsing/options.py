@@ -1,4 +1,4 @@
-"""Names of options: what a command takes, YOLOv5's names for it, and what to say of one that does not exist."""
+"""Names of options: those of a command, YOLOv5's names for them, hints for those that do not exist."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ YOLOV5_EXPORT = {  # and after export
 }
 
 
-COMMAND_WORDS = {  # of the field, for our commands
+COMMAND_WORDS = {  # common words, and the command they mean
     "train": "fit",
     "training": "fit",
     "resume": "fit --ckpt_path last",
@@ -92,18 +92,18 @@ COMMAND_WORDS = {  # of the field, for our commands
     "tune": "evolve",
     "convert": "export",
 }
-DESCRIPTORS = "/dev/fd/"  # what a shell makes of <(...), which can be read once
+DESCRIPTORS = "/dev/fd/"  # of a shell's <(...), which can be read only once
 
 
 def unknown_option(name: str, known: Collection[str], command: str = "fit") -> str:
-    """What to do in place of an option that does not exist."""
+    """A hint for an option that does not exist."""
     theirs = YOLOV5_EXPORT if command == "export" else YOLOV5_OPTIONS
     return f"here it is --{theirs[name]}" if name in theirs else nearest(name, known)
 
 
 def is_known(name: str, known: Collection[str], groups: Collection[str]) -> bool:
-    """Whether an option exists, or may: what lies within one that takes a class (trainer.logger.init_args.name) only the whole
-    parser knows."""
+    """Whether an option exists, or may exist: options within one that takes a class (trainer.logger.init_args.name) only the
+    whole parser knows."""
     if name in known:
         return True
     parts = name.split(".")
@@ -112,11 +112,11 @@ def is_known(name: str, known: Collection[str], groups: Collection[str]) -> bool
 
 
 def check_config(given: str, known: Collection[str], groups: Collection[str], command: str) -> None:
-    """What is given as --config, a file or one that comes with the project: that it holds options. What cannot be read is left
-    to the parser.
+    """Check that a file given as --config, one of the user or one that comes with the project, holds options of the command. A
+    file that cannot be read is left to the parser.
 
     Raises:
-        InputError: says what else the file is, or which key is no option.
+        InputError: the file is of another kind, which the message names, or a key is no option.
     """
     path = Path(config_path(given))
     if given.startswith(DESCRIPTORS) or (":" in given and not exists(path)):  # the text of options is taken as well

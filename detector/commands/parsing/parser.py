@@ -62,15 +62,15 @@ class Parser(LightningArgumentParser):
 
     def add_argument(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("action") is ActionConfigFile:
-            told = "A YAML file of options; of several, later ones count more. Where there is none of this name it is one that"
-            kwargs |= {"action": ConfigFile, "help": f"{told} comes with boltbox, like configs/yolo.yaml or hyp/med.yaml."}
+            text = "A YAML file of options; of several, later ones count more. Where there is none of this name it is one that"
+            kwargs |= {"action": ConfigFile, "help": f"{text} comes with boltbox, like configs/yolo.yaml or hyp/med.yaml."}
         return super().add_argument(*args, **kwargs)
 
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         raise InputError(message)
 
     def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
-        for word in args or []:  # a pipe that nobody writes into would be waited for
+        for word in args or []:  # reading a pipe without a writer never ends
             value = word.partition("=")[2] if word.startswith("--") else word
             if is_pipe(value) and not value.startswith(DESCRIPTORS):
                 raise InputError(f"{value}: this is a pipe; give a file")
@@ -90,8 +90,8 @@ class Parser(LightningArgumentParser):
         1.0 is all of them."""
         added = super().add_lightning_class_args(lightning_class, nested_key, *args, **kwargs)
         group = (self.groups or {})[nested_key]
-        told = "Lightning's Trainer." if issubclass(lightning_class, Trainer) else inspect.getdoc(lightning_class) or ""
-        group.title, group.description = nested_key, " ".join(told.partition("\n\n")[0].split())
+        text = "Lightning's Trainer." if issubclass(lightning_class, Trainer) else inspect.getdoc(lightning_class) or ""
+        group.title, group.description = nested_key, " ".join(text.partition("\n\n")[0].split())
         for action in self._actions:
             if isinstance(getattr(action, "_typehint", None), types.UnionType | type(Union[int, str])):  # noqa: UP007
                 action._typehint = _whole_first(action._typehint)  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ def explained(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
         if value and action.dest == value[1] and kind is not None:
             return f"{value[1]} is {' '.join(value[2].split())}; it must be {allowed(kind)}"
     found = re.search(r"(?:--|option '|key ')([\w.-]+)", message)
-    if found and found[1] in YOLOV5_GENES and "not accept" in message:  # said of a file, not of what was typed
+    if found and found[1] in YOLOV5_GENES and "not accept" in message:  # an error in a file, not in what was typed
         return f"{message}; if it stands in a hyp*.yaml of YOLOv5, make an overlay of that: python cli.py import-hyp FILE"
     known = {o.lstrip("-") for p in parsers.values() for a in p._actions for o in a.option_strings}
     if found and found[1] not in known and re.search(r"nrecognized|not accept|not expected|nvalid key", message):
@@ -135,11 +135,11 @@ def allowed(kind: Any) -> str:
         return TYPES[kind]
     parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     values = [str(value) for part in parts if get_origin(part) is Literal for value in get_args(part)]
-    words = [_in_words(part) for part in parts if get_origin(part) is not Literal]
+    words = [_type_in_words(part) for part in parts if get_origin(part) is not Literal]
     return one_of([*dict.fromkeys(values), *dict.fromkeys(words)])
 
 
-def _in_words(kind: Any) -> str:
+def _type_in_words(kind: Any) -> str:
     if kind in TYPES:
         return TYPES[kind]
     origin, of = get_origin(kind) or kind, get_args(kind)
@@ -159,9 +159,9 @@ def _in_words(kind: Any) -> str:
 def call(function: Callable[..., None], command: str, args: Sequence[str]) -> None:
     """Call a plain function with options of its parameters' names; those without a default are positional, and a `list` takes
     one or more words."""
-    told = parse(inspect.getdoc(function) or "")
-    helps = {p.arg_name: p.description for p in told.params}
-    parser = Parser(prog=f"cli.py {command}", description=told.short_description)
+    docstring = parse(inspect.getdoc(function) or "")
+    helps = {p.arg_name: p.description for p in docstring.params}
+    parser = Parser(prog=f"cli.py {command}", description=docstring.short_description)
     required = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.default is p.empty]
     for p in required:
         if get_origin(p.annotation) is list:

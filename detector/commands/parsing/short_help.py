@@ -102,7 +102,7 @@ def every_command(commands: Mapping[str, str]) -> str:
 def few_options(command: str, description: str, options: Sequence[Option]) -> str:
     """The help of a command, for a terminal of WIDTH columns."""
     known = {option.name: option for option in options}
-    lines = [f"usage: {program()} {command} [options]", "", f"{description[0].upper()}{description[1:]}."]
+    lines = [f"usage: {program()} {command} [options]", "", description]
     for heading, names in CHOSEN[command].items():
         lines += ["", f"{heading}:"]
         for name in names:

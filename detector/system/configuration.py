@@ -1,4 +1,4 @@
-"""Nested options by the flat names that the command line knows them by."""
+"""Configurations in groups: their options by flat names, and how two configurations differ."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested maps -> `group.name`: value; lists are values, and so is an empty map.
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested maps -> `group.name`: value; lists are values. An empty map is a value too.
 
     >>> flatten({"data": {"augment": {"mosaic": 1.0}}, "run": None})
     {'data.augment.mosaic': 1.0, 'run': None}
     """
     flat: dict[str, Any] = {}
-    for key, value in options.items():
+    for key, value in config.items():
         if isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")
         else:
