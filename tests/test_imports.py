@@ -1,9 +1,13 @@
 """Who may import whom."""
 
 import ast
+import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
+from forked import Forked
 
 ROOT = Path(__file__).parents[1]
 FILES = [p for folder in ("detector", "callbacks") for p in sorted((ROOT / folder).rglob("*.py"))]
@@ -21,6 +25,19 @@ ROOMS = (  # of detector/, from the ground up: a room imports from those before 
     "commands",
 )
 PURE = ("detector/model", "detector/evaluation", "detector/training/schedule.py", "detector/training/optimizer.py")
+
+# Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports it.
+ASKED_FOR = {
+    *("albumentations", "deepspeed", "onnx", "onnxruntime", "onnxscript", "openvino", "optuna", "pandas", "plotly"),
+    *("tensorboard", "tensorboardX", "wandb"),
+}
+FIT = """
+import json, sys, cli
+try:
+    cli.main(sys.argv[1:])
+finally:
+    json.dump(sorted({name.partition(".")[0] for name in sys.modules}), open("modules.json", "w"))
+"""
 
 
 def imports(path: Path) -> set[str]:
@@ -66,3 +83,17 @@ def test_imports(path: Path) -> None:
 def test_every_room_is_known() -> None:
     entries = {p.relative_to(ROOT / "detector").parts[0] for p in (ROOT / "detector").rglob("*.py")}
     assert entries == {*ROOMS, "__init__.py"}
+
+
+def test_a_fit_imports_no_library_that_nobody_asked_for(small_data: Path, tmp_path: Path) -> None:
+    """With its pictures and its report. The process is a fork of one that has imported cli.py alone."""
+    (tmp_path / "fit.py").write_text(FIT)
+    options = {"data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
+               "model.width_multiple": 0.125, "trainer.max_epochs": 1, "trainer.accelerator": "cpu"}  # fmt: skip
+    line = [sys.executable, tmp_path / "fit.py", "fit", *(x for k, v in options.items() for x in (f"--{k}", v)), "--run", "run"]
+    environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"}
+    process = Forked(line, environment, tmp_path, tmp_path / "log.txt")
+    assert process.wait(240) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    imported = set(json.loads((tmp_path / "modules.json").read_text()))
+    assert {"cli", "lightning", "torch"} <= imported
+    assert not imported & ASKED_FOR

@@ -160,7 +160,10 @@ def refusal(capsys: pytest.CaptureFixture[str], *line: str) -> str:
     """The one sentence that a fit ends in, before it has looked for the data set."""
     with pytest.raises(SystemExit) as end:
         cli.main(["fit", "--data.dataset", "no/such/data.yaml", "--trainer.accelerator", "cpu", *line])
-    told = capsys.readouterr().err
+    printed = capsys.readouterr()
+    told = printed.err
+    experimental = "warning: trainer.strategy deepspeed_stage_2 is experimental: its authors have run it on CPUs, never on GPUs"
+    assert (experimental in printed.out) == ("deepspeed_stage_2" in line)
     assert end.value.code == 2
     assert told.startswith("error: ")
     assert told.count("\n") == 1

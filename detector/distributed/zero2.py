@@ -1,6 +1,6 @@
-"""`--trainer.strategy deepspeed_stage_2`: Lightning's strategy for DeepSpeed's ZeRO-2, on NVIDIA GPUs.
+"""`--trainer.strategy deepspeed_stage_2`: Lightning's strategy for DeepSpeed's ZeRO-2.
 
-Written from the documentation of DeepSpeed and Lightning, and not run yet: see docs/distributed.md.
+Experimental: run on DeepSpeed's accelerator for CPUs, never on GPUs; see docs/distributed.md.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, Paralle
 from torch import Tensor
 from torch.optim import Optimizer
 
-ON_CPU = os.environ.get("DS_ACCELERATOR") == "cpu"  # DeepSpeed's own switch
+ON_CPU = os.environ.get("DS_ACCELERATOR") == "cpu"  # DeepSpeed's own switch, for tests
 
 
 class ZeRO2(DeepSpeedStrategy):
@@ -29,30 +29,31 @@ class ZeRO2(DeepSpeedStrategy):
     def handles_gradient_accumulation(self) -> bool:
         return False
 
-    def setup_environment(self) -> None:
-        if not ON_CPU:
-            return super().setup_environment()
-        return DDPStrategy.setup_environment(self)  # Lightning's refuses CPUs
-
-    def setup_distributed(self) -> None:
-        if not ON_CPU:
-            return super().setup_distributed()
-        self.set_world_ranks()  # Lightning's compares the numbers of the GPUs
-        return self._init_deepspeed_distributed()
-
-    def setup(self, trainer: L.Trainer) -> None:
-        """DeepSpeed sends and flattens weights as rows of bytes, so channels-last ones become contiguous."""
-        assert self.model is not None
-        self.model.to(memory_format=torch.contiguous_format)
-        super().setup(trainer)
-
     @property
     def root_device(self) -> torch.device:
-        return torch.device("cpu", self.local_rank) if ON_CPU else super().root_device  # DeepSpeed needs its number
+        return torch.device("cpu", self.local_rank) if ON_CPU else super().root_device  # DeepSpeed asks for its index
+
+    def setup_environment(self) -> None:
+        if ON_CPU:
+            DDPStrategy.setup_environment(self)  # Lightning's own refuses CPUs
+        else:
+            super().setup_environment()
+
+    def setup_distributed(self) -> None:
+        if ON_CPU:
+            self.set_world_ranks()
+            self._init_deepspeed_distributed()  # Lightning's own checks the indices of the GPUs first
+        else:
+            super().setup_distributed()
+
+    def setup(self, trainer: L.Trainer) -> None:
+        assert self.model is not None
+        self.model.to(memory_format=torch.contiguous_format)  # DeepSpeed broadcasts weights as rows of bytes
+        super().setup(trainer)
 
     @contextlib.contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Gradients that are shared out are summed over the processes after every backward pass."""
+        """Nothing is blocked: gradients that are shared out are summed over the processes after every backward pass."""
         yield
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:

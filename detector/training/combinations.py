@@ -1,15 +1,19 @@
 """Options of the Trainer that do not work together, or not on this machine: checked before any data is read."""
 
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from detector.system.errors import InputError, nearest
+from detector.system.rank_zero import rank_zero_print
 
 PLAIN = ("auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_find_unused_parameters_true", "single_device")
 FULL_PRECISION = (None, 32, "32", "32-true")
+
+EXPERIMENTAL = {"deepspeed_stage_2": "its authors have run it on CPUs, never on GPUs; fsdp2 is tested with every change"}
 
 
 class Clash(NamedTuple):
@@ -37,8 +41,10 @@ CLASHES = (
     Clash(
         "deepspeed_stage_2",
         "this machine",
-        lambda o: o.trainer.accelerator == "cpu" or not torch.cuda.is_available(),
-        "Lightning runs DeepSpeed on NVIDIA GPUs only; use ddp or fsdp2",
+        lambda o: (
+            (o.trainer.accelerator == "cpu" or not torch.cuda.is_available()) and os.environ.get("DS_ACCELERATOR") != "cpu"
+        ),
+        "it is for NVIDIA GPUs; use ddp or fsdp2",
     ),
     Clash(
         "deepspeed_stage_2",
@@ -112,6 +118,8 @@ def check_combinations(options: Any) -> None:
         raise InputError(
             f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(known))}; {nearest(strategy, known)}"
         )
+    if strategy in EXPERIMENTAL:
+        rank_zero_print(f"warning: trainer.strategy {strategy} is experimental: {EXPERIMENTAL[strategy]}")
     clashes = [clash for clash in CLASHES if clash.strategy == strategy and clash.is_on(options)]
     if clashes:
         reasons = "; ".join(f"{clash.feature} ({clash.reason})" for clash in clashes)

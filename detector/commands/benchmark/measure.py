@@ -57,7 +57,7 @@ def measure(
         place = k % len(settings)
         setting, chosen = settings[place], [*options, *settings[place].options()]
         row = Row(setting, chosen, [timed(fit, [*chosen, *bare], seconds, deadline)])
-        rank_zero_print(f"{k + 1}/{rounds * len(settings)} {setting}: {row.told()}")
+        rank_zero_print(f"{k + 1}/{rounds * len(settings)} {setting}: {row.summary()}")
         if k < len(settings):
             report.rows.append(row)
         else:

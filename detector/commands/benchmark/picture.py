@@ -1,45 +1,65 @@
-"""A picture of trials side by side."""
+"""A picture of measurements side by side."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import BinaryIO
 
-from detector.commands.benchmark.trial import Trial
 from detector.report.figure import new_figure
 
-USUAL, CHOSEN = "#56B4E9", "#0072B2"
+USUAL, CHOSEN, MARK = "#56B4E9", "#0072B2", "#D55E00"
 
 
-def draw(file: BinaryIO, names: Sequence[str], trials: Sequence[Trial], chosen: int | None) -> None:
-    """Three bars for each trial, the first at the top: images a second, share of time waiting for data, memory. As PNG.
+@dataclass(frozen=True)
+class Panel:
+    """A quantity of all rows. values: (n,); None where a row has none · form: of the number beside a bar · spread: lower and
+    upper end of the line through a bar · marks: a value to compare each bar with, nan where there is none; mark_label: what it
+    is."""
+
+    title: str
+    values: Sequence[float | None]
+    form: str
+    spread: Sequence[tuple[float, float]] = ()
+    marks: Sequence[float] = ()
+    mark_label: str = ""
+
+
+def draw_bars(
+    file: BinaryIO,
+    names: Sequence[str],
+    panels: Sequence[Panel],
+    chosen: int | None = None,
+    errors: Sequence[str] = (),
+    title: str = "",
+) -> None:
+    """A bar for each row in each panel, the first row at the top, as PNG.
 
     Args:
-        chosen: Number of the trial whose bars are darker.
+        names: of the rows.
+        panels: the first is as wide as two others.
+        chosen: Number of the row whose bars are darker.
+        errors: of each row, in place of its first bar; "" where there is none.
+        title: above all panels.
     """
-    figure = new_figure(12, 1.6 + 0.34 * len(trials), layout="constrained")
-    on_gpu = any(t.figures.get("gpu_memory") for t in trials)
-    panels = [
-        ("images/s", [t.rate for t in trials], "{:.3g}"),
-        ("waiting for data, %", [100 * t.figures.get("waiting", 0) for t in trials], "{:.0f}"),
-        (
-            "memory of a GPU, GiB" if on_gpu else "memory of all processes, GiB",
-            [(t.figures.get("gpu_memory", 0) if on_gpu else t.memory) / 2**30 for t in trials],
-            "{:.2f}",
-        ),
-    ]
-    rows = range(len(trials))
+    rows = range(len(names))
+    figure = new_figure(12, 1.6 + 0.34 * len(names) + 0.2 * len(title.splitlines()), layout="constrained")
     colours = [CHOSEN if k == chosen else USUAL for k in rows]
-    axes = figure.subplots(1, len(panels), sharey=True, width_ratios=(2, 1, 1))
-    for axis, (title, values, form) in zip(axes, panels, strict=True):
-        bars = axis.barh(rows, [0 if t.error else v for t, v in zip(trials, values, strict=True)], color=colours)
-        labels = ["" if t.error else form.format(v) for t, v in zip(trials, values, strict=True)]
-        axis.bar_label(bars, labels, padding=3, fontsize=9)
-        axis.set_title(title, fontsize=11)
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=[2] + [1] * (len(panels) - 1))[0]
+    for axis, panel in zip(axes, panels, strict=True):
+        lengths = [value or 0.0 for value in panel.values]
+        ends = [(v - low, high - v) for v, (low, high) in zip(lengths, panel.spread, strict=bool(panel.spread))]
+        bars = axis.barh(rows, lengths, color=colours, xerr=list(zip(*ends, strict=True)) or None, capsize=3, ecolor="#555555")
+        axis.bar_label(bars, ["" if v is None else panel.form.format(v) for v in panel.values], padding=3, fontsize=9)
+        if panel.marks:
+            axis.plot(panel.marks, rows, linestyle="none", marker="|", markersize=12, color=MARK, label=panel.mark_label)
+            axis.legend(loc="lower right", fontsize=8)
+        axis.set_title(panel.title, fontsize=11)
         axis.grid(axis="x", alpha=0.3)
         axis.set_axisbelow(True)
         axis.margins(x=0.25)
-    for k, trial in enumerate(trials):
-        if trial.error:
-            axes[0].text(0, k, f" {trial.error[:60]}", va="center", fontsize=8, color="#D55E00")
+    for k, error in enumerate(errors):
+        axes[0].text(0, k, f" {error[:60]}" if error else "", va="center", fontsize=8, color=MARK)
     axes[0].set_yticks(rows, names)
     axes[0].invert_yaxis()
+    if title:
+        figure.suptitle(title, fontsize=9)
     figure.savefig(file, format="png", dpi=110)

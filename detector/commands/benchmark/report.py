@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from detector.commands.benchmark.picture import draw
+from detector.commands.benchmark.picture import Panel, draw_bars
 from detector.commands.benchmark.setting import PRECISIONS, Setting
+from detector.commands.benchmark.table import aligned, markdown
 from detector.commands.benchmark.trial import Trial
 from detector.system.atomic_file import write_atomically
 from detector.system.host import described
@@ -32,7 +33,7 @@ class Row:
     def command(self) -> str:
         return shlex.join(["python", "cli.py", "fit", *self.options])
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Without the setting, in one line."""
         if self.trial.error:
             return self.trial.error
@@ -102,22 +103,17 @@ class Report:
 
     def table(self) -> str:
         """For the terminal: the table, what failed, the command lines, the recommendation."""
-        cells = self.cells()
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(v.rjust(w) for v, w in zip(line, widths, strict=True)) for line in cells]
         commands = [f"row {number}: {row.command}" for number, row in enumerate(self.rows, 1)]
-        return "\n".join([*lines, *self.failures(), "", *commands, "", self.recommendation()])
+        return "\n".join([*aligned(self.cells()), *self.failures(), "", *commands, "", self.recommendation()])
 
     def page(self, picture: str) -> str:
         """As Markdown."""
-        head, *lines = ["| " + " | ".join(line) + " |" for line in self.cells()]
-        rule = "|" + "---|" * len(self.cells()[0])
         commands = [f"    {row.command}  # row {number}" for number, row in enumerate(self.rows, 1)]
         failures = [f"- {failure}" for failure in self.failures()]
         advice = self.recommendation()
         parts = [
             [f"Training steps on {described(self.host)}{self._rounds()}:"],
-            [head, rule, *lines],
+            markdown(self.cells()),
             failures,
             [f"{advice[0].upper()}{advice[1:]}."],
             [f"![images/s, waiting for data and memory of each row]({picture})"],
@@ -150,5 +146,13 @@ class Report:
     def draw(self, path: Path) -> None:
         """Bars of each row to an image file."""
         names = [f"{number}: {row.setting}" for number, row in enumerate(self.rows, 1)]
+        trials = [row.trial for row in self.rows]
+        on_gpu = any(t.figures.get("gpu_memory") for t in trials)
+        memory = [None if t.error else (t.figures["gpu_memory"] if on_gpu else t.memory) / 2**30 for t in trials]
+        panels = [
+            Panel("images/s", [None if t.error else t.rate for t in trials], "{:.3g}"),
+            Panel("waiting for data, %", [None if t.error else 100 * t.figures["waiting"] for t in trials], "{:.0f}"),
+            Panel(f"memory of {'a GPU' if on_gpu else 'all processes'}, GiB", memory, "{:.2f}"),
+        ]
         chosen = self.rows.index(self.chosen) if self.chosen else None
-        write_atomically(path, lambda file: draw(file, names, [row.trial for row in self.rows], chosen))
+        write_atomically(path, lambda file: draw_bars(file, names, panels, chosen, [t.error for t in trials]))

@@ -14,7 +14,7 @@ from typing import Any
 
 from detector.commands.benchmark.memory import session_memory
 
-_GLANCE = 0.5  # seconds between two looks at the memory
+_POLL_INTERVAL = 0.5  # seconds between two looks at the memory
 
 
 @dataclass(frozen=True)
@@ -43,26 +43,26 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
             while process.poll() is None and time.monotonic() - began < deadline:
                 memory = max(memory, session_memory(process.pid))
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_GLANCE)
+                    process.wait(_POLL_INTERVAL)
             code = process.poll()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         log.seek(0)
-        said = log.read().decode(errors="replace")
+        output = log.read().decode(errors="replace")
     figures = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
     if figures.get("steps"):
         return Trial(figures, memory, "")
-    return Trial({}, memory, reason(code, said, deadline))
+    return Trial({}, memory, reason(code, output, deadline))
 
 
-def reason(code: int | None, said: str, deadline: float) -> str:
+def reason(code: int | None, output: str, deadline: float) -> str:
     """Why a training failed, in a sentence.
 
     Args:
         code: its exit code; None: it was given up after `deadline` seconds.
-        said: all that it printed.
+        output: all that it printed.
     """
     if code is None:
         return f"not done within {deadline:g} s"
@@ -70,6 +70,6 @@ def reason(code: int | None, said: str, deadline: float) -> str:
         return "killed by the system (SIGKILL), as it does when memory runs out"
     if code == 0:
         return "the training ended before there was anything to measure"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return told[0] if told else lines[-1] if lines else f"exit code {code}"
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return errors[0] if errors else lines[-1] if lines else f"exit code {code}"

@@ -2,10 +2,9 @@
 
 import json
 import os
-import platform
 import signal
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +17,17 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from tqdm import tqdm
 
 from detector.checkpoint.runs import next_run
-from detector.commands.pipeline.curve import Timing, plot, table
+from detector.commands.benchmark.picture import draw_bars
+from detector.commands.benchmark.stopwatch import timed
+from detector.commands.benchmark.table import markdown
 from detector.commands.pipeline.halves import Pipeline, ScheduleName, check_count, check_cut, micro_batches
+from detector.commands.pipeline.timing import Timing, cells, panels
 from detector.data.transforms.letterbox import round_up
 from detector.model.loss import DetectionLoss, scaled_gains
 from detector.model.network import YOLOv5
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.host import described, host
 from detector.system.rank_zero import rank_zero_print
 
 CLASSES, LABELS = 80, 8  # of the network; an image
@@ -77,15 +80,17 @@ def study(
     gpus = torch.cuda.device_count() >= 2
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     plan = Plan(size, round_up(image_size, network.max_stride), batch, counts, at, repeats, gpus, threads)
-    where, what = machine(plan), workload(plan)
+    where, what = f"{described(host())}; {devices(plan)}", workload(plan)
     rank_zero_print(f"{where}; {what}")
     timings = start(plan)
-    print("\n" + table(timings, batch))
+    print("\n".join(["", *markdown(cells(timings, batch))]))
     folder = Path(run) if run else next_run("pipeline")
     content = {"machine": where, "plan": plan._asdict(), "timings": [t._asdict() for t in timings]}
     text = json.dumps(content, indent=1).encode()
     write_atomically(folder / "pipeline.json", lambda file: file.write(text))
-    plot(timings, batch, f"{where}\n{what}", folder / "pipeline.png")
+    names = [f"{t.name}, {t.micro_batches} x {batch // t.micro_batches} images" for t in timings]
+    draw = partial(draw_bars, names=names, panels=panels(timings, batch), title=f"{where}\n{what}")
+    write_atomically(folder / "pipeline.png", draw)
     print(f"report: {folder / 'pipeline.png'}, pipeline.json")
 
 
@@ -97,18 +102,9 @@ def parse_counts(splits: str) -> list[int]:
     return sorted({1, *map(int, words)})
 
 
-def machine(plan: Plan) -> str:
-    """The devices and the software, in words."""
-    if plan.gpus:
-        return f"2 GPUs, {torch.cuda.get_device_name()}, NCCL, torch {torch.__version__}"
-    info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    load = os.getloadavg()[0]
-    return (
-        f"{len(os.sched_getaffinity(0))} cores of {name}, {plan.threads} for each half, gloo, torch {torch.__version__}, "
-        f"load {load:.1f} at the start"
-    )
+def devices(plan: Plan) -> str:
+    """What each half runs on, in words."""
+    return "a GPU for each half, NCCL" if plan.gpus else f"{plan.threads} thread{'s' * (plan.threads > 1)} for each half, gloo"
 
 
 def workload(plan: Plan) -> str:
@@ -195,14 +191,3 @@ def steps(plan: Plan, device: torch.device) -> dict[tuple[str, int], Callable[[]
         **{("gpipe", c): in_halves(c, "gpipe") for c in plan.counts},
         **{("1f1b", c): in_halves(c, "1f1b") for c in several},
     }
-
-
-def timed(step: Callable[[], object], device: torch.device) -> float:
-    """Seconds until both processes have done it."""
-    dist.barrier()
-    begin = time.perf_counter()
-    step()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    dist.barrier()
-    return time.perf_counter() - begin
