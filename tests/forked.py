@@ -78,7 +78,7 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     """The new process, as far as the old one's state could be seen in it; its exit code."""
     gc.freeze()  # or the collector would touch, and so copy, all pages of the old process
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
+        if callable(signal.getsignal(number)) or number == signal.SIGHUP:  # which nohup has ignored
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.disable()

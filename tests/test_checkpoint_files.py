@@ -21,6 +21,7 @@ from detector.checkpoint.file import newest_intact, read_checkpoint, validate
 from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
+         "--model.depth_multiple", "0.1",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
          "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 
@@ -100,6 +101,18 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_file_is_not_the_newest(kind: str, trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(trained / "checkpoints", tmp_path / "checkpoints")
+    (folder / "best.ckpt").unlink()
+    last = folder / "last.ckpt"
+    last.write_bytes(DAMAGE[kind](last.read_bytes()))
+    found, passed = newest_intact(folder)
+    assert found == folder / "previous.ckpt"
+    assert len(passed) == 1
+    assert str(last) in passed[0]
+
+
+@pytest.mark.parametrize("kind", ["empty", "a bit late", "other weights"])
 def test_a_damaged_file_is_named_and_passed_over(
     kind: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ from detector.model.network import YOLOv5
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
 QUICK += ["--report.enabled", "false", "--trainer.precision", "32-true"]
+QUICK += ["--model.width_multiple", "0.125", "--model.depth_multiple", "0.1"]
 
 
 def fit(data: Path, *options: str) -> None:

@@ -43,10 +43,8 @@ def test_another_seed_gives_other_weights(reference: dict[str, torch.Tensor], sm
 @pytest.mark.parametrize(
     "options",
     [
-        ["--model.multi_scale", "true"],
-        ["--data.image_weights", "true"],
-        ["--data.rect", "true"],
-        ["--model.optimizer", "AdamW", "--model.lr_schedule", "cosine_restarts", "--model.t_0", "1"],
+        ["--model.multi_scale", "true", "--data.image_weights", "true"],
+        ["--data.rect", "true", "--model.optimizer", "AdamW", "--model.lr_schedule", "cosine_restarts", "--model.t_0", "1"],
         ["--model.freeze", "10", "--model.class_prior", "frequency", "--data.single_class", "true"],
         ["--config", str(ROOT / "configs/albumentations.yaml"), "--model.fl_gamma", "1.5", "--model.autobalance", "true"],
         ["--config", str(ROOT / "configs/literal.yaml"), "--config", str(ROOT / "configs/hyp/high.yaml")],

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -155,6 +156,14 @@ class Stop(L.Callback):
             os.kill(os.getpid(), self.number)
 
 
+@pytest.fixture
+def no_nohup() -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 1)], ids=["SIGTERM", "SIGHUP", "Ctrl-C"]
 )
