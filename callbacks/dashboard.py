@@ -1,4 +1,4 @@
-"""Weights & Biases and TensorBoard: what they show of a training beyond the figures that Lightning logs."""
+"""Weights & Biases and TensorBoard: what they show of a training beyond the metrics that Lightning logs."""
 
 import math
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Dashboard(L.Callback):
             if value < least:
                 raise InputError(f"dashboard.{name} is {value}; it must be at least {least}")
         self.images, self.conf, self.every, self.megabytes, self.artifacts = images, conf, every, megabytes, artifacts
-        self.best: dict[str, float] = {}  # figures of the best epoch so far, by the names that are shown
+        self.best: dict[str, float] = {}  # metrics of the best epoch so far, by the names that are shown
         self.spent: dict[str, int] = {}  # bytes by dashboard
         self._boards: list[Board] = []
         self._pictures: list[Picture] = []  # of the validation at work
@@ -88,11 +88,11 @@ class Dashboard(L.Callback):
         if not every or step % every:
             return
         groups = trainer.optimizers[0].param_groups
-        figures = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-        figures["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
+        metrics = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
+        metrics["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
         for warmup in (c for c in trainer.callbacks if isinstance(c, Warmup)):  # type: ignore[attr-defined]
-            figures["accumulate"] = float(warmup.accumulate)
-        self._tell(lambda board: board.figures(figures, step))
+            metrics["accumulate"] = float(warmup.accumulate)
+        self._tell(lambda board: board.metrics(metrics, step))
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
@@ -110,8 +110,8 @@ class Dashboard(L.Callback):
             return
         epoch, step = trainer.current_epoch, max(trainer.global_step - 1, 0)
         if result.summary["fitness"] > self.best.get("best/fitness", -1):
-            figures = {name: float(value) for name, value in result.summary.items() if math.isfinite(value)}
-            self.best = {"best/epoch": epoch, **{f"best/{name}": value for name, value in figures.items()}}
+            metrics = {name: float(value) for name, value in result.summary.items() if math.isfinite(value)}
+            self.best = {"best/epoch": epoch, **{f"best/{name}": value for name, value in metrics.items()}}
             self._tell(lambda board: board.best(self.best, step))
         if self._is_due(trainer):
             evaluation = Evaluation(result, pl_module.names, epoch, step, pictures)
@@ -170,12 +170,12 @@ class Dashboard(L.Callback):
 
     def _tell(self, what: Callable[[Board], None]) -> None:
         """Tell every dashboard; one that fails gets no more."""
-        for board in [b for b in self._boards if not b.lost]:
+        for board in [b for b in self._boards if not b.failed]:
             try:
                 what(board)
             except Exception as e:  # whatever a service, a network or a full disk comes up with
                 self._boards.remove(board)
-                if not board.lost:
+                if not board.failed:
                     told = f"{type(e).__name__}: {' '.join(str(e).split())}"
                     rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
 

@@ -11,8 +11,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from detector.data.sample import Batch
 from detector.data.tiled import whole
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from detector.report.curves import plot_curves
 from detector.report.drawing import draw_boxes, enlarge, grid, write_image
-from detector.report.run_curves import plot_curves
 from detector.system.atomic_file import not_fatal
 from detector.training.module import Detector
 
