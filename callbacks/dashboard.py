@@ -88,11 +88,11 @@ class Dashboard(L.Callback):
         if not every or step % every:
             return
         groups = trainer.optimizers[0].param_groups
-        rates = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-        rates["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
+        metrics = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
+        metrics["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
         for warmup in (c for c in trainer.callbacks if isinstance(c, Warmup)):  # type: ignore[attr-defined]
-            rates["accumulate"] = float(warmup.accumulate)
-        self._tell(lambda board: board.figures(rates, step))
+            metrics["accumulate"] = float(warmup.accumulate)
+        self._tell(lambda board: board.metrics(metrics, step))
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
@@ -169,15 +169,15 @@ class Dashboard(L.Callback):
         return [*epochs, *(p for p in (folder / f"{name}.ckpt" for name in names) if p.is_file())]
 
     def _tell(self, what: Callable[[Board], None]) -> None:
-        """Call a method of every dashboard; one that fails gets no more."""
-        for board in [b for b in self._boards if not b.lost]:
+        """Tell every dashboard; one that fails gets no more."""
+        for board in [b for b in self._boards if not b.failed]:
             try:
                 what(board)
             except Exception as e:  # a service, a network or a full disk may raise anything
                 self._boards.remove(board)
-                if not board.lost:
-                    error = f"{type(e).__name__}: {' '.join(str(e).split())}"
-                    rank_zero_print(f"warning: {board.title} failed ({error}); training goes on without its tables and images")
+                if not board.failed:
+                    told = f"{type(e).__name__}: {' '.join(str(e).split())}"
+                    rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "spent": self.sent}

@@ -10,8 +10,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from detector.data.inputs.tiled import whole
 from detector.data.sample import Batch
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from detector.report.curves import plot_curves
 from detector.report.drawing import draw_boxes, enlarge, grid, write_image
-from detector.report.run_curves import plot_curves
 from detector.system.atomic_file import not_fatal
 from detector.system.csv_table import read_table
 from detector.training.module import Detector

@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import wandb
+from matplotlib.axes import Axes
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
 import cli
 from callbacks.dashboard import Dashboard
-from detector.evaluation.metrics import Result, class_figures
-from detector.evaluation.results import confusions, precision_at_recall
-from detector.loggers.board import BEST, BY_EPOCH, BY_STEP
+from detector.evaluation.metrics import Result, class_metrics
+from detector.evaluation.results import confusions
+from detector.loggers.board import BEST, BY_EPOCH, BY_STEP, Evaluation
+from detector.loggers.tensorboard_board import TensorBoard
+from detector.loggers.wandb_board import WandbBoard
 from detector.loggers.wandb_logger import WandbLogger, read_history, read_records
+from detector.report.confidence import draw_confidence
 from detector.system.errors import InputError
 
 LOGGERS = """
@@ -197,17 +201,52 @@ def test_tensorboard_shows_the_same(run: Run) -> None:
     assert b"model.lr0" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
 
 
-def test_curves_are_the_best_precision_from_a_recall_on() -> None:
-    """By hand: 4 objects, detections by score 0.9 hit, 0.8 miss, 0.7 hit. Recalls 0.25, 0.25, 0.5; precisions 1, 1/2, 2/3."""
+class Logger:
+    """In the place of a WandbLogger and of a TensorBoardLogger with its writer: keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.experiment, self.logged, self.curves = self, {}, []
+
+    def log_metrics(self, values: dict[str, Any], step: int) -> None:
+        self.logged |= values
+
+    def add_text(self, *_: Any) -> None:
+        pass
+
+    def add_pr_curve_raw(self, tag: str, *rows: np.ndarray, **_: Any) -> None:
+        *_, precision, recall = rows
+        self.curves.append(list(zip(recall, precision, strict=True)))
+
+
+def test_the_report_and_both_dashboards_show_one_curve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By hand: 4 objects, detections by score 0.9 right, 0.8 wrong, 0.7 right. Recalls 0.25, 0.25, 0.5; precisions 1, 1/2, 2/3.
+    The best precision from a recall on is 1 up to 0.25, 2/3 up to 0.5, and falls to 0 at 1, as YOLOv5's AP has it."""
     hits = np.repeat(np.array([[True], [False], [True]]), 10, 1)
-    figures = class_figures(hits, np.array([0.9, 0.8, 0.7]), np.zeros(3), np.zeros(4))
-    recalls, [precisions] = precision_at_recall(figures, points=9)
-    assert recalls.tolist() == [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]
-    assert precisions.tolist() == pytest.approx([1, 1, 1, 2 / 3, 2 / 3, 0, 0, 0, 0], abs=0.02)  # read at 1000 confidences
+    metrics = class_metrics(hits, np.array([0.9, 0.8, 0.7]), np.zeros(3), np.zeros(4))
+    result = Result({}, metrics, np.zeros(1), np.zeros((2, 2)), 1)
+    evaluation = Evaluation(result, ["cat"], 0, 0, [])
+
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr(Axes, "plot", lambda axis, x, y, **_: drawn.setdefault(axis.get_title(), (x, y)))
+    draw_confidence(metrics, ["cat"], tmp_path)
+    recalls, report = drawn["Precision against recall, IoU 0.5"]
+    assert recalls[[0, 20, 25, 30, 50, 75, 100]].tolist() == [0, 0.2, 0.25, 0.3, 0.5, 0.75, 1]
+    assert report[[0, 20, 30, 75, 100]].tolist() == pytest.approx([1, 1, 2 / 3, 1 / 3, 0])
+
+    logger = Logger()
+    WandbBoard(logger).evaluation(evaluation)
+    rows = logger.logged["val/precision_recall"].table.data
+    wandb_points = [(recall, precision) for name, recall, precision in rows if name == "cat"]
+    TensorBoard(logger).evaluation(evaluation)
+    [tensorboard_points] = logger.curves
+    for points in (wandb_points, tensorboard_points):
+        x, y = np.array(points).T
+        assert len(set(x)) > 3
+        assert y == pytest.approx(np.interp(x, recalls, report), abs=1e-4)
 
 
 def test_confusions_name_what_is_taken_for_what() -> None:
-    figures = class_figures(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0), np.zeros(0))
+    figures = class_metrics(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0), np.zeros(0))
     matrix = np.array([[5, 0, 2], [3, 0, 0], [1, 4, 0]])  # rows predicted, columns true
     found = confusions(Result({}, figures, np.zeros(2), matrix, 1), ["cat", "dog"])
     assert found == [

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from detector.data.sample import Labels
 from detector.evaluation.metrics import (
     COCO_NAMES,
-    ClassFigures,
+    ClassMetrics,
     DetectionMetrics,
     Result,
     average_precision,
-    class_figures,
-    coco_figures,
+    class_metrics,
+    coco_metrics,
     confusion_matrix,
     match,
 )
@@ -231,7 +231,7 @@ def pycocotools_figures(
 
 
 def check_coco(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> dict[str, float]:
-    ours, by_class = coco_figures(detections, truths, num_classes)
+    ours, by_class = coco_metrics(detections, truths, num_classes)
     theirs, theirs_by_class = pycocotools_figures(detections, truths, num_classes)
     assert ours == pytest.approx(theirs, abs=1e-12, rel=0, nan_ok=True)
     np.testing.assert_allclose(by_class, theirs_by_class, rtol=0, atol=1e-12)
@@ -353,7 +353,7 @@ def collected(detections: list[np.ndarray], truths: list[Labels], order: Any = N
 
 def exact(result: Result) -> tuple:
     """Everything in a result, so that == is equality to the last bit (NaN equal to NaN)."""
-    f = result.figures
+    f = result.by_class
     arrays = [np.array([*result.summary.values()]), f.ap, f.precision_curve, f.recall_curve, f.f1, f.objects]
     return [*result.summary], *(a.tobytes() for a in (*arrays, result.coco_by_class, result.confusion)), result.images
 
@@ -390,7 +390,7 @@ def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
     for name in ("P", "R", "mAP50", "mAP50-95", "fitness"):
         assert with_crowds.summary[name] == without.summary[name]
     assert np.array_equal(with_crowds.confusion, without.confusion)
-    assert with_crowds.figures.objects.sum() == sum((~t.crowd).sum() for t in truths)
+    assert with_crowds.by_class.objects.sum() == sum((~t.crowd).sum() for t in truths)
     assert with_crowds.summary["coco/AP"] > without.summary["coco/AP"], "COCO forgives detections in crowds"
 
 
@@ -398,7 +398,7 @@ def test_labels_count_as_far_as_they_are_in_the_image() -> None:
     """Detections are clipped to the image (specification 5.3), so YOLOv5's figures clip the objects as well."""
     outside = Labels.of([[-50, 0, 50, 100]], [0], 100, 100)
     result = collected([np.array([[0, 0, 50, 100, 0.9, 0]], np.float32)], [outside], num_classes=1)
-    assert result.figures.ap.min() > 0.99
+    assert result.by_class.ap.min() > 0.99
     assert result.confusion.tolist() == [[1, 0], [0, 0]]
 
 
@@ -437,10 +437,10 @@ def test_class_figures_take_detections_in_any_order() -> None:
     rng = np.random.default_rng(8)
     hits = rng.random((40, 1)) > np.linspace(0.3, 0.9, 10)
     scores, classes, true = rng.permutation(40) / 40, rng.integers(0, 3, 40), np.repeat([0, 1, 2], 20)
-    wanted = class_figures(hits, scores, classes, true)
+    wanted = class_metrics(hits, scores, classes, true)
     order = rng.permutation(40)
-    shuffled = class_figures(hits[order], scores[order], classes[order], true)
-    for name in ClassFigures.__dataclass_fields__:
+    shuffled = class_metrics(hits[order], scores[order], classes[order], true)
+    for name in ClassMetrics.__dataclass_fields__:
         assert np.array_equal(getattr(wanted, name), getattr(shuffled, name)), name
     found = [(hits[:, 0] & (classes == c) & (scores >= wanted.best_confidence)).sum() for c in range(3)]
     assert np.abs(wanted.true_positives - found).max() <= 1, "hits above the confidence that is reported"
@@ -483,4 +483,4 @@ def test_result_json() -> None:
     assert content["coco/AP_small"] == pytest.approx(0.5)
     assert [row["name"] for row in content["per_class"]] == ["cat", "dog"]
     assert [row["coco/AP"] for row in content["per_class"]] == pytest.approx([1, 0])
-    assert content["best_confidence"] == result.figures.best_confidence
+    assert content["best_confidence"] == result.by_class.best_confidence

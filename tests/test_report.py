@@ -15,11 +15,9 @@ import yaml
 
 import callbacks.report
 import cli
-from detector.evaluation.metrics import DetectionMetrics
+from detector.evaluation.metrics import RECALLS, DetectionMetrics
 from detector.evaluation.prediction_record import PredictionRecord
-from detector.report.confidence import RECALLS, precision_at_recall
 from detector.report.confusion import draw_confusion
-from detector.report.html import STYLE
 from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
@@ -58,7 +56,7 @@ class Reader(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
-        self.feed((run / "report.html").read_text(encoding="utf-8").replace(STYLE, ""))
+        self.feed(re.sub("<style>.*?</style>", "", (run / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -118,15 +116,13 @@ def test_the_detections_give_the_figures(trained: Path) -> None:
     record = PredictionRecord.load(trained / "detections.npz")
     assert (record.split, record.command, record.epoch) == ("val", "fit", figures["epoch"])
     assert all(Path(file).is_file() for file in record.files)
-    hits = record.hits()
-    found = record.figures(hits)
+    found = record.class_metrics(record.true_positives())
     for name, value in found.summary().items():
         assert value == pytest.approx(figures[name], abs=1e-12), name
     assert [(record.names[c], n) for c, n in zip(found.classes, found.objects, strict=True)] == [
         (row["name"], row["objects"]) for row in figures["per_class"]
     ]
-    curves = precision_at_recall(hits[:, 0], record.score, record.kind, found)
-    for curve, row in zip(curves, figures["per_class"], strict=True):
+    for curve, row in zip(found.precision_at_recall, figures["per_class"], strict=True):
         assert np.trapezoid(curve, RECALLS) == pytest.approx(row["mAP50"], abs=1e-12)
 
 
@@ -269,7 +265,7 @@ def test_nobody_looked(tmp_path: Path) -> None:
     metrics = DetectionMetrics(1)
     PredictionRecord.of(metrics.images, [], ["one"], 64, "val", "validate").save(tmp_path / "detections.npz")
     record = PredictionRecord.load(tmp_path / "detections.npz")
-    assert len(record.hits()) == len(record.files) == 0
+    assert len(record.true_positives()) == len(record.files) == 0
 
 
 @pytest.mark.parametrize("classes", [1, 3, 20, 80])

@@ -10,21 +10,20 @@ from detector.evaluation.error_kinds import (
     BOTH,
     CLASS,
     DUPLICATE,
-    HIT,
     KINDS,
+    LOCALISATION,
     MISSED,
-    PLACE,
+    TRUE_POSITIVE,
     Errors,
     classify,
+    count_errors,
     label_suspects,
     largest,
-    mended,
-    surest,
-    tally,
+    map50_if_fixed,
+    most_confident,
 )
-from detector.evaluation.metrics import average_precision
+from detector.evaluation.metrics import RECALLS, average_precision
 from detector.evaluation.prediction_record import PredictionRecord
-from detector.report.confidence import RECALLS, precision_at_recall
 from detector.report.confusion import commonest, confusion, normalised
 
 
@@ -73,7 +72,7 @@ def slow_map50(rows: list[tuple[float, bool, int]], objects: dict[int, int]) -> 
     return float(np.mean(found)) if found else 0.0
 
 
-def slow_mended(e: PredictionRecord) -> dict[str, float]:
+def slow_map50_if_fixed(e: PredictionRecord) -> dict[str, float]:
     verdicts = slow_verdicts(e)
     objects = {c: int((e.label_kind == c).sum()) for c in range(len(NAMES)) if (e.label_kind == c).any()}
     plain = [(float(s), v == "hit", int(c)) for s, (v, _), c in zip(e.score, verdicts, e.kind, strict=True)]
@@ -96,15 +95,15 @@ def slow_mended(e: PredictionRecord) -> dict[str, float]:
 @settings(max_examples=80, deadline=None)
 @given(drawn_evidence())
 def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> None:
-    hits = e.hits()
+    hits = e.true_positives()
     errors = classify(e, hits[:, 0])
     slow = slow_verdicts(e)
     assert [KINDS[v] for v in errors.verdict] == [v for v, _ in slow]
     assert errors.target.tolist() == [t for _, t in slow]
-    fast, expected = mended(e, errors), slow_mended(e)
+    fast, expected = map50_if_fixed(e, errors), slow_map50_if_fixed(e)
     assert fast.keys() == expected.keys()
     assert all(fast[k] == pytest.approx(expected[k], abs=1e-12) for k in fast)
-    figures = e.figures(hits)
+    figures = e.class_metrics(hits)
     if len(figures.classes):
         assert fast["hit"] == pytest.approx(figures.ap[:, 0].mean(), abs=1e-12)
 
@@ -112,8 +111,8 @@ def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> No
 @settings(max_examples=30, deadline=None)
 @given(drawn_evidence())
 def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
-    errors = classify(e, e.hits()[:, 0])
-    counts = tally(e, errors, 0.3)
+    errors = classify(e, e.true_positives()[:, 0])
+    counts = count_errors(e, errors, 0.3)
     found = sum(int(counts.by_kind[kind].sum()) for kind in KINDS)
     assert found == int((e.score >= 0.3).sum())
     assert all(counts.by_kind[k].sum() == counts.by_class[k].sum() for k in (*KINDS, MISSED))
@@ -125,10 +124,9 @@ def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
 @settings(max_examples=30, deadline=None)
 @given(drawn_evidence())
 def test_the_area_under_the_curve_is_the_ap(e: PredictionRecord) -> None:
-    hits = e.hits()
-    figures = e.figures(hits)
-    curves = precision_at_recall(hits[:, 0], e.score, e.kind, figures)
-    for curve, ap, c in zip(curves, figures.ap[:, 0], figures.classes, strict=True):
+    hits = e.true_positives()
+    figures = e.class_metrics(hits)
+    for curve, ap, c in zip(figures.precision_at_recall, figures.ap[:, 0], figures.classes, strict=True):
         assert np.trapezoid(curve, RECALLS) == pytest.approx(ap, abs=1e-12)
         assert (np.diff(curve) <= 1e-12).all() or not (e.kind == c).any()
 
@@ -152,17 +150,17 @@ SCENE = evidence_of(
 
 
 def test_each_kind_of_error() -> None:
-    errors = classify(SCENE, SCENE.hits()[:, 0])
-    assert errors.verdict.tolist() == [HIT, DUPLICATE, CLASS, PLACE, BACKGROUND, BOTH, BACKGROUND]
+    errors = classify(SCENE, SCENE.true_positives()[:, 0])
+    assert errors.verdict.tolist() == [TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BACKGROUND, BOTH, BACKGROUND]
     assert errors.target.tolist() == [0, -1, 1, 2, -1, -1, -1]
     assert np.flatnonzero(errors.missed(4, np.ones(7, bool))).tolist() == [3]
     assert np.flatnonzero(errors.missed(4, SCENE.score >= 0.65)).tolist() == [2, 3]
 
 
 def test_galleries() -> None:
-    errors: Errors = classify(SCENE, SCENE.hits()[:, 0])
-    wrong = errors.verdict != HIT
-    assert surest(SCENE, wrong, 4, of_image=2) == [6, 1, 2]
+    errors: Errors = classify(SCENE, SCENE.true_positives()[:, 0])
+    wrong = errors.verdict != TRUE_POSITIVE
+    assert most_confident(SCENE, wrong, 4, of_image=2) == [6, 1, 2]
     assert largest(SCENE, np.array([False, True, True, True]), 2) == [1, 2]
     assert np.flatnonzero(label_suspects(SCENE, errors, 0.5)).tolist() == [2, 4, 6]
     assert np.flatnonzero(label_suspects(SCENE, errors, 0.6)).tolist() == [2, 6]

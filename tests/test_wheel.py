@@ -17,8 +17,9 @@ PACKAGES = ("detector", "callbacks", "configs")
 
 
 def files(root: Path) -> set[str]:
-    """Modules and configurations below a folder."""
-    found = [root / "cli.py", *(p for name in PACKAGES for p in (root / name).rglob("*") if p.suffix in (".py", ".yaml"))]
+    """Modules, configurations and templates below a folder."""
+    kinds = (".py", ".yaml", ".html", ".svg")
+    found = [root / "cli.py", *(p for name in PACKAGES for p in (root / name).rglob("*") if p.suffix in kinds)]
     return {p.relative_to(root).as_posix() for p in found}
 
 

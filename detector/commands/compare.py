@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from detector.checkpoint.runs import next_run
-from detector.report import html as page
 from detector.report.curves import add_lines, points
 from detector.report.figure import new_figure
 from detector.report.folder import RunFiles
+from detector.report.html import document
 from detector.report.panel import COLOURS, HATCHES
 from detector.system.atomic_file import write_atomically
 from detector.system.configuration import differences
 from detector.system.errors import InputError
 
-FIGURES = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
+METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 PANELS = {
     "mAP50-95": "val/mAP50-95",
     "mAP50": "val/mAP50",
@@ -28,14 +27,10 @@ PANELS = {
     "Class loss, validation": "val/cls_loss",
     "Learning rate of weights": "lr/weight",
 }
-STYLE = """
-.texts :is(th, td) { text-align: left; }
-.picture img { width: 100%; min-width: 640px; background: #fff; border-radius: 4px; }
-"""
 
 
 def compare(runs: list[str], run: str | None = None) -> None:
-    """What differs between runs: options first, then figures, then curves; on the screen, as compare.html and compare.png.
+    """What differs between runs: options first, then metrics, then curves; on the screen, as compare.html and compare.png.
 
     Args:
         runs: Folders of fit, validate or test, as runs/fit-1 runs/fit-2.
@@ -47,7 +42,7 @@ def compare(runs: list[str], run: str | None = None) -> None:
     print(comparison.text())
     folder = Path(run) if run else next_run("compare")
     comparison.draw(folder / "compare.png")
-    content = comparison.document((folder / "compare.png").read_bytes())
+    content = comparison.page(folder / "compare.png")
     write_atomically(folder / "compare.html", lambda file: file.write(content))
     print(f"\npage: {folder / 'compare.html'}, compare.png")
 
@@ -65,20 +60,20 @@ class Comparison:
         rows = differences([r.config for r in self.runs])
         return [["option", *self.names], *([name, *map(str, values)] for name, values in rows.items())]
 
-    def figures(self) -> list[list[str]]:
+    def metrics(self) -> list[list[str]]:
         """Header and a row a run; an asterisk marks the best of a column."""
-        table = [["run", "command", "best epoch", "images", *FIGURES, "training"]]
-        best = {name: max(-1.0 if r.metrics.get(name) is None else r.metrics[name] for r in self.runs) for name in FIGURES}
+        table = [["run", "command", "best epoch", "images", *METRICS, "training"]]
+        best = {name: max(-1.0 if r.metrics.get(name) is None else r.metrics[name] for r in self.runs) for name in METRICS}
         for name, r in zip(self.names, self.runs, strict=True):
             m = r.metrics
             seconds = sum(pair[1] for pair in points(r.epochs, "epoch", "seconds"))
             row = [name, str(m.get("command", "-")), str(m["epoch"] + 1) if "epoch" in m else "-", str(m.get("images", "-"))]
-            row += [f"{m[n]:.4f}{'*' if m[n] == best[n] else ' '}" if m.get(n) is not None else "- " for n in FIGURES]
+            row += [f"{m[n]:.4f}{'*' if m[n] == best[n] else ' '}" if m.get(n) is not None else "- " for n in METRICS]
             table.append([*row, f"{seconds:.0f} s" if seconds else "-"])
         return table
 
     def warnings(self) -> list[str]:
-        """What makes the figures hard to compare."""
+        """What makes the metrics hard to compare."""
         seen = {(r.metrics.get("images"), r.metrics.get("objects")) for r in self.runs if r.metrics}
         splits = {(str(r.option("data.dataset")), r.metrics.get("split")) for r in self.runs if r.metrics}
         if len(seen) > 1 or len(splits) > 1:
@@ -88,25 +83,17 @@ class Comparison:
     def text(self) -> str:
         """For the terminal."""
         options = self.options()
-        parts = [_columns(options) if len(options) > 1 else "the options are the same", "", _columns(self.figures())]
+        parts = [_columns(options) if len(options) > 1 else "the options are the same", "", _columns(self.metrics())]
         return "\n".join([*parts, *(f"warning: {line}" for line in self.warnings())])
 
-    def document(self, picture: bytes) -> bytes:
-        """As an HTML page."""
+    def page(self, picture: Path) -> bytes:
+        """As an HTML file."""
         title = f"Comparison: {', '.join(self.names)}"
-        head, *rows = self.options()
-        options = page.table(head, rows, "texts") if rows else "<p>They are the same.</p>"
-        head, *rows = self.figures()
-        notes = "".join(f"<p><b>{escape(line)}</b></p>" for line in self.warnings())
-        body = (
-            f"<h1>{escape(title)}</h1><h2>Options that differ</h2>{options}<h2>Figures</h2>{page.table(head, rows)}"
-            f'<p class="soft">The best by fitness first; * the best of its column.</p>{notes}'
-            f'<h2>Curves</h2><div class="picture wide">{page.picture(picture, "figures and curves of the runs", "png")}</div>'
-        )
-        return page.document(title, body, STYLE)
+        tables = {"options": self.options(), "metrics": self.metrics(), "warnings": self.warnings()}
+        return document("report/templates/compare.html", title=title, picture=picture, **tables)
 
     def draw(self, path: Path) -> None:
-        """Bars of the figures, and curves over the epochs of those runs that have any, to a PNG file."""
+        """Bars of the metrics, and curves over the epochs of those runs that have any, to a PNG file."""
         curves = {title: [points(r.epochs, "epoch", column, first=1) for r in self.runs] for title, column in PANELS.items()}
         curves = {title: lines for title, lines in curves.items() if any(lines)}
         rows = 1 + -(-len(curves) // 3)
@@ -130,12 +117,8 @@ class Comparison:
         axis.set_title(name, fontsize=11)
 
     def _lines(self, axis: Any, title: str, lines: list[list[tuple[float, float]]]) -> None:
-        from matplotlib.ticker import MaxNLocator
-
-        add_lines(axis, dict(zip(self.names, lines, strict=True)), marks=True)
+        add_lines(axis, "epoch", dict(zip(self.names, lines, strict=True)), marks=True)
         axis.set_title(title, fontsize=11)
-        axis.set_xlabel("epoch")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         axis.grid(alpha=0.3)
 
 

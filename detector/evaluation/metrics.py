@@ -1,4 +1,4 @@
-"""How good detections are: YOLOv5's figures, COCO's figures, the confusion matrix.
+"""How good detections are: YOLOv5's metrics, COCO's metrics, the confusion matrix.
 
 Functions first; `DetectionMetrics` collects an epoch and calls them. Boxes are xyxy pixels of the image files, in NumPy.
 """
@@ -15,15 +15,16 @@ from detector.data.sample import Labels
 from detector.model.boxes import clip_xyxy, pairwise_iou_xyxy
 
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)  # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
-CURVE = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
-TINY = 1e-16
+CONFIDENCES = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
+RECALLS = np.linspace(0, 1, 101)  # at which precision-recall curves are read
+EPS = 1e-16
 
 
 def match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
-    """Which detections of one image hit an object, YOLOv5's way.
+    """Which detections of one image are true positives, YOLOv5's way.
 
-    Each detection goes for the object of its class that it overlaps most and gets no second choice; of several detections
-    that go for one object the first, i.e. the most confident, wins.
+    A detection is matched with the object of its class that it overlaps most, and with no other; of several detections matched
+    with one object the first, that is the most confident, is the true positive.
 
     Args:
         boxes (n, 4), classes (n,): detections, most confident first.
@@ -32,7 +33,7 @@ def match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_c
     Returns:
         (n, 10) bool, for the IoU thresholds 0.50, 0.55, ..., 0.95.
     """
-    hits = np.zeros((len(boxes), len(IOU_THRESHOLDS)), bool)
+    true_positives = np.zeros((len(boxes), len(IOU_THRESHOLDS)), bool)
     if len(boxes) and len(true_boxes):
         iou = pairwise_iou_xyxy(boxes, true_boxes)
         iou[classes[:, None] != true_classes] = -1
@@ -40,14 +41,15 @@ def match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_c
         overlap = iou[np.arange(len(boxes)), choice]
         for k, threshold in enumerate(IOU_THRESHOLDS):
             candidates = np.flatnonzero(overlap >= threshold)
-            hits[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = True
-    return hits
+            true_positives[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = True
+    return true_positives
 
 
 @dataclass
-class ClassFigures:
-    """Figures of the k classes that have objects. precision, recall, f1, true_positives, false_positives (k,) at the
-    confidence of the best mean F1; ap (k, 10) by IoU threshold; *_curve (k, 1000) over CURVE."""
+class ClassMetrics:
+    """Metrics of the k classes that have objects. precision, recall, f1, true_positives, false_positives (k,) at the confidence
+    of the best mean F1; ap (k, 10) by IoU threshold; precision_curve, recall_curve (k, 1000) over CONFIDENCES at IoU 0.5;
+    precision_at_recall (k, 101) over RECALLS at IoU 0.5, the curve whose area is the AP."""
 
     classes: np.ndarray
     objects: np.ndarray
@@ -59,12 +61,13 @@ class ClassFigures:
     ap: np.ndarray
     precision_curve: np.ndarray
     recall_curve: np.ndarray
+    precision_at_recall: np.ndarray
     best_confidence: float
 
     def summary(self) -> dict[str, float]:
-        """P, R, mAP50, mAP50-95 (means over classes) and fitness; all 0 without a single hit."""
-        hit = self.ap.size > 0 and self.recall_curve.any()
-        p, r, ap50, ap = (float(x.mean()) if hit else 0.0 for x in (self.precision, self.recall, self.ap[:, :1], self.ap))
+        """P, R, mAP50, mAP50-95 (means over classes) and fitness; all 0 without a true positive."""
+        found = self.ap.size > 0 and self.recall_curve.any()
+        p, r, ap50, ap = (float(x.mean()) if found else 0.0 for x in (self.precision, self.recall, self.ap[:, :1], self.ap))
         return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": fitness(ap50, ap)}
 
 
@@ -73,58 +76,71 @@ def fitness(map50: float, map50_95: float) -> float:
     return 0.1 * map50 + 0.9 * map50_95
 
 
-def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
-    """Area under the envelope of a precision-recall curve, YOLOv5's way: linear interpolation at 101 recalls, trapezoids.
+def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """(101,) precision at RECALLS: the best at that recall or more, between the points linear, from 1 at recall 0 to 0 at
+    recall 1, as in YOLOv5. It is what AP is the area of and what the report, W&B and TensorBoard draw.
 
-    COCO takes the mean of the 101 values of a step function instead, which is usually a little less.
+    Args:
+        recall (n,), precision (n,): after each detection, most confident first.
     """
     r = np.concatenate(([0.0], recall, [1.0]))
     p = np.concatenate(([1.0], precision, [0.0]))
     envelope = np.maximum.accumulate(p[::-1])[::-1]
-    grid = np.linspace(0, 1, 101)
-    return float(np.trapezoid(np.interp(grid, r, envelope), grid))
+    return np.interp(RECALLS, r, envelope)
 
 
-def class_figures(hits: np.ndarray, scores: np.ndarray, classes: np.ndarray, true_classes: np.ndarray) -> ClassFigures:
+def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
+    """Area under `precision_at_recall`, by trapezoids, as in YOLOv5.
+
+    COCO takes the mean of the 101 values of a step function instead, which is usually a little less.
+    """
+    return float(np.trapezoid(precision_at_recall(recall, precision), RECALLS))
+
+
+def class_metrics(
+    true_positives: np.ndarray, scores: np.ndarray, classes: np.ndarray, true_classes: np.ndarray
+) -> ClassMetrics:
     """Precision, recall and AP of every class from the matches of a whole data set; ties in score keep their order.
 
     Args:
-        hits (n, 10), scores (n,), classes (n,): all detections, in any order.
+        true_positives (n, 10) as `match` gives them, scores (n,), classes (n,): all detections, in any order.
         true_classes (m,): all objects.
     """
     order = np.argsort(-scores, kind="stable")
-    hits, scores, classes = hits[order], scores[order], classes[order]
+    true_positives, scores, classes = true_positives[order], scores[order], classes[order]
     present, objects = np.unique(true_classes.astype(int), return_counts=True)
     k = len(present)
-    ap = np.zeros((k, hits.shape[1]))
-    precision_curve, recall_curve = np.zeros((k, len(CURVE))), np.zeros((k, len(CURVE)))
+    ap = np.zeros((k, true_positives.shape[1]))
+    precision_curve, recall_curve = np.zeros((k, len(CONFIDENCES))), np.zeros((k, len(CONFIDENCES)))
+    at_recall = np.zeros((k, len(RECALLS)))
     for i, (c, n) in enumerate(zip(present, objects, strict=True)):
         of_class = classes == c
         if not of_class.any():
             continue
-        true_positives = hits[of_class].cumsum(0)  # (n_c, 10)
-        false_positives = (~hits[of_class]).cumsum(0)
-        recall = true_positives / (n + TINY)
-        precision = true_positives / (true_positives + false_positives)
-        recall_curve[i] = np.interp(-CURVE, -scores[of_class], recall[:, 0], left=0)
-        precision_curve[i] = np.interp(-CURVE, -scores[of_class], precision[:, 0], left=1)
-        ap[i] = [average_precision(recall[:, j], precision[:, j]) for j in range(hits.shape[1])]
-    f1_curve = 2 * precision_curve * recall_curve / (precision_curve + recall_curve + TINY)
+        tp = true_positives[of_class].cumsum(0)  # (n_c, 10)
+        fp = (~true_positives[of_class]).cumsum(0)
+        recall, precision = tp / (n + EPS), tp / (tp + fp)
+        recall_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], recall[:, 0], left=0)
+        precision_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], precision[:, 0], left=1)
+        ap[i] = [average_precision(recall[:, j], precision[:, j]) for j in range(ap.shape[1])]
+        at_recall[i] = precision_at_recall(recall[:, 0], precision[:, 0])
+    f1_curve = 2 * precision_curve * recall_curve / (precision_curve + recall_curve + EPS)
     best = int(_smooth(f1_curve.mean(0)).argmax()) if k else 0
     precision, recall, f1 = precision_curve[:, best], recall_curve[:, best], f1_curve[:, best]
     found = (recall * objects).round()
-    return ClassFigures(
+    return ClassMetrics(
         classes=present,
         objects=objects,
         precision=precision,
         recall=recall,
         f1=f1,
         true_positives=found,
-        false_positives=(found / (precision + TINY) - found).round(),
+        false_positives=(found / (precision + EPS) - found).round(),
         ap=ap,
         precision_curve=precision_curve,
         recall_curve=recall_curve,
-        best_confidence=float(CURVE[best]),
+        precision_at_recall=at_recall,
+        best_confidence=float(CONFIDENCES[best]),
     )
 
 
@@ -177,10 +193,10 @@ COCO_NAMES = (
 COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}  # square pixels, both ends included
 
 
-def coco_figures(
+def coco_metrics(
     detections: list[np.ndarray], truths: list[Labels], num_classes: int, max_det: int = 100
 ) -> tuple[dict[str, float], np.ndarray]:
-    """COCO's twelve figures, equal to pycocotools.
+    """COCO's twelve metrics, equal to pycocotools.
 
     Args:
         detections: per image (n, 6) x1, y1, x2, y2, score, class.
@@ -188,7 +204,7 @@ def coco_figures(
         max_det: most detections an image that count.
 
     Returns:
-        The figures by COCO_NAMES (NaN where there is no such object), and AP by class (C,), NaN without objects.
+        The metrics by COCO_NAMES (NaN where there is no such object), and AP by class (C,), NaN without objects.
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
@@ -212,11 +228,11 @@ def coco_figures(
     if not annotations or not len(rows):  # the evaluator wants at least one of each
         real = [a for a in annotations if not a["iscrowd"]]
         present = np.isin(np.arange(num_classes), [a["category_id"] for a in real])
-        figures = {}
+        metrics = {}
         for name in COCO_NAMES:
             low, high = COCO_AREAS.get(name.partition("_")[2], (0, np.inf))
-            figures[name] = 0.0 if any(low <= a["area"] <= high for a in real) else np.nan
-        return figures, np.where(present, 0.0, np.nan)
+            metrics[name] = 0.0 if any(low <= a["area"] <= high for a in real) else np.nan
+        return metrics, np.where(present, 0.0, np.nan)
     with contextlib.redirect_stdout(io.StringIO()):
         truth_set = COCO()
         truth_set.dataset = {
@@ -239,11 +255,11 @@ def coco_figures(
 
 @dataclass
 class Result:
-    """An epoch's figures: `summary` by name, `figures` by class, `coco_by_class` (C,), `confusion` (C + 1, C + 1); and what
+    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,), `confusion` (C + 1, C + 1); and what
     they were computed from: detections and labels by image, see `DetectionMetrics.update`."""
 
     summary: dict[str, float]
-    figures: ClassFigures
+    by_class: ClassMetrics
     coco_by_class: np.ndarray
     confusion: np.ndarray
     images: int
@@ -252,7 +268,7 @@ class Result:
     def class_maps(self, num_classes: int) -> np.ndarray:
         """(C,) mAP50-95 of each class; classes without objects get the mean, as in YOLOv5."""
         maps = np.full(num_classes, self.summary["mAP50-95"])
-        maps[self.figures.classes] = self.figures.ap.mean(1)
+        maps[self.by_class.classes] = self.by_class.ap.mean(1)
         return maps
 
 
@@ -281,19 +297,19 @@ class DetectionMetrics:
     def compute(self) -> Result:
         """Evaluate what was collected, in order of image number."""
         detections, truths = [], []
-        hits, confusion = [np.zeros((0, len(IOU_THRESHOLDS)), bool)], np.zeros((self.num_classes + 1,) * 2)
+        matched, confusion = [np.zeros((0, len(IOU_THRESHOLDS)), bool)], np.zeros((self.num_classes + 1,) * 2)
         for index in sorted(self.images):
             found, truth = self.images[index]
             counted = truth.keep(~truth.crowd)
             true_boxes = clip_xyxy(counted.boxes, truth.width, truth.height)
-            hits.append(match(found[:, :4], found[:, 5], true_boxes, counted.classes))
+            matched.append(match(found[:, :4], found[:, 5], true_boxes, counted.classes))
             confusion += confusion_matrix(found[:, :4], found[:, 4], found[:, 5], true_boxes, counted.classes, self.num_classes)
             detections.append(found)
             truths.append(truth)
         rows = np.concatenate([np.zeros((0, 6), np.float32), *detections])
         true_classes = np.concatenate([np.zeros(0, np.int64), *(t.classes[~t.crowd] for t in truths)])
-        figures = class_figures(np.concatenate(hits), rows[:, 4], rows[:, 5], true_classes)
-        coco, coco_by_class = coco_figures(detections, truths, self.num_classes)
-        summary = figures.summary() | {f"coco/{name}": value for name, value in coco.items()}
+        by_class = class_metrics(np.concatenate(matched), rows[:, 4], rows[:, 5], true_classes)
+        coco, coco_by_class = coco_metrics(detections, truths, self.num_classes)
+        summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}
         seen = {index: self.images[index] for index in sorted(self.images)}
-        return Result(summary, figures, coco_by_class, confusion, len(truths), seen)
+        return Result(summary, by_class, coco_by_class, confusion, len(truths), seen)

@@ -12,10 +12,11 @@ from zipfile import BadZipFile
 import numpy as np
 
 from detector.data.sample import Labels
-from detector.evaluation.metrics import ClassFigures, class_figures, match
+from detector.evaluation.metrics import ClassMetrics, class_metrics, match
 from detector.model.boxes import clip_xyxy
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.file_names import common_folder, inside
 
 ARRAYS = ("sizes", "image", "box", "score", "kind", "label_image", "label_box", "label_kind", "label_area")
 
@@ -26,7 +27,7 @@ class PredictionRecord:
 
     names: of the classes · files: of the images · image_size: longer side of the network's input · split, command, epoch (-1
     outside a fit) · sizes (images, 2) int64 height, width · image (n,) index into files, box (n, 4) xyxy pixels of the file,
-    score (n,), kind (n,) class: the detections, image by image, the surest first · label_image (m,), label_box (m, 4),
+    score (n,), kind (n,) class: the detections, image by image, the most confident first · label_image (m,), label_box (m, 4),
     label_kind (m,), label_area (m,) square pixels: the labels, clipped to their images, without crowd regions.
     """
 
@@ -81,11 +82,11 @@ class PredictionRecord:
 
     def save(self, path: Path) -> None:
         """Not compressed: that would take seconds, after every better epoch."""
-        words = {"names": [n.encode(errors="surrogateescape") for n in self.names], "files": [*map(os.fsencode, self.files)]}
-        told = {"image_size": self.image_size, "epoch": self.epoch, "split": self.split, "command": self.command}
+        strings = {"names": [n.encode(errors="surrogateescape") for n in self.names], "files": [*map(os.fsencode, self.files)]}
+        scalars = {"image_size": self.image_size, "epoch": self.epoch, "split": self.split, "command": self.command}
         arrays: dict[str, Any] = {name: getattr(self, name) for name in ARRAYS}
-        arrays |= {name: np.frombuffer(b"\0".join(parts), np.uint8) for name, parts in words.items()}
-        arrays |= {name: np.array(value) for name, value in told.items()}
+        arrays |= {name: np.frombuffer(b"\0".join(parts), np.uint8) for name, parts in strings.items()}
+        arrays |= {name: np.array(value) for name, value in scalars.items()}
         write_atomically(path, lambda file: np.savez(file, **arrays))
 
     @classmethod
@@ -129,25 +130,23 @@ class PredictionRecord:
         """The rows of image i's labels."""
         return slice(*self._starts[1][i : i + 2].tolist())
 
-    def hits(self) -> np.ndarray:
-        """(n, 10) bool: which detections hit an object, by IoU threshold, see `metrics.match`."""
+    def true_positives(self) -> np.ndarray:
+        """(n, 10) bool: which detections are true positives, by IoU threshold, see `metrics.match`."""
         parts = [np.zeros((0, 10), bool)]
         for i in range(len(self.files)):
             d, t = self.detections_of(i), self.labels_of(i)
             parts.append(match(self.box[d], self.kind[d], self.label_box[t], self.label_kind[t]))
         return np.concatenate(parts)
 
-    def figures(self, hits: np.ndarray) -> ClassFigures:
-        """The figures by class, as in metrics.json; `hits` (n, 10) as `hits()` gives them."""
-        return class_figures(hits, self.score, self.kind, self.label_kind)
+    def class_metrics(self, true_positives: np.ndarray) -> ClassMetrics:
+        """The metrics by class, as in metrics.json; true_positives: (n, 10) bool, as `true_positives()` gives them."""
+        return class_metrics(true_positives, self.score, self.kind, self.label_kind)
 
     @cached_property
     def folder(self) -> str:
         """The folder that all images are in; empty if there is none."""
-        if not self.files or len({os.path.isabs(f) for f in self.files}) > 1:
-            return ""
-        return os.path.commonpath([os.path.dirname(f) for f in self.files])
+        return common_folder(self.files)
 
     def name_of(self, i: int) -> str:
         """Image i's file, below the common folder."""
-        return os.path.relpath(self.files[i], self.folder) if self.folder else self.files[i]
+        return inside(self.files[i], self.folder)

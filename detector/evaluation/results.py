@@ -1,31 +1,31 @@
-"""The figures of an evaluation as a table and as a plain dictionary."""
+"""The metrics of an evaluation as a table and as a plain dictionary."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from detector.evaluation.metrics import ClassFigures, Result
+from detector.evaluation.metrics import ClassMetrics, Result
 
 
 def result_json(result: Result, names: list[str]) -> dict[str, Any]:
-    """Everything that metrics.json says of an evaluation, with a row for each class that has objects; a figure that does not
+    """Everything that metrics.json says of an evaluation, with a row for each class that has objects; a metric that does not
     exist (no large objects, say) is null."""
-    f = result.figures
+    m = result.by_class
     rows = [
         {
             "name": names[c],
-            "objects": int(f.objects[i]),
-            "P": float(f.precision[i]),
-            "R": float(f.recall[i]),
-            "mAP50": float(f.ap[i, 0]),
-            "mAP50-95": float(f.ap[i].mean()),
+            "objects": int(m.objects[i]),
+            "P": float(m.precision[i]),
+            "R": float(m.recall[i]),
+            "mAP50": float(m.ap[i, 0]),
+            "mAP50-95": float(m.ap[i].mean()),
             "coco/AP": float(result.coco_by_class[c]),
         }
-        for i, c in enumerate(f.classes.tolist())
+        for i, c in enumerate(m.classes.tolist())
     ]
     counts = {"images": result.images, "objects": sum(row["objects"] for row in rows)}
-    return _plain({**result.summary, **counts, "best_confidence": f.best_confidence, "per_class": rows})
+    return _plain({**result.summary, **counts, "best_confidence": m.best_confidence, "per_class": rows})
 
 
 def class_table(content: dict[str, Any]) -> str:
@@ -35,27 +35,14 @@ def class_table(content: dict[str, Any]) -> str:
     width = max(len(r["name"]) for r in [everything, *rows])
     lines = [f"{'class':<{width}}  {'objects':>8}" + "".join(f"{c:>10}" for c in columns)]
     for r in [everything, *(rows if len(rows) > 1 else [])]:
-        figures = ("-" if r[c] is None else f"{r[c]:.3f}" for c in columns)
-        lines.append(f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{x:>10}" for x in figures))
+        values = ("-" if r[c] is None else f"{r[c]:.3f}" for c in columns)
+        lines.append(f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{x:>10}" for x in values))
     return "\n".join(lines)
 
 
-def largest_classes(figures: ClassFigures, most: int) -> list[int]:
+def largest_classes(metrics: ClassMetrics, most: int) -> list[int]:
     """Rows of the classes with most objects, in the order of the classes."""
-    return sorted(np.argsort(-figures.objects, kind="stable")[:most].tolist())
-
-
-def precision_at_recall(figures: ClassFigures, points: int = 41) -> tuple[np.ndarray, np.ndarray]:
-    """Precision-recall curves of all classes at IoU 0.5: recalls (points,) from 0 to 1, and precisions (k, points), the best at
-    that recall or more; 0 where it is not reached."""
-    recalls = np.linspace(0, 1, points)
-    precisions = np.zeros((len(figures.classes), points))
-    for row, recall, precision in zip(precisions, figures.recall_curve, figures.precision_curve, strict=True):
-        best = np.maximum.accumulate(precision)  # towards higher confidence, which is lower recall
-        at = np.searchsorted(recall[::-1], recalls)  # recall falls with confidence
-        reached = at < len(recall)
-        row[reached] = best[::-1][at[reached]]
-    return recalls, precisions
+    return sorted(np.argsort(-metrics.objects, kind="stable")[:most].tolist())
 
 
 def confusions(result: Result, names: list[str], most: int = 10_000) -> list[tuple[str, str, int]]:

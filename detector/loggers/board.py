@@ -1,4 +1,4 @@
-"""The interface of dashboards, and the data that they show."""
+"""What dashboards have in common: what they get of a validation, and what they can show."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,10 +10,10 @@ from detector.evaluation.metrics import COCO_NAMES, Result
 from detector.evaluation.results import result_json
 
 LOSSES = ("box_loss", "obj_loss", "cls_loss")
-FIGURES = ("P", "R", "mAP50", "mAP50-95", "fitness", *(f"coco/{name}" for name in COCO_NAMES))
-BY_EPOCH = (*(f"train/{x}" for x in LOSSES), *(f"val/{x}" for x in (*LOSSES, *FIGURES)))
+METRICS = ("P", "R", "mAP50", "mAP50-95", "fitness", *(f"coco/{name}" for name in COCO_NAMES))
+BY_EPOCH = (*(f"train/{x}" for x in LOSSES), *(f"val/{x}" for x in (*LOSSES, *METRICS)))
 BY_STEP = ("lr/bias", "lr/norm", "lr/weight", "momentum", "accumulate")
-BEST = tuple(f"best/{x}" for x in ("epoch", *FIGURES))
+BEST = tuple(f"best/{x}" for x in ("epoch", *METRICS))
 
 LONGEST = 640  # pixels, of a picture's longer side
 QUALITY = 80  # of JPEG
@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What is shown when a training ends. best: metrics.json of the best epoch; plots: pictures."""
+    """What is shown when a training ends. best: what metrics.json says of the best epoch; plots: pictures."""
 
     epoch: int
     step: int
@@ -62,25 +62,25 @@ class Ending(NamedTuple):
 
 
 class Board(Protocol):
-    """A dashboard. What it gets twice for the same step it shows once."""
+    """A dashboard. What it gets twice at the same step it shows once."""
 
     title: str
 
     @property
-    def lost(self) -> bool:
-        """Its logger has failed, and has printed a warning."""
+    def failed(self) -> bool:
+        """Whether its logger has failed, and said so."""
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
-        """The configuration, by group; the best metrics so far, BEST by name, empty for a new run."""
+        """The configuration, by group; the best metrics so far, BEST by name, empty for a fresh run."""
 
-    def figures(self, figures: dict[str, float], step: int) -> None:
+    def metrics(self, metrics: dict[str, float], step: int) -> None:
         """BY_STEP by name."""
 
-    def best(self, figures: dict[str, float], step: int) -> None:
+    def best(self, metrics: dict[str, float], step: int) -> None:
         """BEST by name."""
 
     def evaluation(self, evaluation: Evaluation) -> int:
-        """Show tables, curves and pictures; returns their approximate size in bytes."""
+        """Tables, curves and pictures; about how many bytes that were."""
 
     def ending(self, ending: Ending) -> None:
         """The best epoch's table, and the plots."""

@@ -10,6 +10,7 @@ import numpy as np
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from detector.data.images import read_image
+from detector.evaluation.metrics import RECALLS
 from detector.evaluation.results import confusions, largest_classes
 from detector.loggers.board import BEST, Ending, Evaluation, Picture, jpeg
 from detector.report.drawing import draw_boxes, enlarge
@@ -24,7 +25,7 @@ class TensorBoard:
     """Shows a training in the files of a TensorBoardLogger. Its one axis is the optimizer step."""
 
     title = "TensorBoard"
-    lost = False
+    failed = False
 
     def __init__(self, logger: TensorBoardLogger) -> None:
         self.logger = logger
@@ -37,25 +38,26 @@ class TensorBoard:
         for summary in hparams(_hyper_parameters(options), dict.fromkeys(BEST, 0.0)):  # only the names of the metrics are used
             writer.add_summary(summary)
 
-    def figures(self, figures: dict[str, float], step: int) -> None:
-        self.logger.log_metrics(figures, step)
+    def metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.logger.log_metrics(metrics, step)
 
-    best = figures
+    best = metrics
 
     def evaluation(self, evaluation: Evaluation) -> int:
-        writer, step, f = self.logger.experiment, evaluation.step, evaluation.result.figures
+        writer, step, m = self.logger.experiment, evaluation.step, evaluation.result.by_class
         table, confusion = _class_table(evaluation.rows()), _confusion_table(evaluation)
         writer.add_text("val/per_class", table, step)
         writer.add_text("val/confusion", confusion, step)
-        chosen = np.linspace(0, f.precision_curve.shape[1] - 1, THRESHOLDS).astype(int)
-        largest = largest_classes(f, CURVES)
+        chosen = np.linspace(0, m.precision_curve.shape[1] - 1, THRESHOLDS).astype(int)  # confidences
+        largest = largest_classes(m, CURVES)
         for i in largest:
-            precision, recall = f.precision_curve[i, chosen], f.recall_curve[i, chosen]
-            hits = recall * f.objects[i]
-            wrong = np.divide(hits * (1 - precision), precision, out=np.zeros_like(hits), where=precision > 0)
+            precision, recall = m.precision_curve[i, chosen], m.recall_curve[i, chosen]
+            tp = recall * m.objects[i]
+            fp = np.divide(tp * (1 - precision), precision, out=np.zeros_like(tp), where=precision > 0)
+            shown = np.interp(recall, RECALLS, m.precision_at_recall[i])
             writer.add_pr_curve_raw(
-                f"val/precision_recall/{evaluation.names[f.classes[i]]}",
-                *(hits, wrong, np.zeros_like(hits), f.objects[i] - hits, precision, recall),
+                f"val/precision_recall/{evaluation.names[m.classes[i]]}",
+                *(tp, fp, np.zeros_like(tp), m.objects[i] - tp, shown, recall),
                 global_step=step,
                 num_thresholds=THRESHOLDS,
             )
@@ -103,8 +105,8 @@ def _class_table(rows: list[dict[str, Any]]) -> str:
     columns = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
     lines = [f"| class | objects | {' | '.join(columns)} |", "|---|--:" + "|--:" * len(columns) + "|"]
     for row in rows:
-        figures = ("-" if row[c] is None else f"{row[c]:.3f}" for c in columns)
-        lines.append(f"| {_cell(row['name'])} | {row['objects']} | {' | '.join(figures)} |")
+        values = ("-" if row[c] is None else f"{row[c]:.3f}" for c in columns)
+        lines.append(f"| {_cell(row['name'])} | {row['objects']} | {' | '.join(values)} |")
     return "\n".join(lines)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from lightning.pytorch.loggers import WandbLogger
 
-from detector.evaluation.results import confusions, largest_classes, precision_at_recall
+from detector.evaluation.metrics import RECALLS
+from detector.evaluation.results import confusions, largest_classes
 from detector.loggers.board import BY_EPOCH, BY_STEP, Ending, Evaluation, Picture, jpeg
 
-CURVES = 20  # classes in the precision-recall plot: more lines cannot be distinguished
+CURVES = 20  # classes in the precision-recall plot: more lines cannot be told apart
+EVERY = 2  # of RECALLS, which point such a curve has
 MEDIA = ("val/per_class", "val/confusion_table", "val/precision_recall_table", "val/images", "best/per_class")
 
 
@@ -25,8 +27,8 @@ class WandbBoard:
         self._options = 0  # bytes of the configuration
 
     @property
-    def lost(self) -> bool:
-        return getattr(self.logger, "lost", False)  # Lightning's own logger does not know
+    def failed(self) -> bool:
+        return getattr(self.logger, "failed", False)  # Lightning's own logger does not know
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         run: Any = self.logger.experiment
@@ -39,13 +41,13 @@ class WandbBoard:
         self.logger.log_hyperparams(options)
         run.summary.update(best)
 
-    def figures(self, figures: dict[str, float], step: int) -> None:
-        self.logger.log_metrics(figures, step)
+    def metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.logger.log_metrics(metrics, step)
 
-    def best(self, figures: dict[str, float], step: int) -> None:
+    def best(self, metrics: dict[str, float], step: int) -> None:
         """In the run's summary, where W&B would keep the last value."""
         run: Any = self.logger.experiment
-        run.summary.update(figures)
+        run.summary.update(metrics)
 
     def evaluation(self, evaluation: Evaluation) -> int:
         import wandb
@@ -109,13 +111,13 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 def _curves(evaluation: Evaluation) -> list[list[Any]]:
     """Rows of class, recall, precision: the mean of all classes, then the classes with most objects."""
-    figures = evaluation.result.figures
-    if not len(figures.classes):
+    metrics = evaluation.result.by_class
+    if not len(metrics.classes):
         return []
-    recalls, precisions = precision_at_recall(figures)
+    precisions = metrics.precision_at_recall[:, ::EVERY]
     lines = {"mean of all classes": precisions.mean(0)}
-    lines |= {evaluation.names[figures.classes[i]]: precisions[i] for i in largest_classes(figures, CURVES)}
-    at = recalls.round(4).tolist()
+    lines |= {evaluation.names[metrics.classes[i]]: precisions[i] for i in largest_classes(metrics, CURVES)}
+    at = RECALLS[::EVERY].round(4).tolist()
     return [[name, r, p] for name, line in lines.items() for r, p in zip(at, line.round(4).tolist(), strict=True)]
 
 

@@ -15,30 +15,30 @@ from lightning.pytorch import loggers
 from detector.system.atomic_file import not_fatal
 from detector.system.rank_zero import rank_zero_print
 
-Row = tuple[int, frozenset[str]]  # Trainer's step, names of the values: they identify a row
+Row = tuple[int, frozenset[str]]  # Trainer's step, names of the values: what identifies a row
 
 
 class WandbLogger(loggers.WandbLogger):
     """Lightning's WandbLogger, with which a run that was killed and resumed holds every row once, in order, and which never
-    ends a training: without a network it writes offline files, and after an error nothing more is logged to W&B.
+    ends a training: without a network it writes offline files, and a W&B that fails gets nothing more.
 
-    W&B keeps up to 32 KiB in memory before it writes to an offline file; a killed run loses them. So each row of numbers is
-    written to a journal first (`wandb/journal-ID.jsonl` in save_dir). A resumed run produces some rows again: it first logs the
-    rows of the journal that W&B lacks, then only rows that are not in the journal. Tables and pictures are not in the journal:
-    those that W&B has lost are logged when the resumed run produces them again.
+    W&B keeps up to 32 KiB in memory before it writes to an offline file; a killed run loses them. So each row of numbers goes
+    to a journal first (`wandb/journal-ID.jsonl` in save_dir). A resumed run, which logs the same rows again, first sends W&B
+    the rows of the journal that it lacks, then only rows that are not in there. Tables and pictures are not in the journal: W&B
+    gets those that it lost when the resumed run logs them again.
     """
 
-    lost = False  # W&B has failed
-    _logged: set[Row] | None = None  # None until the first row
-    _reached = -1  # the Trainer's step that an online run already held
+    failed = False  # W&B has
+    _sent: set[Row] | None = None  # None until the first row
+    _step_online = -1  # the Trainer's step that an online run already held
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
         import wandb
 
-        if self._experiment is None and not self.lost:
-            os.environ.pop("WANDB_SERVICE", None)  # of the parent process, whose service takes a killed run for a running one
+        if self._experiment is None and not self.failed:
+            os.environ.pop("WANDB_SERVICE", None)  # our parent's, which would take a killed run for one that is going on
             if self._wandb_init.get("anonymous") is None:
                 self._wandb_init.pop("anonymous", None)  # W&B warns of the option, whatever its value
             with not_fatal(Path(self.save_dir or ".")):
@@ -47,13 +47,13 @@ class WandbLogger(loggers.WandbLogger):
                 return super().experiment
             except Exception as e:
                 rank_zero_print(
-                    f"warning: W&B does not start ({_one_line(e)}); it writes offline files, which `wandb sync` uploads later"
+                    f"warning: W&B does not start ({_reason(e)}); it writes offline files, which `wandb sync` uploads later"
                 )
             self._wandb_init["mode"] = "offline"
             with self._not_fatal():
                 self._experiment = wandb.init(**self._wandb_init)
                 self._experiment.define_metric("*", step_metric="trainer/global_step", step_sync=True)  # as Lightning has it
-        return _DummyExperiment() if self.lost else self._experiment
+        return _DummyExperiment() if self.failed else self._experiment
 
     @rank_zero_only
     def log_hyperparams(self, params: Any) -> None:
@@ -62,20 +62,20 @@ class WandbLogger(loggers.WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        """After an error of W&B the journal is still written: a resumed run logs it."""
+        """When W&B has failed the journal goes on: a resumed run has a W&B again, and sends it the rows."""
         with self._not_fatal():
-            self.experiment  # noqa: B018 (starts W&B, which may fail)
-            if not self.lost or self._logged is not None:
+            self.experiment  # noqa: B018 (it starts W&B, which may fail)
+            if not self.failed or self._sent is not None:
                 self._log_once(metrics, step)
 
     def _log_once(self, metrics: Any, step: int | None) -> None:
-        if self._logged is None:
-            self._logged = self._catch_up()
+        if self._sent is None:
+            self._sent = self._replay_journal()
         row, numbers = (step or 0, frozenset(map(_key, metrics.items()))), all(map(_is_number, metrics.values()))
         if step is None:
             super().log_metrics(metrics, step)
-        elif row not in self._logged and (numbers or step > self._reached):
-            self._logged.add(row)
+        elif row not in self._sent and (numbers or step > self._step_online):
+            self._sent.add(row)
             if numbers:
                 with not_fatal(self._journal()), open(self._journal(), "a") as file:
                     file.write("\n" + json.dumps([step, metrics]))
@@ -85,47 +85,44 @@ class WandbLogger(loggers.WandbLogger):
     def _not_fatal(self) -> Iterator[None]:
         try:
             yield
-        except Exception as e:  # a service, a network or a full disk may raise anything
-            if not self.lost:
-                rank_zero_print(f"warning: W&B failed ({_one_line(e)}); training goes on without it")
-            self.lost = True
+        except Exception as e:  # whatever a service, a network or a full disk comes up with
+            if not self.failed:
+                rank_zero_print(f"warning: W&B failed ({_reason(e)}); training goes on without it")
+            self.failed = True
 
     def _journal(self) -> Path:
         folder = Path(self.save_dir or ".") / "wandb"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"journal-{self.version}.jsonl"
 
-    def _catch_up(self) -> set[Row]:
-        """Log the rows of the journal that W&B lacks.
-
-        Returns:
-            All rows of the journal, and those with tables and pictures that W&B holds.
-        """
+    def _replay_journal(self) -> set[Row]:
+        """Send W&B the rows of the journal that it does not hold. Returns all rows of the journal, and those with tables and
+        pictures that W&B holds."""
         run, journal, next_step = self.experiment, self._journal(), 0
         held: set[Row] = set()
-        known: set[Row] = set()
+        sent: set[Row] = set()
         if not journal.exists():
-            return known
+            return sent
         if run.offline:
             for file in sorted(journal.parent.glob(f"offline-run-*-{run.id}/run-{run.id}.wandb")):
                 for own_step, values in read_history(file):
                     held.add(self._row(values))
                     if not all(map(_is_number, values.values())):
-                        known.add(self._row(values))
+                        sent.add(self._row(values))
                     next_step = own_step + 1
             run.log({}, step=next_step, commit=False)  # a new offline file counts from 0
         else:
-            self._reached = run.summary.get("trainer/global_step", -1)
+            self._step_online = run.summary.get("trainer/global_step", -1)
         for line in journal.read_text().splitlines():
             try:
                 step, metrics = json.loads(line)
             except ValueError:  # empty, or cut short by a full disk
                 continue
             row = (step, frozenset(metrics))
-            if row not in held and row not in known and step > self._reached:
+            if row not in held and row not in sent and step > self._step_online:
                 super().log_metrics(metrics, step)
-            known.add(row)
-        return known
+            sent.add(row)
+        return sent
 
     def _row(self, values: dict[str, Any]) -> Row:
         own = {k for k in values if not k.startswith("_") and k != "trainer/global_step"}
@@ -145,7 +142,7 @@ def _key(item: tuple[str, Any]) -> str:
     return f"{name}_table" if isinstance(value, CustomChart) else name
 
 
-def _one_line(e: Exception) -> str:
+def _reason(e: Exception) -> str:
     return f"{type(e).__name__}: {' '.join(str(e).split())}"
 
 

@@ -7,45 +7,27 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.evaluation.metrics import CURVE, TINY, ClassFigures
+from detector.evaluation.metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
 from detector.report.figure import legend_label
 from detector.report.panel import COLOURS, legend, panel, save, style
 
-RECALLS = np.linspace(0, 1, 101)
 NAMED = 6  # classes with colours of their own; more are thin grey lines
 
 
-def precision_at_recall(hits: np.ndarray, score: np.ndarray, kind: np.ndarray, figures: ClassFigures) -> np.ndarray:
-    """(k, 101) precision at the recalls 0, 0.01, ..., 1 of each class in `figures`, at IoU 0.5: the curve whose area is its AP.
-
-    Args:
-        hits: (n,) bool · score (n,) · kind (n,): all detections, in any order.
-    """
-    order = np.argsort(-score, kind="stable")
-    hits, kind = hits[order], kind[order]
-    curves = np.zeros((len(figures.classes), len(RECALLS)))
-    for k, (c, objects) in enumerate(zip(figures.classes, figures.objects, strict=True)):
-        found = hits[kind == c].cumsum()
-        if len(found):
-            precision = found / np.arange(1, len(found) + 1)
-            envelope = np.maximum.accumulate(np.concatenate(([1.0], precision, [0.0]))[::-1])[::-1]
-            curves[k] = np.interp(RECALLS, np.concatenate(([0.0], found / (objects + TINY), [1.0])), envelope)
-    return curves
-
-
-def draw_confidence(curves: np.ndarray, figures: ClassFigures, names: Sequence[str], folder: Path) -> list[Path]:
-    """pr_curve.png, f1_curve.png, p_curve.png, r_curve.png; curves: (k, 101) as `precision_at_recall` gives them."""
-    if not len(figures.classes):
+def draw_confidence(metrics: ClassMetrics, names: Sequence[str], folder: Path) -> list[Path]:
+    """pr_curve.png, f1_curve.png, p_curve.png, r_curve.png; none if no class has objects."""
+    if not len(metrics.classes):
         return []
-    p, r = figures.precision_curve, figures.recall_curve
-    best, area = figures.best_confidence, figures.ap[:, 0].mean()
-    labels = [names[c] for c in figures.classes]
+    p, r = metrics.precision_curve, metrics.recall_curve
+    best, area, at_recall = metrics.best_confidence, metrics.ap[:, 0].mean(), metrics.precision_at_recall
+    labels = [names[c] for c in metrics.classes]
     pr = f"mean: mAP50 {area:.3f}"
-    drawn = [_draw("Precision against recall, IoU 0.5", "recall", RECALLS, curves, labels, pr, None, folder / "pr_curve.png")]
-    for name, title, y in (("f1", "F1", 2 * p * r / (p + r + TINY)), ("p", "Precision", p), ("r", "Recall", r)):
-        at = float(np.interp(best, CURVE, y.mean(0)))
+    path = folder / "pr_curve.png"
+    drawn = [_draw("Precision against recall, IoU 0.5", "recall", RECALLS, at_recall, labels, pr, None, path)]
+    for name, title, y in (("f1", "F1", 2 * p * r / (p + r + EPS)), ("p", "Precision", p), ("r", "Recall", r)):
+        at = float(np.interp(best, CONFIDENCES, y.mean(0)))
         mean, path = f"mean: {at:.2f} at {best:.3f}", folder / f"{name}_curve.png"
-        drawn.append(_draw(f"{title} against confidence", "confidence", CURVE, y, labels, mean, (best, at), path))
+        drawn.append(_draw(f"{title} against confidence", "confidence", CONFIDENCES, y, labels, mean, (best, at), path))
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Curves of a run: losses and figures from epoch to epoch, learning rates and the like from iteration to iteration."""
+"""Curves of a run: losses and metrics from epoch to epoch, learning rates and the like from iteration to iteration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.report.figure import legend_label
+from detector.report.figure import legend_label, new_figure
 from detector.report.panel import MARKS, few_marks, legend, panel, save, style
+from detector.system.atomic_file import write_atomically
 
 EPOCHS = {  # file: title and columns of metrics.csv
     "box_loss": ("Box loss", ("train/box_loss", "val/box_loss")),
@@ -27,6 +28,14 @@ ITERATIONS = {  # file: title and columns of iterations.csv
     "momentum": ("Momentum", ("momentum",)),
     "accumulate": ("Iterations a step (accumulation)", ("accumulate",)),
     "losses": ("Training losses", ("box_loss", "obj_loss", "cls_loss")),
+}
+PANELS = {  # of plots/curves.png: title and columns of metrics.csv
+    "box loss": ("train/box_loss", "val/box_loss"),
+    "objectness loss": ("train/obj_loss", "val/obj_loss"),
+    "class loss": ("train/cls_loss", "val/cls_loss"),
+    "precision, recall": ("val/P", "val/R"),
+    "mAP": ("val/mAP50", "val/mAP50-95", "val/coco/AP"),
+    "learning rate": ("lr/bias", "lr/weight", "lr/norm"),
 }
 
 
@@ -50,6 +59,20 @@ def draw_iterations(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Pat
     return drawn
 
 
+def plot_curves(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Losses, metrics and learning rates over the epochs, one panel each, to an image file.
+
+    Args:
+        rows: of metrics.csv, by column.
+    """
+    figure = new_figure(13, 7, layout="constrained")
+    for axis, (title, columns) in zip(figure.subplots(2, 3).flat, PANELS.items(), strict=True):
+        add_lines(axis, "epoch", {column: points(rows, "epoch", column, first=1) for column in columns}, marks=True)
+        axis.set_title(title)
+        axis.grid(alpha=0.3)
+    write_atomically(path, lambda file: figure.savefig(file, dpi=110))
+
+
 def points(rows: Sequence[Mapping[str, Any]], x: str, y: str, first: int = 0) -> list[tuple[float, float]]:
     """The pairs of numbers that a table holds; x counts from `first`. What is empty or no number is left out."""
     found = []
@@ -65,25 +88,26 @@ def points(rows: Sequence[Mapping[str, Any]], x: str, y: str, first: int = 0) ->
 
 def draw_lines(title: str, x: str, lines: Mapping[str, list[tuple[float, float]]], path: Path, marks: bool) -> list[Path]:
     """The picture's path, or nothing if no line has a point."""
-    from matplotlib.ticker import MaxNLocator
-
     if not any(lines.values()):
         return []
     figure, axis = panel(title, x)
-    add_lines(axis, lines, marks)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    add_lines(axis, x, lines, marks)
     return [save(figure, path)]
 
 
-def add_lines(axis: Any, lines: Mapping[str, list[tuple[float, float]]], marks: bool) -> None:
-    """Lines with a legend; thinner where one is drawn over the other, so that both are seen."""
+def add_lines(axis: Any, x: str, lines: Mapping[str, list[tuple[float, float]]], marks: bool) -> None:
+    """Lines with a legend over whole numbers called `x`; thinner where one is drawn over the other, so that both are seen."""
+    from matplotlib.ticker import MaxNLocator
+
     for k, (name, pairs) in enumerate(lines.items()):
         if pairs:
             mark = {"marker": MARKS[k % len(MARKS)], "markersize": 4, "markevery": few_marks(len(pairs))} if marks else {}
             axis.plot(
                 *zip(*pairs, strict=True), label=legend_label(name), linewidth=max(2.4 - 0.5 * k, 1.2), **style(k), **mark
             )
-    top = max(y for pairs in lines.values() for _, y in pairs)
+    top = max((y for pairs in lines.values() for _, y in pairs), default=0.0)
     axis.set_ylim(0, top * 1.08 if top > 0 else 1)
+    axis.set_xlabel(x, fontsize=11)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
     if len(lines) > 1:
         legend(axis)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detector.evaluation.error_kinds import KINDS, MISSED, SIZES, Tally
+from detector.evaluation.error_kinds import KINDS, MISSED, SIZES, ErrorCounts
 from detector.report.panel import COLOURS, HATCHES, panel, save
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ WRONG = (*KINDS[1:], MISSED)
 MOST = 12  # classes in the chart
 
 
-def draw_errors(tally: Tally, names: Sequence[str], folder: Path) -> list[Path]:
+def draw_errors(errors: ErrorCounts, names: Sequence[str], folder: Path) -> list[Path]:
     """errors_kinds.png, errors_gain.png and errors_classes.png."""
     return [
-        _kinds(tally, folder / "errors_kinds.png"),
-        _gain(tally, folder / "errors_gain.png"),
-        _classes(tally, names, folder / "errors_classes.png"),
+        _kinds(errors, folder / "errors_kinds.png"),
+        _gain(errors, folder / "errors_gain.png"),
+        _classes(errors, names, folder / "errors_classes.png"),
     ]
 
 
-def _kinds(tally: Tally, path: Path) -> Path:
-    figure, axis = panel(f"Errors at confidence {tally.confidence:.3f}", "number")
-    counts = np.array([tally.by_kind[kind] for kind in WRONG])  # (kinds, sizes)
+def _kinds(errors: ErrorCounts, path: Path) -> Path:
+    figure, axis = panel(f"Errors at confidence {errors.confidence:.3f}", "number")
+    counts = np.array([errors.by_kind[kind] for kind in WRONG])  # (kinds, sizes)
     left = np.zeros(len(WRONG))
     for k, size in enumerate(SIZES):
         look = {"color": COLOURS[(5, 0, 1)[k]], "hatch": HATCHES[k], "edgecolor": "white", "linewidth": 0.6}
@@ -43,9 +43,9 @@ def _kinds(tally: Tally, path: Path) -> Path:
     return save(figure, path)
 
 
-def _gain(tally: Tally, path: Path) -> Path:
-    figure, axis = panel(f"mAP50 that mending would add to {tally.map50['hit']:.3f}", "mAP50")
-    gains = [tally.gain(kind) for kind in WRONG]
+def _gain(errors: ErrorCounts, path: Path) -> Path:
+    figure, axis = panel(f"mAP50 that mending would add to {errors.map50['hit']:.3f}", "mAP50")
+    gains = [errors.gain(kind) for kind in WRONG]
     axis.barh(range(len(WRONG)), gains, color=COLOURS[0])
     for y, gain in enumerate(gains):
         axis.text(max(gain, 0), y, f" {gain:+.3f}", va="center", fontsize=9)
@@ -53,8 +53,8 @@ def _gain(tally: Tally, path: Path) -> Path:
     return save(figure, path)
 
 
-def _classes(tally: Tally, names: Sequence[str], path: Path) -> Path:
-    counts = np.array([tally.by_class[kind] for kind in WRONG])  # (kinds, classes)
+def _classes(errors: ErrorCounts, names: Sequence[str], path: Path) -> Path:
+    counts = np.array([errors.by_class[kind] for kind in WRONG])  # (kinds, classes)
     order = [c for c in np.argsort(-counts.sum(0), kind="stable")[:MOST].tolist() if counts[:, c].any()]
     more = f", {len(order)} classes with most" if len(order) < len(names) else ""
     figure, axis = panel(f"Errors by class{more}", "number", tall=max(2.6 + 0.27 * len(order), 3.9))

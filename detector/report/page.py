@@ -1,10 +1,10 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one HTML file that needs nothing else: what `templates/report.html` shows of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -13,51 +13,35 @@ from detector.data.datasets import DetectionDataset
 from detector.data.transforms.letterbox import round_up
 from detector.evaluation.error_kinds import (
     BACKGROUND,
+    DESCRIPTIONS,
     DUPLICATE,
-    HIT,
     SIZES,
-    TOLD,
+    TRUE_POSITIVE,
     classify,
+    count_errors,
     label_suspects,
     largest,
-    surest,
-    tally,
+    most_confident,
 )
 from detector.evaluation.prediction_record import PredictionRecord
-from detector.report import html as page
-from detector.report.confidence import draw_confidence, precision_at_recall
+from detector.report.confidence import draw_confidence
 from detector.report.confusion import commonest, confusion, draw_confusion
 from detector.report.crops import Crop, Crops, sheet
 from detector.report.curves import draw_epochs, draw_iterations
 from detector.report.drawing import write_image
 from detector.report.error_chart import WRONG, draw_errors
 from detector.report.folder import RunFiles
+from detector.report.html import document
 from detector.report.labels import draw_labels
 from detector.system.atomic_file import write_atomically
 from detector.system.host import described
 
-SURE = 0.5  # least score of a detection that is believed against a label
+LEAST_SCORE = 0.5  # of a detection that is believed against a label
 SHOWN = 12  # cut-outs of a gallery
 LISTED = 200  # likely label errors that are named
 ROWS = 25  # classes in the table at once; the others can be unfolded
 LONGEST = 1280  # pixels of a picture of a batch within the page
-STYLE = """
-.counts { grid-template-columns: repeat(auto-fit, minmax(92px, 1fr)); max-width: 760px; }
-.counts b { font-size: 22px; }
-nav a { margin-right: 14px; display: inline-block; } a { color: inherit; }
-.charts, .batches { display: grid; gap: 12px; align-items: start; }
-.charts { grid-template-columns: repeat(auto-fill, minmax(min(360px, 100%), 1fr)); }
-.charts:has(> :nth-child(4):last-child) { grid-template-columns: repeat(auto-fill, minmax(min(480px, 100%), 1fr)); }
-.charts img, .batch img, .matrix img { width: 100%; display: block; border-radius: 4px; background: #fff; }
-.batch { margin: 0; width: 100%; overflow-x: auto; } .batch img { min-width: 720px; }
-.matrix img { width: auto; max-width: 100%; }
-.matrix.large img { max-width: none; width: 1240px; }
-.crops { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); align-items: start; }
-.crops figure { width: 100%; }
-.texts th, .texts td, .kinds :is(th, td):last-child, .pairs :is(th, td):nth-child(2) { text-align: left; }
-.texts td { white-space: normal; }
-h3 { margin-top: 16px; }
-"""
+COLUMNS = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
 
 
 class Report:
@@ -73,210 +57,155 @@ class Report:
         self.plots = files.path / "plots"
 
     def write(self) -> Path:
-        path, title = self.files.path / "report.html", f"Report: {self.files.title}"
+        """Returns the file's path. A section is what its macro of the template shows, or a sentence why there is nothing to
+        show; one that is empty is left out."""
         sections = {
-            "Figures": self._figures(),
-            "Run": self._run(),
+            "Figures": self._metrics(),
+            "Run": {"changed": self._changed(), "machine": self._machine()},
             "Curves": self._curves(),
             **self._by_detections(),
             "Labels": self._labels(),
             "Batches": self._batches(),
         }
-        sections = {name: body for name, body in sections.items() if body}
-        links = "".join(f'<a href="#{name.lower().replace(" ", "-")}">{name}</a>' for name in sections)
-        body = f"<h1>{escape(title)}</h1>{self._head()}<nav>{links}</nav>\n"
-        for name, content in sections.items():
-            body += f'<section><h2 id="{name.lower().replace(" ", "-")}">{name}</h2>{content}</section>\n'
-        whole = page.document(title, body, STYLE)
-        write_atomically(path, lambda file: file.write(whole))
+        sections = {name: section for name, section in sections.items() if section}
+        path, title = self.files.path / "report.html", f"Report: {self.files.title}"
+        page = document("report/templates/report.html", title=title, head=self._head(), sections=sections)
+        write_atomically(path, lambda file: file.write(page))
         return path
 
-    # ---- Head, figures, run
+    # ---- Head, metrics, run
 
-    def _head(self) -> str:
+    def _head(self) -> dict[str, Any] | None:
         m = self.files.metrics
         if not m:
-            return _missing("metrics.json is missing: no epoch was validated")
+            return None
         epoch = f", best epoch {m['epoch'] + 1} of {len(self.files.epochs) or m['epoch'] + 1}" if "epoch" in m else ""
-        told = f"{m['command']}{epoch}; figures of {m['images']} images with {m['objects']} objects of the split {m['split']}"
+        text = f"{m['command']}{epoch}; figures of {m['images']} images with {m['objects']} objects of the split {m['split']}"
         names = ("mAP50-95", "mAP50", "P", "R", "coco/AP", "fitness")
-        boxes = "".join(f"<div><b>{_number(m.get(name))}</b>{escape(name)}</div>" for name in names)
-        return f'<p class="soft">{escape(told)}</p><div class="counts">{boxes}</div>'
+        return {"text": text, "numbers": {name: _number(m.get(name)) for name in names}}
 
-    def _figures(self) -> str:
+    def _metrics(self) -> dict[str, Any] | None:
         m = self.files.metrics
         if not m:
-            return ""
-        columns = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
-        heads = ("class", "objects", *columns)
-        everything = [{"name": "all", **m}, *m["per_class"]]
-        rows = [[row["name"], str(row["objects"]), *(_number(row[c]) for c in columns)] for row in everything]
-        body = page.table(heads, rows[: ROWS + 1])
-        if len(rows) > ROWS + 1:
-            more = page.table(heads, rows[ROWS + 1 :])
-            body += f"<details><summary>{len(rows) - ROWS - 1} more classes</summary>{more}</details>"
-        coco = [[name.removeprefix("coco/"), _number(value)] for name, value in m.items() if name.startswith("coco/")]
-        conf = f"P and R are at confidence {_number(m.get('best_confidence'))}, where the mean F1 is best; IoU 0.5."
-        coco_table = f"<details><summary>COCO's figures</summary>{page.table(('figure', 'value'), coco)}</details>"
-        return f'{body}<p class="soft">{conf}</p>{coco_table}'
+            return None
+        rows = [[r["name"], r["objects"], *(_number(r[c]) for c in COLUMNS)] for r in [{"name": "all", **m}, *m["per_class"]]]
+        coco = [(name.removeprefix("coco/"), _number(value)) for name, value in m.items() if name.startswith("coco/")]
+        confidence = _number(m.get("best_confidence"))
+        return {"classes": rows[: ROWS + 1], "more": rows[ROWS + 1 :], "confidence": confidence, "coco": coco}
 
-    def _run(self) -> str:
-        return f"{self._changed()}{self._machine()}"
+    def _changed(self) -> list[tuple[str, Any]] | None:
+        return None if self.files.changed is None else list(self.files.changed.items())
 
-    def _changed(self) -> str:
-        changed = self.files.changed
-        if changed is None:
-            why = "changed.yaml is missing: a script started the run, or it is older than reports; see config.yaml"
-            return f"<h3>Options</h3>{_missing(why)}"
-        rows = [[name, str(value)] for name, value in changed.items()]
-        title = "<h3>Options that differ from the defaults</h3>"
-        return title + (page.table(("option", "value"), rows, "texts") if rows else "<p>None.</p>")
-
-    def _machine(self) -> str:
+    def _machine(self) -> list[tuple[str, str]]:
         machine = self.files.machine
         if not machine:
-            return f"<h3>Machine and time</h3>{_missing('machine.json is missing: the run is older than reports')}"
+            return []
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-        rows = [["started", machine["started"]], ["machine", described(machine)], ["versions", versions]]
-        rows.append(["source", machine["git"] or "not under git"])
+        rows = [("started", machine["started"]), ("machine", described(machine)), ("versions", versions)]
+        rows.append(("source", machine["git"] or "not under git"))
         seconds = [float(row["seconds"]) for row in self.files.epochs if row.get("seconds")]
         if seconds:
-            rows.append(
-                ["training", f"{_time(sum(seconds))} in {len(seconds)} epochs, {_time(sum(seconds) / len(seconds))} each"]
-            )
-        return f"<h3>Machine and time</h3>{page.table(('', ''), rows, 'texts')}"
+            each = _time(sum(seconds) / len(seconds))
+            rows.append(("training", f"{_time(sum(seconds))} in {len(seconds)} epochs, {each} each"))
+        return rows
 
-    def _curves(self) -> str:
+    def _curves(self) -> dict[str, Any] | str:
         if not self.files.epochs:
-            return "" if self.files.metrics.get("command") != "fit" else _missing("metrics.csv is missing")
-        body = _charts(draw_epochs(self.files.epochs, self.plots))
-        if not self.files.iterations:
-            return body + _missing("iterations.csv is missing: the run is older than reports")
-        return f"{body}<h3>By iteration</h3>{_charts(draw_iterations(self.files.iterations, self.plots))}"
+            return "" if self.files.metrics.get("command") != "fit" else "metrics.csv is missing"
+        iterations = draw_iterations(self.files.iterations, self.plots) if self.files.iterations else None
+        return {"epochs": draw_epochs(self.files.epochs, self.plots), "iterations": iterations}
 
     # ---- What follows from the detections
 
-    def _by_detections(self) -> dict[str, str]:
+    def _by_detections(self) -> dict[str, Any]:
         record = self.files.record()
         if isinstance(record, str):
-            return {"Detections": _missing(record)}
-        hits = record.hits()
-        figures = record.figures(hits)
-        curves = precision_at_recall(hits[:, 0], record.score, record.kind, figures)
-        charts = _charts(draw_confidence(curves, figures, record.names, self.plots))
-        charts += '<p class="soft">Thin: classes, thick: their mean. The ring marks the confidence with the best mean F1.</p>'
+            return {"Detections": record}
+        true_positives = record.true_positives()
+        metrics = record.class_metrics(true_positives)
         return {
-            "Confidence": charts if len(figures.classes) else _missing("there are no labels to compare with"),
+            "Confidence": draw_confidence(metrics, record.names, self.plots) or "there are no labels to compare with",
             "Confusion": self._confusion(record),
-            **self._errors(record, hits[:, 0], figures.best_confidence),
+            **self._errors(record, true_positives[:, 0], metrics.best_confidence),
         }
 
-    def _confusion(self, record: PredictionRecord) -> str:
+    def _confusion(self, record: PredictionRecord) -> dict[str, Any]:
         matrix, theirs = confusion(record), confusion(record, skip_unmatched=True)
-        path = draw_confusion(matrix, record.names, self.plots / "confusion_matrix.png")
-        false, extra = int(matrix[:, -1].sum()), int(matrix[:, -1].sum() - theirs[:, -1].sum())
-        large = " large" if len(record.names) > 20 else ""
-        body = f'<div class="matrix wide{large}">{page.picture(path.read_bytes(), "Confusion matrix", "png")}</div>'
-        body += (
-            '<p class="soft">Detections over 0.25, paired with labels at IoU over 0.45 whatever their class. '
-            f"{false} are false positives; {extra} of them lie in images where nothing matches, which YOLOv5 leaves out.</p>"
-        )
-        rows = [[true, told, str(n), f"{share:.0%}"] for true, told, n, share in commonest(matrix, record.names)]
-        return body + (page.table(("true", "predicted as", "times", "of the true class"), rows, "pairs") if rows else "")
+        false_positives = int(matrix[:, -1].sum())
+        return {
+            "path": draw_confusion(matrix, record.names, self.plots / "confusion_matrix.png"),
+            "large": len(record.names) > 20,
+            "false_positives": false_positives,
+            "unmatched": false_positives - int(theirs[:, -1].sum()),
+            "pairs": [(true, found, n, f"{share:.0%}") for true, found, n, share in commonest(matrix, record.names)],
+        }
 
-    def _errors(self, record: PredictionRecord, hits: np.ndarray, confidence: float) -> dict[str, str]:
-        errors = classify(record, hits)
-        counts = tally(record, errors, confidence)
-        charts = _charts(draw_errors(counts, record.names, self.plots))
-        rows = [["hit", *_sizes(counts.by_kind["hit"]), "", TOLD["hit"]]]
-        for kind in WRONG:
-            rows.append([kind, *_sizes(counts.by_kind[kind]), f"{counts.gain(kind):+.3f}", TOLD[kind]])
-        heads = ("kind", "number", *SIZES, "mAP50 gained", "what it is")
-        told = (
-            f'<p class="soft">Kinds of TIDE (Bolya et al. 2020). Numbers: detections from confidence {confidence:.3f} on, '
-            "where the mean F1 is best, by the size of their box in COCO's classes. Gained is what mending the kind would "
-            "add, in all detections.</p>"
-        )
+    def _errors(self, record: PredictionRecord, true_positives: np.ndarray, confidence: float) -> dict[str, Any]:
+        errors = classify(record, true_positives)
+        counts = count_errors(record, errors, confidence)
+        kinds = [
+            (kind, counts.by_kind[kind].sum(), *counts.by_kind[kind], gain, DESCRIPTIONS[kind])
+            for kind, gain in {"hit": "", **{kind: f"{counts.gain(kind):+.3f}" for kind in WRONG}}.items()
+        ]
         counted = record.score >= confidence
         crops = Crops(record, errors, confidence)
-        wrong = surest(record, counted & ~np.isin(errors.verdict, (HIT, DUPLICATE)), SHOWN)
+        wrong = most_confident(record, counted & ~np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE)), SHOWN)
         missed = largest(record, errors.missed(len(record.label_kind), counted), SHOWN)
-        body = page.table(heads, rows, "kinds") + told + charts
-        body += self._gallery("Surest false positives", crops.detections(wrong), "errors_false_positives.jpg")
-        body += self._gallery("Largest missed objects", crops.labels(missed), "errors_missed.jpg")
-        return {"Errors": body, "Likely label errors": self._suspects(record, crops)}
+        shown = {
+            "sizes": SIZES,
+            "kinds": kinds,
+            "confidence": f"{confidence:.3f}",
+            "charts": draw_errors(counts, record.names, self.plots),
+            "galleries": {
+                "Surest false positives": self._gallery(crops.detections(wrong), "errors_false_positives.jpg"),
+                "Largest missed objects": self._gallery(crops.labels(missed), "errors_missed.jpg"),
+            },
+        }
+        return {"Errors": shown, "Likely label errors": self._suspects(record, crops)}
 
-    def _suspects(self, record: PredictionRecord, crops: Crops) -> str:
-        suspects = label_suspects(record, crops.errors, SURE)
-        rows = np.flatnonzero(suspects)[np.argsort(-record.score[suspects], kind="stable")].tolist()
-        if not rows:
-            return f"<p>None: no detection over {SURE:g} speaks against the labels.</p>"
-        told = f"{len(rows)} detections over {SURE:g} where no label is near, or one of another class: look at them first."
-        body = self._gallery("", crops.detections(surest(record, suspects, SHOWN)), "errors_labels.jpg")
-        lines = []
-        for k in rows[:LISTED]:
-            target = int(crops.errors.target[k])
-            label = "none" if crops.errors.verdict[k] == BACKGROUND else record.names[record.label_kind[target]]
-            box = ", ".join(f"{v:.0f}" for v in record.box[k])
-            lines.append(
-                [
-                    record.name_of(int(record.image[k])),
-                    record.names[record.kind[k]],
-                    f"{record.score[k]:.2f}",
-                    label,
-                    box,
-                ]
-            )
-        table = page.table(("file", "found", "score", "label", "box x1, y1, x2, y2"), lines)
-        more = f", the surest {LISTED}" if len(rows) > LISTED else ""
-        place = f'<p class="soft">Files are in {escape(record.folder)}</p>' if record.folder else ""
-        return f'<p class="soft">{told}</p>' + f"{body}<details><summary>All of them{more}</summary>{place}{table}</details>"
+    def _suspects(self, record: PredictionRecord, crops: Crops) -> dict[str, Any]:
+        suspects, errors = label_suspects(record, crops.errors, LEAST_SCORE), crops.errors
+        best_first = np.flatnonzero(suspects)[np.argsort(-record.score[suspects], kind="stable")].tolist()
+        rows = []
+        for k in best_first[:LISTED]:
+            label = "none" if errors.verdict[k] == BACKGROUND else record.names[record.label_kind[errors.target[k]]]
+            file, box = record.name_of(int(record.image[k])), ", ".join(f"{v:.0f}" for v in record.box[k])
+            rows.append((file, record.names[record.kind[k]], f"{record.score[k]:.2f}", label, box))
+        shown = self._gallery(crops.detections(most_confident(record, suspects, SHOWN)), "errors_labels.jpg")
+        return {"count": len(best_first), "least": LEAST_SCORE, "rows": rows, "crops": shown, "folder": record.folder}
 
-    def _gallery(self, title: str, crops: Sequence[Crop], name: str) -> str:
-        head = f"<h3>{title}</h3>" if title else ""
-        if not crops:
-            return f"{head}<p>None.</p>" if title else ""
+    def _gallery(self, crops: Sequence[Crop], name: str) -> Sequence[Crop]:
+        """The same; they are a file in plots/ too."""
         if any(crop.jpeg for crop in crops):
             write_image(self.plots / name, sheet(crops))
-        legend = '<p class="soft">Solid orange: detections. Dashed blue: labels.</p>'
-        return f'{head}{legend}<div class="crops">{"".join(map(_crop, crops))}</div>'
+        return crops
 
     # ---- Labels, batches
 
-    def _labels(self) -> str:
+    def _labels(self) -> list[Path] | str:
         if isinstance(self.datasets, str):
-            return _missing(self.datasets)
+            return self.datasets
         drawn = draw_labels(self.datasets, round_up(int(self.files.option("data.image_size", 640)), 32), self.plots)
         anchors = self.plots / "anchors.png"
-        return _charts([*drawn, *([anchors] if anchors.is_file() else [])])
+        return [*drawn, *([anchors] if anchors.is_file() else [])]
 
-    def _batches(self) -> str:
-        train = [self.plots / f"train_batch{k}.jpg" for k in range(3)]
-        parts = []
-        pairs = {
-            "Training, as the network sees it": train,
-            "Validation: labels, then predictions": [self.plots / f"val_{name}.jpg" for name in ("labels", "predictions")],
+    def _batches(self) -> list[dict[str, Any]]:
+        """The training's are missed in a fit alone."""
+        training = [f"train_batch{k}.jpg" for k in range(3)]
+        groups = {
+            "Training, as the network sees it": training,
+            "Validation: labels, then predictions": ["val_labels.jpg", "val_predictions.jpg"],
         }
-        for title, paths in pairs.items():
-            there = [path for path in paths if path.is_file()]
-            if there:
-                shown = "".join(f'<figure class="batch">{_smaller(p)}<figcaption>{p.name}</figcaption></figure>' for p in there)
-                parts.append(f'<h3>{title}</h3><div class="batches">{shown}</div>')
-            elif paths != train or self.files.metrics.get("command") == "fit":
-                parts.append(f"<h3>{title}</h3>{_missing(f'plots/{paths[0].name} is missing')}")
-        return "".join(parts)
-
-
-def _missing(why: str) -> str:
-    return f'<div class="missing">{escape(why)}</div>'
+        shown = []
+        for title, names in groups.items():
+            pictures = [(path, _smaller(path)) for path in (self.plots / name for name in names) if path.is_file()]
+            if pictures or names != training or self.files.metrics.get("command") == "fit":
+                shown.append({"title": title, "pictures": pictures, "first": names[0]})
+        return shown
 
 
 def _number(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) else "-"
-
-
-def _sizes(counts: np.ndarray) -> list[str]:
-    return [str(int(counts.sum())), *map(str, counts.tolist())]
 
 
 def _time(seconds: float) -> str:
@@ -285,22 +214,12 @@ def _time(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if seconds >= 60 else f"{seconds:.1f} s"
 
 
-def _charts(paths: Sequence[Path]) -> str:
-    shown = "".join(page.picture(path.read_bytes(), path.stem.replace("_", " "), path.suffix[1:]) for path in paths)
-    return f'<div class="charts">{shown}</div>' if paths else ""
-
-
-def _smaller(path: Path) -> str:
-    """A picture of a batch, small enough for the page."""
+def _smaller(path: Path) -> bytes | None:
+    """A JPEG of a picture of a batch, small enough for the page; None if it cannot be read."""
     image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
     if image is None:
-        return _missing(f"{path.name} cannot be read")
+        return None
     shrink = min(LONGEST / max(image.shape[:2]), 1)
     size = (max(round(image.shape[1] * shrink), 1), max(round(image.shape[0] * shrink), 1))
-    jpeg = cv2.imencode(".jpg", cv2.resize(image, size, interpolation=cv2.INTER_AREA), [cv2.IMWRITE_JPEG_QUALITY, 80])[1]
-    return page.picture(jpeg.tobytes(), path.stem.replace("_", " "))
-
-
-def _crop(crop: Crop) -> str:
-    shown = page.picture(crop.jpeg, crop.caption) if crop.jpeg else _missing(f"cannot be shown: {crop.reason}")
-    return f"<figure>{shown}<figcaption>{escape(crop.caption)}<br>{escape(crop.file)}</figcaption></figure>"
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    return cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, 80])[1].tobytes()

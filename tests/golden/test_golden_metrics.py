@@ -5,7 +5,7 @@ import torch
 from golden.cases import Case, close, each
 
 from detector.data.sample import Labels
-from detector.evaluation.metrics import DetectionMetrics, class_figures, coco_figures, confusion_matrix, match
+from detector.evaluation.metrics import DetectionMetrics, class_metrics, coco_metrics, confusion_matrix, match
 from detector.model.postprocess import nms
 
 
@@ -42,7 +42,7 @@ def test_nms_stays_the_same_without_rounding_where_boxes_are_not_on_the_edge() -
 
 @each("ap")
 def test_average_precision(case: Case) -> None:
-    figures = class_figures(case["in_tp"], case["in_conf"], case["in_pred_cls"], case["in_target_cls"])
+    figures = class_metrics(case["in_tp"], case["in_conf"], case["in_pred_cls"], case["in_target_cls"])
     _compare(figures, case)
 
 
@@ -61,11 +61,11 @@ def test_boxes_to_metrics(case: Case) -> None:
     assert np.array_equal(np.concatenate(hits), case["out_correct"])
     close(confusion, case["out_confusion"], 0)
     truths = [truth for _, truth in metrics.images.values()]
-    wide, _ = coco_figures([d for d, _ in metrics.images.values()], truths, nc, max_det=300)
+    wide, _ = coco_metrics([d for d, _ in metrics.images.values()], truths, nc, max_det=300)
     close([wide["AP"], wide["AP50"]], case["out_coco_maxdet300_ap_ap50"], 1e-6)
     result = metrics.compute()
     if "out_ap" in case.arrays:
-        _compare(result.figures, case)
+        _compare(result.by_class, case)
     close([result.summary[k] for k in ("P", "R", "mAP50", "mAP50-95")], case["out_summary"], 1e-6)
     close([result.summary["coco/AP"], result.summary["coco/AP50"]], case["out_coco_ap_ap50"], 1e-6)
     close(result.class_maps(nc), case["out_maps"], 1e-6)

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+
+from detector.report.html import render
 
 WIDTH, HEIGHT = 360, 200  # of a histogram, in units that are about a pixel on a telephone
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 14, 16, 22
 _TICKS = 7  # labels on an axis, at most
 COMMON, RARE = 25, 15  # so many of the commonest and of the rarest classes are drawn if there are more
-_NAME = 16  # letters of a class name that fit in its column
+_NAME, _NAMES = 16, 112  # letters of a class name that fit in its column, and the column's width
 _BAR = 10  # height of a bar of the class chart
 
 Counts = Mapping[str, Sequence[int]]  # by split
@@ -56,34 +58,38 @@ def _histogram(
     floor, height = HEIGHT - _BOTTOM, HEIGHT - _BOTTOM - _TOP
     shares = {split: np.asarray(c) / max(sum(c), 1) for split, c in counts.items()}
     top = max(float(s.max()) for s in shares.values())
+    width = step * 0.86 / len(counts)
 
     def x(position: float) -> float:
         return _LEFT + (position - first) * step
 
-    parts = []
-    for level in (0.5, 1.0):
-        y = floor - height * level
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>')
-        parts.append(f'<text x="{_LEFT - 4}" y="{y + 4:.1f}" text-anchor="end">{top * level:.0%}</text>')
-    bar = step * 0.86 / len(counts)
-    for k, (split, of_bin) in enumerate(shares.items()):
-        for n in range(first, last):
-            if of_bin[n]:
-                tall = max(height * of_bin[n] / top, 1)
-                what = escape(f"{split}, {names[n]}: {counts[split][n]} ({of_bin[n]:.1%})")
-                parts.append(
-                    f'<rect class="s{k}" x="{x(n) + step * 0.07 + k * bar:.1f}" y="{floor - tall:.1f}" width="{bar:.1f}" '
-                    f'height="{tall:.1f}"><title>{what}</title></rect>'
-                )
-    for position, text in lines:
-        if first < position < last:
-            parts.append(f'<path class="border" d="M{x(position):.1f} {_TOP}V{floor}"/>')
-            parts.append(f'<text x="{x(position):.1f}" y="{_TOP - 4}" text-anchor="middle">{escape(text)}</text>')
-    parts.append(f'<path class="axis" d="M{_LEFT} {floor}H{WIDTH - _RIGHT}"/>')
-    visible = [(position, text) for position, text in ticks if first <= position <= last]
-    for position, text in visible[:: math.ceil(len(visible) / _TICKS) or 1]:
-        parts.append(f'<text x="{x(position):.1f}" y="{floor + 15}" text-anchor="middle">{escape(text)}</text>')
-    return _svg(title, HEIGHT, parts)
+    bars = [
+        {
+            "split": k,
+            "x": x(n) + step * 0.07 + k * width,
+            "width": width,
+            "height": max(height * share[n] / top, 1),
+            "text": f"{split}, {names[n]}: {counts[split][n]} ({share[n]:.1%})",
+        }
+        for k, (split, share) in enumerate(shares.items())
+        for n in range(first, last)
+        if share[n]
+    ]
+    visible = [(x(position), text) for position, text in ticks if first <= position <= last]
+    return render(
+        "commands/doctor/templates/histogram.svg",
+        title=title,
+        width=WIDTH,
+        height=HEIGHT,
+        left=_LEFT,
+        right=WIDTH - _RIGHT,
+        top=_TOP,
+        floor=floor,
+        levels=[(floor - height * level, f"{top * level:.0%}") for level in (0.5, 1.0)],
+        bars=bars,
+        lines=[(x(position), text) for position, text in lines if first < position < last],
+        ticks=visible[:: math.ceil(len(visible) / _TICKS) or 1],
+    )
 
 
 def class_chart(title: str, names: Sequence[str], counts: Counts) -> str:
@@ -92,32 +98,26 @@ def class_chart(title: str, names: Sequence[str], counts: Counts) -> str:
     if not len(names) or not total.any():
         return ""
     order = [c for c in np.argsort(-total, kind="stable").tolist() if total[c]]
-    rows: list[int | str] = list(order)
-    if len(order) > COMMON + RARE:
-        rows = [*order[:COMMON], f"... {len(order) - COMMON - RARE} classes ...", *order[-RARE:]]
+    rows: list[Any] = [
+        {
+            "name": names[c],
+            "short": names[c] if len(names[c]) <= _NAME else f"{names[c][: _NAME - 1]}…",
+            "counts": {split: of_class[c] for split, of_class in counts.items()},
+        }
+        for c in order
+    ]
+    if len(rows) > COMMON + RARE:
+        rows[COMMON:-RARE] = [f"... {len(rows) - COMMON - RARE} classes ..."]
     if len(order) < len(names):
         rows.append(f"{len(names) - len(order)} classes without a box")
-    longest = max(max(c) for c in counts.values())
-    left, room, row = 112, WIDTH - 112 - 52, _BAR * len(counts) + 7
-    parts = []
-    for at, c in enumerate(rows):
-        y = at * row
-        if isinstance(c, str):
-            parts.append(f'<text x="{left}" y="{y + row / 2 + 4:.1f}">{c}</text>')
-            continue
-        name = names[c] if len(names[c]) <= _NAME else names[c][: _NAME - 1] + "…"
-        hint = f"<title>{escape(names[c])}</title>"
-        parts.append(f'<text x="{left - 6}" y="{y + row / 2 + 4:.1f}" text-anchor="end">{hint}{escape(name)}</text>')
-        for k, (split, of_class) in enumerate(counts.items()):
-            wide = max(room * of_class[c] / longest, 1) if of_class[c] else 0
-            top = y + 3 + k * _BAR
-            what = escape(f"{names[c]}, {split}: {of_class[c]}")
-            parts.append(
-                f'<rect class="s{k}" x="{left}" y="{top}" width="{wide:.1f}" height="{_BAR - 1}"><title>{what}</title></rect>'
-                f'<text class="small" x="{left + wide + 3:.1f}" y="{top + _BAR - 2}">{of_class[c]}</text>'
-            )
-    return _svg(title, row * len(rows), parts)
-
-
-def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+    return render(
+        "commands/doctor/templates/classes.svg",
+        title=title,
+        width=WIDTH,
+        left=_NAMES,
+        room=WIDTH - _NAMES - 52,
+        bar=_BAR,
+        rows=rows,
+        row=_BAR * len(counts) + 7,
+        longest=max(max(c) for c in counts.values()),
+    )
