@@ -9,6 +9,10 @@ import numpy as np
 
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
+from detector.data.formats.format import Split
+from detector.data.formats.yolo_txt import YoloText, parse_yolo
+from detector.data.read_split import SplitReader
+from detector.data.sample import Polygons
 
 # Three images: height, width, objects as class and xyxy pixels. The boxes are exact in binary, so that text keeps them.
 SCENES: dict[str, tuple[int, int, list[tuple[int, float, float, float, float]]]] = {
@@ -116,6 +120,20 @@ def load(given: Path, split: str = "train") -> DetectionDataset:
     dataset = DatasetFile.read(str(given)).open(split)
     dataset.check_classes()
     return dataset
+
+
+def read_yolo(images: Path, names: list[str], root: Path) -> DetectionDataset:
+    """A folder of images with text labels, without a data.yaml."""
+    return SplitReader(YoloText(Split("train", [images], root)), names).read()
+
+
+def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
+    """The text of a label file -> (n, 5) class, cx, cy, w, h; n lists of parts; (line, problem) of each dropped line."""
+    lines = list(parse_yolo(text))
+    kept = [line for line in lines if not line.problem]
+    rows = np.array([(line.class_number, *line.box) for line in kept], np.float32).reshape(-1, 5)
+    faults = [(f"line {line.number}", line.problem) for line in lines if line.problem]
+    return rows, [line.polygons for line in kept], faults
 
 
 def files_of(dataset: DetectionDataset) -> list[str]:

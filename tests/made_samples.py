@@ -6,8 +6,9 @@ import cv2
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
+from made_datasets import read_yolo
 
-from detector.data.formats.yolo_txt import YoloDataset
+from detector.data.datasets import DetectionDataset
 from detector.data.sample import LetterboxInfo, Polygons, Sample
 from detector.data.transforms.letterbox import GREY
 
@@ -66,7 +67,7 @@ SIZE = 64
 SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (64, 33), (50, 50), (90, 70), (40, 64)]
 
 
-def noise_set(root: Path) -> YoloDataset:
+def noise_set(root: Path) -> DetectionDataset:
     """Eight images of noise, two objects each, one of them with a polygon."""
     (root / "images").mkdir()
     (root / "labels").mkdir()
@@ -75,4 +76,4 @@ def noise_set(root: Path) -> YoloDataset:
         lines = f"{k % 3} 0.3 0.4 0.3 0.5\n{(k + 1) % 3} 0.6 0.2 0.9 0.3 0.9 0.7\n"
         (root / f"labels/{k}.txt").write_text(lines)
     (root / "data.yaml").write_text("train: images\nval: images\nnames: [a, b, c]\n")
-    return YoloDataset([root / "images"], ["a", "b", "c"], root)
+    return read_yolo(root / "images", ["a", "b", "c"], root)

@@ -25,7 +25,7 @@ from made_datasets import (
 )
 
 from detector.data.dataset_file import DEMO_ROOT, DatasetFile
-from detector.data.formats.yolo_txt import label_path
+from detector.data.formats.yolo_txt import YoloText
 from detector.data.report import DataReport, Fault
 
 # ---- The same set in each format
@@ -160,7 +160,7 @@ def test_what_a_split_can_be(tmp_path: Path, train: str, found: str) -> None:
     ],
 )
 def test_label_path(image: str, labels: str) -> None:
-    assert label_path(image) == Path(labels)
+    assert YoloText.label_path(image) == Path(labels)
 
 
 def test_splits_are_separate(tmp_path: Path) -> None:

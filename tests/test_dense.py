@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml
+from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, parsed, picture, save, voc_object, voc_xml
 from made_samples import few, noise, seeds
 
 import cli
-from detector.commands.doctor import places
-from detector.commands.doctor.places import Places, label_files, written_boxes
 from detector.data import datasets
 from detector.data.datamodule import DetectionData
 from detector.data.datasets import FARTHEST, box_problem
-from detector.data.formats.yolo_txt import parse_yolo
+from detector.data.formats import FORMATS
+from detector.data.formats.format import Entry, ImageLabels
 from detector.data.sample import Sample
 from detector.data.transforms.mixing import copy_paste
 from detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
@@ -48,11 +47,11 @@ words = st.sampled_from(["0", "-0", "0.0", "1", ".5", "0.50", "5e-1", "0.25", "1
 @few
 def test_duplicates_are_those_of_a_slow_loop(lines: list[str]) -> None:
     """Each line is compared with each earlier one that was kept, number by number."""
-    rows, _, faults = parse_yolo("\n".join(lines))
+    rows, _, faults = parsed("\n".join(lines))
     kept: list[np.ndarray] = []
     expected = []
     for number, line in enumerate(lines, 1):
-        alone, _, wrong = parse_yolo(line)
+        alone, _, wrong = parsed(line)
         if wrong:
             expected.append((f"line {number}", wrong[0][1]))
         elif any(np.array_equal(alone[0], row) for row in kept):
@@ -63,24 +62,25 @@ def test_duplicates_are_those_of_a_slow_loop(lines: list[str]) -> None:
     assert np.array_equal(rows, np.array(kept, np.float32).reshape(-1, 5))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_places_are_those_of_a_slow_loop(tmp_path: Path, seed: int) -> None:
-    """Of several lines that are nearly the object the first counts; what is in no line is an object of the image."""
-    root = tmp_path
-    as_yolo(root)
-    boxes = crowd(12, seed, 0.2, 0.4).round(1)  # some are alike
-    lay_out(root, {"labels/train/c.txt": lines_of(boxes) + "0 .1 .1 .5 .1 .5 .5\n\nx\n"})
-    dataset = load(root)
-    found = Places(dataset)
-    for image in (2, 0, 2):
-        labels = dataset.labels[image]
-        for number, box in enumerate(labels.boxes):
-            (file,) = label_files(dataset.files[image])
-            written = written_boxes(file, labels.height, labels.width)
-            place = next(place for place, other in written.items() if np.allclose(other, box, rtol=1e-5, atol=1e-3))
-            assert found.of(image, number) == (str(file), place)
-    lay_out(root, {"labels/train/c.txt": ""})
-    assert Places(dataset).of(2, 3) == (dataset.files[2], "object 4")
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_places_are_those_of_a_slow_loop(tmp_path: Path, seed: int, cached: bool) -> None:
+    """Each object is where it was read, whether the file is parsed or not; a line alone gives its box."""
+    as_yolo(tmp_path)
+    lines = [*lines_of(crowd(12, seed, 0.2, 0.4).round(1)).splitlines(), "0 .1 .1 .5 .1 .5 .5", "", "x"]  # some are alike
+    lay_out(tmp_path, {"labels/train/c.txt": "\n".join(lines)})
+    for _ in range(1 + cached):
+        dataset = load(tmp_path)
+    source = dataset.sources[2]
+    assert source.file == str(tmp_path / "labels/train/c.txt")
+    kept: dict[tuple[float, ...], str] = {}
+    for number, line in enumerate(lines, 1):
+        for row in parsed(line)[0]:
+            kept.setdefault(tuple(row), f"line {number}")
+    assert source.places == list(kept.values())
+    rows = np.array(list(kept))
+    corners = np.concatenate((rows[:, 1:3] - rows[:, 3:] / 2, rows[:, 1:3] + rows[:, 3:] / 2), 1)
+    assert np.allclose(dataset.labels[2].boxes, corners * 64, atol=1e-4)
 
 
 numbers = st.sampled_from([0.0, -0.0, 1.0, 1e7, 1e7 + 0.4, 2.0**24, 2.0**24 - 1, 3.4028235e38, 3.4028236e38, -1e300, 1e-46])
@@ -117,15 +117,16 @@ def test_overlaps_are_those_of_one_product(seed: int) -> None:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The label files that the doctor opens to see where a box is written."""
+    """The label files of c.png that are read, once for each time."""
     seen: list[Path] = []
-    parsed = places._yolo_boxes, places._voc_boxes
+    for form in FORMATS.values():
 
-    def counted(of: int) -> object:
-        return lambda text, *more: seen.append(Path(str(of))) or parsed[of](text, *more)
+        def read(self, entry: Entry, height: int, width: int, whole=form.read) -> ImageLabels | None:
+            if Path(entry.image).stem == "c":
+                seen.append(Path(entry.file))
+            return whole(self, entry, height, width)
 
-    monkeypatch.setattr(places, "_yolo_boxes", counted(0))
-    monkeypatch.setattr(places, "_voc_boxes", counted(1))
+        monkeypatch.setattr(form, "read", read)
     return seen
 
 
@@ -143,7 +144,7 @@ def test_doctor_on_a_crowd_in_yolo_text(here: Path, looks: list[Path], capsys: p
     assert len(tiny) == 1001
     expected = np.flatnonzero((boxes[:, 2:] * 640 <= 2).any(1)) + 1
     assert [f["where"] for f in tiny[:1000]] == [f"line {n}" for n in expected[:1000]]
-    assert len(looks) <= 4, "a few times for the places, a few for the pictures"
+    assert len(looks) == 1, "places and pictures need no look of their own"
 
 
 def test_doctor_repairs_a_crowd_in_xml(here: Path, looks: list[Path], capsys: pytest.CaptureFixture) -> None:
@@ -154,8 +155,8 @@ def test_doctor_repairs_a_crowd_in_xml(here: Path, looks: list[Path], capsys: py
     cli.main(["doctor", "--data.dataset", ".", "--fix", str(here.parent / "fixed"), "--run", "run"])
     repairs = (here.parent / "fixed/repairs.txt").read_text().splitlines()
     assert sum("duplicate of an earlier object" in line for line in repairs) == MANY // 4
+    assert len(looks) == 3, "the doctor, which opens the splits twice, and the copy"
     assert len(load(here.parent / "fixed").labels[2].boxes) == MANY // 4
-    assert len(looks) <= 4
 
 
 def test_doctor_on_a_crowd_in_coco_json(here: Path, capsys: pytest.CaptureFixture) -> None:
@@ -173,7 +174,7 @@ def test_many_lines_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without comparing each with each."""
     monkeypatch.setattr(np, "array_equal", lambda *_: pytest.fail("lines are compared in pairs"))
     text = lines_of(crowd(5_000, 3))
-    rows, _, faults = parse_yolo(text + text)
+    rows, _, faults = parsed(text + text)
     assert len(rows) + len(faults) == 10_000
     assert len(faults) >= 5_000
 

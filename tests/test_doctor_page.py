@@ -274,9 +274,10 @@ def test_the_suspicious_box_is_framed(layout: str, place: str, tmp_path: Path) -
 
 
 def test_a_dropped_box_is_framed_too(tmp_path: Path) -> None:
-    """A box of no size is in no data set; its place is read from the label file. So is one that leaves the image."""
-    dataset, file = grey_set(tmp_path, [(40, 60, 120, 140)], "yolo")
+    """A box of no size is in no data set; it is kept with the reason why it was dropped. So is one that leaves the image."""
+    _, file = grey_set(tmp_path, [(40, 60, 120, 140)], "yolo")
     file.write_text(file.read_text() + "0 0.5 0.5 0 0\n0 1.5 0.5 0.2 0.2\n0 nan 1 2\n")
+    dataset = load(tmp_path)
     findings = [fault("zero", file, "line 2"), fault("past", file, "line 3"), fault("words", file, "line 4")]
     zero, past, words = jpegs(page(tmp_path, findings, {"train": dataset}))
     assert black_and_white(zero)[130:170, 180:220].sum() > 100, "around the middle"

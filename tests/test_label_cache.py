@@ -26,12 +26,12 @@ from made_datasets import (
 )
 
 import cli
-from detector.data import coco_json, yolo_txt
-from detector.data import voc_xml as voc_module
+from detector.data import read_split
 from detector.data.cache import labels as label_cache
 from detector.data.cache.origins import Origins
 from detector.data.cache.packed import MAGIC, Damaged, pack, unpack
 from detector.data.datasets import DetectionDataset
+from detector.data.formats import yolo_txt
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.sample import Labels
 
@@ -46,11 +46,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """One entry for each time that the headers of images were read, which every format does once."""
+    """One entry for each time that the headers of images were read, which is done once."""
     calls: list[Any] = []
-    for module in (yolo_txt, voc_module, coco_json):
-        whole = module.image_sizes
-        monkeypatch.setattr(module, "image_sizes", lambda paths, whole=whole: calls.append(paths) or whole(paths))
+    whole = read_split.image_sizes
+    monkeypatch.setattr(read_split, "image_sizes", lambda paths: calls.append(paths) or whole(paths))
     return calls
 
 

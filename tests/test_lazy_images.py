@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_datasets import read_yolo
 from made_samples import few
 
-from detector.data.formats.yolo_txt import YoloDataset
+from detector.data.datasets import DetectionDataset
 from detector.data.loading.sampler import Key
 from detector.data.loading.train_samples import TrainSamples
 from detector.data.sample import Patch
@@ -29,7 +30,7 @@ def ramps(height: int, width: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["png", "jpg"])
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> YoloDataset:
+def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
     root = tmp_path_factory.mktemp("ramps")
     (root / "images").mkdir()
     (root / "labels").mkdir()
@@ -37,11 +38,11 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         quality = [cv2.IMWRITE_JPEG_QUALITY, 100] if request.param == "jpg" else []
         cv2.imwrite(str(root / f"images/{k}.{request.param}"), ramps(*shape)[..., ::-1], quality)
         (root / f"labels/{k}.txt").write_text(f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n")
-    return YoloDataset([root / "images"], list("abcde"), root)
+    return read_yolo(root / "images", list("abcde"), root)
 
 
 @pytest.mark.parametrize("size", [160, 320])
-def test_once_is_twice_but_for_the_interpolation(dataset: YoloDataset, size: int) -> None:
+def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size: int) -> None:
     """The same key: the same objects to the last bit, and pixels from the same places: on 200 levels over 36 pixels or more a
     quarter of a pixel is about a level. Seams, where a pixel belongs to the one tile or the other, are few."""
     once, twice = (TrainSamples(dataset, GEOMETRY.steps(size, resample_once=once), 3) for once in (True, False))
@@ -56,7 +57,7 @@ def test_once_is_twice_but_for_the_interpolation(dataset: YoloDataset, size: int
             assert (apart > 8).mean() < 12 / size  # within a pixel of four seams and the outer edges
 
 
-def test_tiles_out_of_sight_are_not_read(dataset: YoloDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_out_of_sight_are_not_read(dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     steps = GEOMETRY.steps(64)
     samples = TrainSamples(dataset, steps, 0)
@@ -68,7 +69,7 @@ def test_tiles_out_of_sight_are_not_read(dataset: YoloDataset, monkeypatch: pyte
     assert 40 < len(read) < 40 * 0.9 * (1 + 3 * 0.8) * 1.2
 
 
-def test_shared_images_are_read_once(dataset: YoloDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_images_are_read_once(dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch whose partners are its own images; what each sample is does not depend on what is asked for with it."""
     read: list[str] = []
     whole = cv2.imread
@@ -87,7 +88,7 @@ def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):
         cv2.imwrite(str(tmp_path / f"images/{k}.jpg"), ramps(h, w))
-    data = YoloDataset([tmp_path / "images"], ["a"], tmp_path)
+    data = read_yolo(tmp_path / "images", ["a"], tmp_path)
     shapes = [data.read(i, 64).shape for i in range(4)]
     assert shapes == [(45, 64, 3), (91, 127, 3), (125, 75, 3), (64, 64, 3)]
     assert data.read(2).shape == (500, 300, 3)

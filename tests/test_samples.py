@@ -8,10 +8,11 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from made_datasets import read_yolo
 from made_samples import SIZE, assert_same, noise_set
 from torch.utils.data import DataLoader
 
-from detector.data.formats.yolo_txt import YoloDataset
+from detector.data.datasets import DetectionDataset
 from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from detector.data.loading.sampler import Key, TrainBatches
 from detector.data.loading.train_samples import TrainSamples
@@ -26,11 +27,11 @@ EVERYTHING = Augment(
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> YoloDataset:
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
     return noise_set(tmp_path_factory.mktemp("set"))
 
 
-def train_samples(dataset: YoloDataset, seed: int = 5, shapes: np.ndarray | None = None) -> TrainSamples:
+def train_samples(dataset: DetectionDataset, seed: int = 5, shapes: np.ndarray | None = None) -> TrainSamples:
     return TrainSamples(dataset, EVERYTHING.steps(SIZE, shapes), seed)
 
 
@@ -38,7 +39,7 @@ KEYS: list[Key] = [Key(epoch, index, repeat) for epoch in (0, 1) for index in ra
 
 
 @pytest.fixture(scope="module")
-def first_time(dataset: YoloDataset) -> dict[Key, Sample]:
+def first_time(dataset: DetectionDataset) -> dict[Key, Sample]:
     samples = train_samples(dataset)
     return {key: samples[key] for key in KEYS}
 
@@ -54,20 +55,22 @@ def test_samples_are_as_promised(first_time: dict[Key, Sample]) -> None:
     assert sum(len(s.boxes) for s in first_time.values()) > 60
 
 
-def test_sample_does_not_depend_on_what_was_asked_before(dataset: YoloDataset, first_time: dict[Key, Sample]) -> None:
+def test_sample_does_not_depend_on_what_was_asked_before(dataset: DetectionDataset, first_time: dict[Key, Sample]) -> None:
     fresh = train_samples(dataset)
     for key in [*KEYS[::-3], *KEYS[:4], KEYS[3]]:
         assert_same(fresh[key], first_time[key])
 
 
-def test_sample_differs_with_each_part_of_the_key_and_the_seed(dataset: YoloDataset, first_time: dict[Key, Sample]) -> None:
+def test_sample_differs_with_each_part_of_the_key_and_the_seed(
+    dataset: DetectionDataset, first_time: dict[Key, Sample]
+) -> None:
     other_seed = train_samples(dataset, seed=6)
     images = [s.image.tobytes() for s in (*first_time.values(), *(other_seed[key] for key in KEYS[:8]))]
     assert len(set(images)) == len(images)
 
 
-def test_labels_of_the_data_set_are_not_touched(dataset: YoloDataset, first_time: dict[Key, Sample]) -> None:
-    again = YoloDataset([Path(dataset.files[0]).parent], dataset.names, Path())
+def test_labels_of_the_data_set_are_not_touched(dataset: DetectionDataset, first_time: dict[Key, Sample]) -> None:
+    again = read_yolo(Path(dataset.files[0]).parent, dataset.names, Path())
     for ours, theirs in zip(dataset.labels, again.labels, strict=True):
         assert np.array_equal(ours.boxes, theirs.boxes)
         assert [[p.tolist() for p in parts] for parts in ours.polygons] == [
@@ -76,7 +79,7 @@ def test_labels_of_the_data_set_are_not_touched(dataset: YoloDataset, first_time
 
 
 @pytest.mark.parametrize("rect", [False, True])
-def test_other_processes_make_the_same_samples(dataset: YoloDataset, rect: bool) -> None:
+def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: bool) -> None:
     shapes = np.full((8, 2), SIZE) if rect else None
     batches = TrainBatches(8, 3, 5, done=lambda: 4)  # the second batch of the second epoch of three
 
@@ -93,7 +96,7 @@ def test_other_processes_make_the_same_samples(dataset: YoloDataset, rect: bool)
         assert torch.equal(a.targets, b.targets)
 
 
-def test_validation_samples_have_no_randomness(dataset: YoloDataset) -> None:
+def test_validation_samples_have_no_randomness(dataset: DetectionDataset) -> None:
     shapes = np.full((8, 2), SIZE)
     a, b = (EvaluationSamples(dataset, EvaluationInput(SIZE, 32), shapes) for _ in range(2))
     for k in (3, 0, 3):
@@ -118,7 +121,7 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
         cv2.imwrite(str(tmp_path / f"images/{k}.png"), image)
         (tmp_path / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5")
     augment = Augment(hsv_h=0, hsv_s=0, hsv_v=0, flipud=0.5, mosaic=0.7, translate=0.1, scale=0.3)
-    samples = TrainSamples(YoloDataset([tmp_path / "images"], ["r", "g", "b"], tmp_path), augment.steps(160), 0)
+    samples = TrainSamples(read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), augment.steps(160), 0)
     checked = 0
     for epoch in range(20):
         s = samples[Key(epoch, epoch % 3, 0)]

@@ -80,6 +80,8 @@ class DetectionData(L.LightningDataModule):
         names: Class names, where there is no data set to give them (`predict`).
         cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`, in the cache folder.
         split: Share of the training images to validate on, like 0.2, for a data set that names none: always the same images.
+        format: Label format, if the data set does not say: yolo, voc, coco, or the import path of a class of your own
+            (docs/formats.md).
         cache_budget: Most bytes for that on this machine, as a number or like 8GB; default: half of what is free. Images
             that do not fit are read from their files.
 
@@ -114,6 +116,7 @@ class DetectionData(L.LightningDataModule):
         cache: Literal["none", "ram", "disk"] = "none",
         cache_budget: int | str | None = None,
         split: float | None = None,
+        format: str | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self.options = given | {"augment": augment.options()}  # what it was made with, as plain values
@@ -123,7 +126,7 @@ class DetectionData(L.LightningDataModule):
         check_ranges({**sizes, **tiles}, "data")
         if dataset is None and source is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo), or for predict --data.source PATH")
-        self.file = None if dataset is None else DatasetFile.read(dataset, split)
+        self.file = None if dataset is None else DatasetFile.read(dataset, split, format)
         self.image_size, self.batch_size, self.workers, self.seed = image_size, batch_size, workers, seed
         self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
         self.weighted_by_map = image_weights_by_map

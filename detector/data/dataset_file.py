@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from detector.data import demo
 from detector.data.cache.labels import cached
+from detector.data.class_names import read_names
 from detector.data.datasets import DetectionDataset
-from detector.data.formats.coco_json import CocoDataset, read_coco
-from detector.data.formats.voc_xml import ANNOTATIONS, VocDataset, annotation_path, image_folder
-from detector.data.formats.yolo_txt import YoloDataset, label_path
+from detector.data.formats import FORMATS, format_class
+from detector.data.formats.format import Format, Split
+from detector.data.formats.per_image import PerImageFormat
 from detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
 from detector.data.part import Part
+from detector.data.read_split import SplitReader
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import exists, is_dir, is_file, read_text
 from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
 
-FORMATS = ("yolo", "voc", "coco")
 DEMO_ROOT = Path("datasets/demo")
-MOST_CLASSES = 100_000  # that `nc` may promise without names
-_SPLIT_FOLDERS = {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
-_EXPECTED = {
-    "yolo": "give a folder of images, or a text file that lists them",
-    "voc": "format voc wants a folder of images, or a text file of image IDs, like ImageSets/Main/train.txt",
-    "coco": "format coco wants a json file",
-}
 
 
 @dataclass
 class DatasetFile:
     """A data set by name: where its splits are, in which label format, and the class names.
 
-    source: what the user gave · root: where its relative paths start · format: yolo, voc or coco · names: in class order ·
+    source: what the user gave · root: where its relative paths start · format: see `format_class` · names: in class order ·
     splits: paths of `train`, `val`, `test` as far as they are given · images: further image folders (COCO) ·
     keep_difficult: VOC objects marked difficult are kept · keep_emptied: images whose labels are all unusable stay, as
     background · share: of the images of `train` that is `val`, where that is not given · found_names: they come from the
@@ -56,7 +47,7 @@ class DatasetFile:
     found_names: bool = False
 
     @classmethod
-    def read(cls, source: str, split: float | None = None) -> DatasetFile:
+    def read(cls, source: str, split: float | None = None, format: str | None = None) -> DatasetFile:
         """`demo`, a data.yaml, a folder with a data.yaml, or a VOC folder: xml files in Annotations or beside the images, with
         the lists ImageSets/Main, with folders train and val, or neither and a `split`.
 
@@ -68,6 +59,7 @@ class DatasetFile:
         Args:
             source: what the user gave.
             split: share of the images of `train` that is `val`, for a data set that names no `val`; see `Part`.
+            format: that of the labels, in place of the key; see `format_class`.
 
         Raises:
             InputError: naming the file and the key.
@@ -78,7 +70,7 @@ class DatasetFile:
         if is_dir(path) and (path / "data.yaml").is_file():
             path = path / "data.yaml"
         if is_dir(path):
-            return cls._read_voc_folder(path, split)
+            return cls._read_folder(path, format)._divided(split)
         if not exists(path):
             raise InputError(f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'")
         try:
@@ -89,10 +81,10 @@ class DatasetFile:
             raise InputError(f"data.dataset {path}: not valid YAML ({' '.join(str(e).split())})") from None
         if not isinstance(content, dict):
             raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
-        return cls._from_content(path, content)._divided(split if split is not None else content.get("split"))
+        return cls._from_content(path, content, format)._divided(split if split is not None else content.get("split"))
 
     @classmethod
-    def _from_content(cls, path: Path, content: dict[str, Any]) -> DatasetFile:
+    def _from_content(cls, path: Path, content: dict[str, Any], format: str | None) -> DatasetFile:
         root = Path(str(content.get("path") or "."))
         root = next((p for p in (path.parent / root, root) if is_dir(p)), None) or path.parent / root
         if not is_dir(root):
@@ -105,42 +97,33 @@ class DatasetFile:
         splits = {split: paths for split, paths in splits.items() if paths}
         if not splits:
             raise InputError(f"{path}: none of the keys train, val, test is given")
-        kind = content.get("format") or _guess_format(root, splits)
-        if kind not in FORMATS:
-            raise InputError(f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}")
+        kind = format or str(content.get("format") or _guess_format(root, splits))
+        if not format and kind not in FORMATS:
+            way = f"; it is code of your own, which no data file can load: give --data.format {kind}" if "." in kind else ""
+            raise InputError(f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}{way}")
         folders = content.get("images") or []
         folders = [root / str(f) for f in (folders if isinstance(folders, list) else [folders])]
-        names = _names(path, content)
-        found = names is None
-        if names is None and kind == "voc":
-            names = VocDataset.find_names(root, [p for paths in splits.values() for p in paths])
-        if names is None and kind == "coco":
-            categories = read_coco(splits[next(iter(splits))][0])["categories"]
-            names = [str(c["name"]) for c in sorted(categories, key=lambda c: c["id"])]
+        given = read_names(path, content)
+        names = _found_names(format_class(kind), root, splits) if given is None else given
         if not names:
             raise InputError(f"{path}: the key `names` is missing; give the class names as a list or a map{_hint(root, kind)}")
         keep = {key: bool(content.get(key, False)) for key in ("keep_difficult", "keep_emptied")}
-        return cls(str(path), root, kind, names, splits, folders, **keep, found_names=found and kind == "voc")
+        sorted_ = given is None and not format_class(kind).lists_names
+        return cls(str(path), root, kind, names, splits, folders, **keep, found_names=sorted_)
 
     @classmethod
-    def _read_voc_folder(cls, root: Path, split: float | None) -> DatasetFile:
-        lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in ("train", "val", "test")}
-        splits = {s: [p] for s, p in lists.items() if p.is_file() and any((root / name).is_dir() for name in ANNOTATIONS)}
-        images = image_folder(root) or root
-        if not splits:
-            named = {s: [f for n in names for f in (images / n, root / n) if has_xml(f)] for s, names in _SPLIT_FOLDERS.items()}
-            splits = {s: folders[:1] for s, folders in named.items() if folders}
-        if not splits and has_xml(images):
-            splits = {"train": [images]}
+    def _read_folder(cls, root: Path, format: str | None) -> DatasetFile:
+        kinds = [format] if format else FORMATS
+        kind, splits = next(((k, found) for k in kinds if (found := format_class(k).find_splits(root))), ("", {}))
         if not splits:
             raise InputError(
                 f"data.dataset {root}: this folder holds neither a data.yaml nor images with VOC annotations (JPEGImages or "
                 "images with Annotations/*.xml, or xml files beside the images); for other labels write a data.yaml"
             )
-        names = VocDataset.find_names(root, [p for paths in splits.values() for p in paths])
+        names = _found_names(format_class(kind), root, splits)
         if not names:
             raise InputError(f"data.dataset {root}: none of its annotations can be read and names an object")
-        return cls(str(root), root, "voc", names, splits, found_names=True)._divided(split)
+        return cls(str(root), root, kind, names, splits, found_names=not format_class(kind).lists_names)
 
     def _divided(self, share: object) -> DatasetFile:
         """The same with a part of `train` as `val`, if that is asked for."""
@@ -188,10 +171,10 @@ class DatasetFile:
         for path in paths:
             if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
-            if is_dir(path) and self.format == "coco":
-                raise InputError(f"{self.source}: {split} refers to the folder {path}; {_EXPECTED[self.format]}")
-            if path.suffix.lower() in SUFFIXES:
-                raise InputError(f"{self.source}: {split} refers to one image, {path}; {_EXPECTED[self.format]}")
+            form = format_class(self.format)
+            if not form.accepts(path):
+                what = "the folder " if is_dir(path) else "one image, " if path.suffix.lower() in SUFFIXES else ""
+                raise InputError(f"{self.source}: {split} refers to {what}{path}; {form.wants}")
         options = {key: getattr(self, key) for key in ("format", "names", "keep_difficult", "keep_emptied")}
         options |= {"split": self.share, MAX_PIXELS_VARIABLE: most_pixels()}  # by the names that users know
         if strict:
@@ -207,45 +190,41 @@ class DatasetFile:
             raise InputError(f"{self.source}: {split} has no usable image under {paths[0]} ({why})")
         return dataset
 
+    def form(self, split: str) -> Format:
+        """The format of the labels, about to read a split."""
+        place = Split(split, self.splits[split], self.root, self.images, self.keep_difficult)
+        return format_class(self.format)(place)
+
     def _parse(self, split: str, strict: bool) -> DetectionDataset:
-        paths, part = self.splits[split], self.part(split)
-        if self.format == "yolo":
-            return YoloDataset(paths, self.names, self.root, strict, self.keep_emptied, part)
-        if self.format == "voc":
-            return VocDataset(paths, self.names, self.root, self.keep_difficult, strict, self.keep_emptied, part)
-        return CocoDataset(paths, self.names, self.coco_folders(split), strict, self.keep_emptied, part)
+        return SplitReader(self.form(split), self.names, strict, self.keep_emptied, self.part(split)).read()
 
     def unread_labels(self, split: str, dataset: DetectionDataset) -> str:
         """A hint, if the images have no label file of the format, but there are files of another; else an empty string."""
-        if self.format == "coco" or not len(dataset) or dataset.report.unlabelled < len(dataset):
+        own, images = format_class(self.format), dataset.files
+        if not issubclass(own, PerImageFormat) or not len(images) or dataset.report.unlabelled < len(images):
             return ""
-        suffix = "xml" if self.format == "yolo" else "txt"
-        stems = {Path(image).stem for image in dataset.files}
+        stems = {Path(image).stem for image in images}
         places = dict.fromkeys([*(p for p in self.splits[split] if is_dir(p)), self.root])
-        found = next((f for f in (sorted(p for p in at.rglob(f"*.{suffix}") if p.stem in stems) for at in places) if f), [])
-        if not found:
-            return ""
-        read = annotation_path if self.format == "yolo" else label_path
-        if any(is_file(read(image)) for image in dataset.files):
-            advice = f"if these are the labels, set `format: {'voc' if self.format == 'yolo' else 'yolo'}` in the data.yaml"
-        else:
-            advice = f"if these are the labels, they belong where {read(dataset.files[0])} is"
-        wanted = label_path(dataset.files[0]) if self.format == "yolo" else annotation_path(dataset.files[0])
-        return (
-            f": format {self.format} looks for {wanted} and the like, but there are {len(found)} {suffix} files, "
-            f"first {found[0]}; {advice}"
-        )
+        for name, other in FORMATS.items():
+            if other is own or not issubclass(other, PerImageFormat):
+                continue
+            files = (sorted(p for p in at.rglob(f"*{other.suffix}") if p.stem in stems) for at in places)
+            found = next(filter(None, files), [])
+            if not found:
+                continue
+            if any(is_file(other.label_path(image)) for image in images):
+                advice = f"set `format: {name}` in the data.yaml"
+            else:
+                advice = f"they belong where {other.label_path(images[0])} is"
+            return (
+                f": format {self.format} looks for {own.label_path(images[0])} and the like, but there are {len(found)} "
+                f"{other.suffix[1:]} files, first {found[0]}; if these are the labels, {advice}"
+            )
+        return ""
 
     def places(self, split: str) -> list[str]:
         """What tells a split from all others: where it is."""
         return [split, *map(str, (self.root, *self.splits[split], *self.images))]
-
-    def coco_folders(self, split: str) -> list[Path]:
-        """Where the images of a COCO file may be, in the order in which they are tried."""
-        beside = self.splits[split][0].parent
-        guesses = [self.root / "images" / split, self.root / split, self.root / "images", self.root, beside]
-        named = self.splits[split][0].stem.removeprefix("instances_")  # instances_train2017.json -> train2017
-        return [*self.images, self.root / named, self.root / "images" / named, *guesses]
 
 
 def _demo_splits() -> dict[str, list[Path]]:
@@ -259,56 +238,15 @@ def _resolve(root: Path, beside: Path, entry: str) -> Path:
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     first = next(iter(splits.values()))[0]
-    if first.suffix == ".json":
-        return "coco"
-    if is_dir(first):
-        return "voc" if has_xml(first) else "yolo"
-    of_voc = (root / "Annotations").is_dir() or next(
-        (root / "annotations").glob("*.xml"), None
-    )  # COCO's json files lie there too
-    return "voc" if first.suffix == ".txt" and of_voc else "yolo"
+    return next(name for name, form in reversed(FORMATS.items()) if form.recognises(root, first))
 
 
-def has_xml(folder: Path, most: int = 100) -> bool:
-    """Whether images of a folder and its subfolders have VOC annotations and no text labels, as far as the first ones tell."""
-    found = False
-    images = (Path(at, name) for at, _, names in os.walk(folder) for name in sorted(names))
-    for image in islice((path for path in images if path.suffix.lower() in SUFFIXES), most):
-        if is_file(label_path(image)):
-            return False
-        found = found or is_file(annotation_path(image))
-    return found
+def _found_names(form: type[Format], root: Path, splits: dict[str, list[Path]]) -> list[str]:
+    names = form.find_names(root, splits)
+    return names if form.lists_names else sorted(names)
 
 
 def _hint(root: Path, kind: str) -> str:
     """What a reader of the labels as YOLO text should know."""
     xml = next(root.rglob("*.xml"), None) if kind == "yolo" else None
     return f" (or, if the xml files here are the labels, like {xml}, set `format: voc`, which finds the names)" if xml else ""
-
-
-def _names(path: Path, content: dict[str, Any]) -> list[str] | None:
-    """`names` as a list; a map must have the keys 0 to n - 1."""
-    names, count = content.get("names"), content.get("nc")
-    if isinstance(names, dict):
-        try:
-            numbered = {int(k): v for k, v in names.items()}
-        except (TypeError, ValueError, OverflowError):
-            numbered = {}
-        if sorted(numbered) != list(range(len(names))):
-            raise InputError(f"{path}: `names` must have the keys 0 to {len(names) - 1}")
-        names = [numbered[k] for k in range(len(numbered))]
-    if names is None and isinstance(count, int):
-        if count > MOST_CLASSES:
-            raise InputError(f"{path}: nc is {count}, more than {MOST_CLASSES}; correct it, or give the class names as `names`")
-        names = list(range(count))
-    if names is None:
-        return None
-    if not isinstance(names, list):
-        raise InputError(f"{path}: `names` must be a list or a map of class names, not {names!r}")
-    names = [str(n) for n in names]
-    if len(set(names)) != len(names):
-        twice = next(n for n, times in Counter(names).items() if times > 1)
-        raise InputError(f"{path}: `names` holds '{twice}' twice; every class needs its own name")
-    if count is not None and count != len(names):
-        raise InputError(f"{path}: nc is {count}, but `names` has {len(names)} entries; leave nc out or correct it")
-    return names

@@ -1,7 +1,4 @@
-"""Images with labels on disk -> Samples, whatever the label format; the formats are in yolo_txt.py, voc_xml.py, coco_json.py.
-
-A bad box is dropped and named, not its image; an image is dropped only if it cannot be used at all.
-"""
+"""Images with labels on disk -> Samples, whatever the label format; `read_split.py` makes them of files."""
 
 import math
 import struct
@@ -14,6 +11,7 @@ from torch.utils.data import Dataset
 from detector.data.cache.origins import Origins
 from detector.data.cache.store import ImageStore
 from detector.data.images import read_image
+from detector.data.label_sources import LabelSource, LabelSources
 from detector.data.label_table import FileNames, LabelTable
 from detector.data.report import DataReport
 from detector.data.sample import Labels, LetterboxInfo, Sample
@@ -33,7 +31,8 @@ class DetectionDataset(Dataset):
 
     Attributes:
         files: image paths · labels: their Labels · names: class names · report: what was found and left out · origins: files
-        and folders that all this was read from · store: images that need not be decoded again.
+        and folders that all this was read from · sources: where the labels are written · store: images that need not be decoded
+        again.
     """
 
     def __init__(
@@ -43,10 +42,13 @@ class DetectionDataset(Dataset):
         names: list[str],
         report: DataReport,
         origins: Origins | None = None,
+        sources: Sequence[LabelSource] | None = None,
     ) -> None:
         self.files = files if isinstance(files, FileNames) else FileNames.of(files)
         self.labels, self.names, self.report = LabelTable.of(labels), names, report
         self.origins = origins or Origins()
+        given = sources if sources is not None else [LabelSource()] * len(self.files)
+        self.sources = given if isinstance(given, LabelSources) else LabelSources.of(given)
         self.store: ImageStore | None = None
         report.images, report.boxes = len(self.files), len(self.labels.boxes)
         report.background = int((np.diff(self.labels.starts) == 0).sum())

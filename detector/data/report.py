@@ -35,12 +35,20 @@ _KINDS = {  # how a reason begins -> its slug
 }
 
 
-class Fault(NamedTuple):
-    """One thing that was left out: the file, the place in it ("line 3", "object 2", "" for the whole), the reason."""
+@dataclass(frozen=True)
+class Fault:
+    """One thing that was left out.
+
+    file: image or label file · where: the place in it ("line 3", "object 2"), "" for the whole · problem: the reason · image:
+    the image file that it is about, "" if there is none · box: of a dropped object, xyxy in pixels of the image, as far as it
+    could be read.
+    """
 
     file: str
     where: str
     problem: str
+    image: str = field(default="", compare=False)
+    box: tuple[float, float, float, float] | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> str:
@@ -51,15 +59,25 @@ class Fault(NamedTuple):
         return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
 
 
+class Remark(NamedTuple):
+    """Something that is used as it stands, but that the user should know; said by the doctor, see its `Finding`."""
+
+    severity: str
+    kind: str
+    file: str
+    where: str
+    problem: str
+
+
 def emptied(image: str, faults: Sequence[Fault]) -> Fault:
     """For an image that lost every one of its objects: it is no background, it shows objects, and nobody knows where."""
     objects = f"none of its {len(faults)} objects can be used, first" if len(faults) > 1 else "its only object cannot be used"
-    return Fault(image, "", f"{objects}: {faults[0].where}, {faults[0].problem}")
+    return Fault(image, "", f"{objects}: {faults[0].where}, {faults[0].problem}", image)
 
 
 @dataclass
 class DataReport:
-    """Counts of one split. `faults` names every box that was dropped, `lost_images` every image."""
+    """Counts of one split. `faults` names every box that was dropped, `lost_images` every image; `remarks` are the doctor's."""
 
     images: int = 0
     boxes: int = 0
@@ -67,6 +85,7 @@ class DataReport:
     unlabelled: int = 0  # of these, images without a label file
     faults: list[Fault] = field(default_factory=list)
     lost_images: list[Fault] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
 
     @property
     def left_out(self) -> list[Fault]:

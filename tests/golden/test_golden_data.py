@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from golden.cases import ALL, Case, close, each
+from made_datasets import parsed, read_yolo
 
 from detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
-from detector.data.formats.yolo_txt import YoloDataset, parse_yolo
 from detector.data.images import image_sizes
 from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from detector.data.loading.sampler import Key, class_weights, image_weights, rectangular_batches
@@ -31,7 +31,7 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
         lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in labels]
         (tmp_path / f"labels/{k:04d}.txt").write_text("\n".join(lines))
     names = ["a", "b", "c", "d", "e"]
-    dataset = YoloDataset([tmp_path / "images"], names, tmp_path)
+    dataset = read_yolo(tmp_path / "images", names, tmp_path)
     if m.get("single_cls"):
         dataset.merge_classes()
         assert dataset.names == ["item"]
@@ -107,7 +107,7 @@ def test_label_files(case: Case, tmp_path: Path) -> None:
         file = tmp_path / "image.png"
         cv2.imwrite(str(file), np.zeros((given["h"], given["w"], 3), np.uint8))
         (size,) = image_sizes([file])
-        rows, polygons, faults = parse_yolo(given["text"] or "")
+        rows, polygons, faults = parsed(given["text"] or "")
         problems, kind = [size] if isinstance(size, str) else [problem for _, problem in faults], wanted["message_kind"]
         assert bool(problems) == bool(kind), given
         assert all(SAME_WORDS.get(kind, "") in problem for problem in problems), given

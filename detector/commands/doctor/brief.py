@@ -5,13 +5,13 @@ from pathlib import Path
 
 from detector.commands.doctor.finding import Finding
 from detector.commands.doctor.labels import examine_labels
-from detector.commands.doctor.layout import examine_layout, label_folders
+from detector.commands.doctor.layout import all_images, examine_layout
 from detector.commands.doctor.memory import recall, remember, state_of
 from detector.commands.doctor.statistics import statistics
 from detector.commands.doctor.summary import by_kind, told
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.formats.voc_xml import annotation_folders
+from detector.data.formats import FORMATS
 
 
 def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5) -> list[str]:
@@ -36,9 +36,12 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {told(group[0])}{more}")
     if lines:
-        split = "" if file.share is None else f" --data.split {file.share:g}"
+        options = "" if file.share is None else f" --data.split {file.share:g}"
+        options += "" if file.format in FORMATS else f" --data.format {file.format}"
         others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
-        lines.append(f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}{split}")
+        lines.append(
+            f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}{options}"
+        )
     return lines
 
 
@@ -57,10 +60,7 @@ def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size:
     for split, dataset in datasets.items():
         paths += [*map(str, file.splits[split]), *dataset.files]
         folders += dict.fromkeys(map(os.path.dirname, dataset.files))
-        if file.format == "yolo":
-            of_labels += label_folders(file, split, dataset)
-        if file.format == "voc":
-            of_labels += annotation_folders(dataset.files)
+        of_labels += file.form(split).label_folders(all_images(dataset))
     for folder in filter(Path.is_dir, of_labels):
         paths += sorted(entry.path for entry in os.scandir(folder))
     names = [dataset.names for dataset in datasets.values()]

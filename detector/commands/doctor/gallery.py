@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +12,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.places import label_files, written_boxes
 from detector.data.datasets import DetectionDataset
-from detector.data.formats.coco_json import read_coco
 from detector.data.images import SUFFIXES, read_image
+from detector.data.report import Fault
 from detector.data.sample import Labels
 from detector.model.boxes import clip_xyxy
 from detector.report.drawing import draw_boxes, enlarge
@@ -35,6 +35,13 @@ class Picture(NamedTuple):
     reason: str = ""
 
 
+class _Object(NamedTuple):
+    """An object that a finding names. image: path · box (4,) xyxy in pixels of the image file, None if it cannot be read."""
+
+    image: str
+    box: Sequence[float] | np.ndarray | None
+
+
 class Gallery:
     """Finds the images that findings speak of, and draws them.
 
@@ -46,19 +53,17 @@ class Gallery:
     def __init__(self, datasets: Mapping[str, DetectionDataset], findings: Sequence[Finding]) -> None:
         self.datasets = datasets
         self._unreadable = {f.file: f.problem for f in findings if f.kind in UNREADABLE}
-        self._images: dict[tuple[str, str], tuple[str, int]] = {}  # split ("": any) and file of image or labels
-        self._named: dict[tuple[str, str], tuple[str, int]] = {}  # split ("": any) and name of the image file
-        self._annotations: dict[str, dict[str, tuple[str, np.ndarray | None]]] = {}  # of the COCO files that were needed
-        self._emptied: dict[str, str] = {}  # images that lost all their objects, by themselves and their label files
+        self._images: dict[str, tuple[str, int]] = {}  # by path: split and index
+        self._of_file: dict[str, list[tuple[str, int]]] = defaultdict(list)  # by label file
+        self._objects: dict[str, dict[str, _Object]] = {}  # by label file and place, of the files that were needed
+        self._dropped: dict[str, list[Fault]] = defaultdict(list)  # by label file
         for split, dataset in datasets.items():
-            lost = [fault.file for fault in dataset.report.lost_images if fault.kind == "no_usable_object"]
-            self._emptied |= {path: file for file in lost for path in (file, *map(str, label_files(file)))}
-            for i, file in enumerate(dataset.files):
-                for key in ((split, Path(file).name), ("", Path(file).name)):
-                    self._named.setdefault(key, (split, i))
-                for path in (file, *map(str, label_files(file))):
-                    self._images.setdefault((split, path), (split, i))
-                    self._images.setdefault(("", path), (split, i))
+            for fault in dataset.report.faults:
+                self._dropped[fault.file].append(fault)
+            for i, (image, number) in enumerate(zip(dataset.files, dataset.sources.file.tolist(), strict=True)):
+                self._images.setdefault(image, (split, i))
+                if number >= 0:
+                    self._of_file[dataset.sources.files[number]].append((split, i))
 
     def pictures(self, findings: Sequence[Finding], most: int) -> list[Picture]:
         """Pictures of those images that most of the findings are about, each image once."""
@@ -90,70 +95,54 @@ class Gallery:
 
     def _image_of(self, finding: Finding) -> str:
         """The image file that a finding is about, or an empty string."""
-        found = self._find(finding)
-        if found:
-            split, i = found
-            return self.datasets[split].files[i]
-        if finding.file in self._emptied:
-            return self._emptied[finding.file]
-        return finding.file if Path(finding.file).suffix.lower() in SUFFIXES else ""
+        if finding.file in self._images or Path(finding.file).suffix.lower() in SUFFIXES:
+            return finding.file
+        if found := self._object(finding):
+            return found.image
+        images = dict.fromkeys(self.datasets[split].files[i] for split, i in self._of_file.get(finding.file, []))
+        images |= {fault.image: None for fault in self._dropped.get(finding.file, []) if fault.image}
+        return next(iter(images), "") if len(images) == 1 or not finding.where else ""
 
-    def _find(self, finding: Finding) -> tuple[str, int] | None:
-        """Split and index of the image that a finding is about."""
-        if finding.file.endswith(".json"):
-            name, _ = self._annotation(finding)
-            return self._named.get((finding.split, Path(name).name))
-        return self._images.get((finding.split, finding.file)) or self._images.get(("", finding.file))
+    def _object(self, finding: Finding) -> _Object | None:
+        """The object that a finding names; None if there is no such."""
+        if finding.file in self._images:
+            split, i = self._images[finding.file]
+            word, _, rest = finding.where.partition(" ")
+            boxes = self.datasets[split].labels[i].boxes
+            number = int(rest) - 1 if word == "object" and rest.isdigit() else -1
+            return _Object(finding.file, boxes[number]) if 0 <= number < len(boxes) else None
+        if finding.file not in self._objects:
+            self._objects[finding.file] = self._objects_of(finding.file)
+        return self._objects[finding.file].get(_key(finding.where))
+
+    def _objects_of(self, file: str) -> dict[str, _Object]:
+        """Of a label file, dropped ones too, by place."""
+        objects = {_key(fault.where): _Object(fault.image, fault.box) for fault in self._dropped.get(file, [])}
+        for split, i in self._of_file.get(file, []):
+            dataset = self.datasets[split]
+            for where, box in zip(dataset.sources[i].places, dataset.labels[i].boxes, strict=True):
+                objects.setdefault(_key(where), _Object(dataset.files[i], box))
+        return objects
 
     def _draw(self, file: str, findings: Sequence[Finding]) -> np.ndarray:
         """(H, W, 3) uint8 RGB with its boxes, the findings' own in frames."""
         if file in self._unreadable:
             raise InputError(self._unreadable[file])
         image = read_image(file)
-        image_shape = image.shape[:2]
         shrink = min(LONGEST / max(image.shape[:2]), 1)
         height, width = (max(round(side * shrink), 1) for side in image.shape[:2])
         scale = np.array((width / image.shape[1], height / image.shape[0]) * 2)
         image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA) if shrink < 1 else image
-        rows, suspects, names = np.zeros((0, 6)), np.zeros((0, 4)), [""]
-        place = self._find(findings[0]) if findings else self._images.get(("", file))
-        if place:
-            split, i = place
-            labels = self.datasets[split].labels[i]
-            rows, names = _rows(labels, self.datasets[split].names, scale, width, height)
-            suspects = self._suspects(findings, labels) * scale
-        elif file in self._emptied:
-            suspects = self._suspects(findings, Labels.of(np.zeros((0, 4)), np.zeros(0), *image_shape)) * scale
+        rows, names = np.zeros((0, 6)), [""]
+        if file in self._images:
+            split, i = self._images[file]
+            rows, names = _rows(self.datasets[split].labels[i], self.datasets[split].names, scale, width, height)
+        boxes = [found.box for found in map(self._object, findings[:FRAMED]) if found and found.box is not None]
+        suspects = np.array(boxes, float).reshape(-1, 4) * scale
         both = np.concatenate((rows, np.column_stack((suspects, np.zeros((len(suspects), 2))))))
         image, both = enlarge(image, both)
         image = draw_boxes(image, both[: len(rows)], names)
         return _frame(image, both[len(rows) :, :4])
-
-    def _suspects(self, findings: Sequence[Finding], labels: Labels) -> np.ndarray:
-        """(n, 4) xyxy pixels of the image file: the boxes that findings of one image name, as far as they can be placed."""
-        found = []
-        written: dict[Path, dict[str, np.ndarray]] = {}
-        for finding in findings[:FRAMED]:
-            key = _key(finding.where)
-            path = Path(finding.file)
-            if path.suffix == ".json":
-                box = self._annotation(finding)[1]
-            elif path.suffix.lower() in SUFFIXES:
-                number = int(key.split()[1]) - 1 if key.startswith("object ") else -1
-                box = labels.boxes[number] if 0 <= number < len(labels.boxes) else None
-            else:
-                if path not in written:
-                    written[path] = written_boxes(path, labels.height, labels.width)
-                box = written[path].get(key)
-            if box is not None:
-                found.append(box)
-        return np.array(found, float).reshape(-1, 4)
-
-    def _annotation(self, finding: Finding) -> tuple[str, np.ndarray | None]:
-        """Image name and box of the annotation that a finding names; an empty string and None if there is no such."""
-        if finding.file not in self._annotations:
-            self._annotations[finding.file] = _read_annotations(Path(finding.file))
-        return self._annotations[finding.file].get(_key(finding.where), ("", None))
 
 
 def _rows(labels: Labels, names: list[str], scale: np.ndarray, width: int, height: int) -> tuple[np.ndarray, list[str]]:
@@ -165,32 +154,8 @@ def _rows(labels: Labels, names: list[str], scale: np.ndarray, width: int, heigh
 
 
 def _key(where: str) -> str:
-    """ "object 4 (RBC)" -> "object 4"; anything else but a word and a number -> an empty string."""
-    word, _, rest = where.partition(" ")
-    number = rest.partition(" ")[0].strip(",;:")
-    return f"{word} {number}" if number.isdigit() else ""
-
-
-def _read_annotations(source: Path) -> dict[str, tuple[str, np.ndarray | None]]:
-    """For each "annotation ID" of a COCO json file the image's file name and the box, (4,) xyxy pixels; None if it is no box.
-    A file that is no such thing has none: it is a finding of its own."""
-    try:
-        content = read_coco(source)
-        names = {image["id"]: str(image["file_name"]) for image in content["images"]}
-        annotations = content.get("annotations", [])
-        return {f"annotation {a.get('id')}": (names.get(a.get("image_id"), ""), _corners(a.get("bbox"))) for a in annotations}
-    except (InputError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-def _corners(bbox: object) -> np.ndarray | None:
-    """COCO's x, y, width, height -> (4,) xyxy."""
-    try:
-        x, y, w, h = np.array(bbox, float).reshape(4)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    box = np.array((x, y, x + w, y + h))
-    return box if np.isfinite(box).all() else None
+    """ "object 4 (RBC)" -> "object 4": the name of its class need not be known."""
+    return where.partition(" (")[0]
 
 
 def _frame(image: np.ndarray, boxes: np.ndarray, dash: int = 6) -> np.ndarray:

@@ -1,20 +1,24 @@
 """A repaired copy of a data set, in its own format; the original is only read."""
 
 import os
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from detector.commands.doctor.examine import open_splits
 from detector.commands.doctor.finding import Diagnosis
-from detector.commands.doctor.repaired_coco import CocoCopy
+from detector.commands.doctor.labels import PAST_FRAME
 from detector.commands.doctor.repaired_images import copy_images, kept_images, new_names
-from detector.commands.doctor.repaired_voc import write_voc
-from detector.commands.doctor.repaired_yolo import write_yolo
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
+from detector.data.formats.format import Format, LabelObject, RepairedImage
+from detector.data.read_split import SplitReader
+from detector.data.report import Fault
+from detector.model.boxes import clip_xyxy
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
 
@@ -46,25 +50,21 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     same = _same_splits(file, list(datasets))
     own = {split: dataset for split, dataset in datasets.items() if split not in same}
     images = kept_images(own, diagnosis, done)
-    names: dict[str, dict[str, str]] = {}
-    if file.format == "voc":  # all splits in one folder
-        together = new_names(list(dict.fromkeys(chain(*images.values()))), diagnosis, done)
-        names = {split: {path: together[path] for path in paths} for split, paths in images.items()}
-    else:
-        names = {split: new_names(paths, diagnosis, done) for split, paths in images.items()}
+    forms = {split: file.form(split) for split in own}
+    together: dict[str, dict[str, None]] = defaultdict(dict)  # images by their folder in the copy, which splits may share
+    for split, form in forms.items():
+        together[form.image_folder] |= dict.fromkeys(images[split])
+    names = {place: new_names(list(paths), diagnosis, done) for place, paths in together.items()}
     places: dict[str, str] = {}
-    for split, dataset in own.items():
-        if not names[split]:
+    for split, form in forms.items():
+        if not images[split]:
             done.append(f"left out the split {split}: it has no image that can be used")
             continue
-        image_folder = folder / "JPEGImages" if file.format == "voc" else folder / "images" / split
-        copy_images(names[split], image_folder, diagnosis, done)
-        if file.format == "yolo":
-            places[split] = write_yolo(split, dataset, names[split], folder, done)
-        elif file.format == "voc":
-            places[split] = write_voc(split, dataset, names[split], folder, done)
-        else:
-            places[split] = CocoCopy(file, split, dataset, names[split], done).write(folder, split)
+        of_split = {path: names[form.image_folder][path] for path in images[split]}
+        copy_images(of_split, folder / form.image_folder, diagnosis, done)
+        repaired = _repaired(form, own[split], of_split, done)
+        places[split], repairs = form.write(folder, repaired)
+        done += repairs
     places |= {split: places[other] for split, other in same.items() if other in places}
     done = list(dict.fromkeys(done))
     write_atomically(
@@ -75,6 +75,53 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_atomically(folder / "data.yaml", lambda out: out.write(text.encode()))
     return done
+
+
+def _repaired(form: Format, dataset: DetectionDataset, names: dict[str, str], done: list[str]) -> list[RepairedImage]:
+    """The images of a split that stay, with what is sound of their labels; what is done is added to `done`.
+
+    Args:
+        form: the split's, unused so far. names: of the images that stay (path -> name in the copy).
+    """
+    reader = SplitReader(form, dataset.names, strict=False)
+    sizes = dict(zip(dataset.files, map(tuple, dataset.labels.sizes.tolist()), strict=True))
+    seen: dict[str, set[tuple[Any, ...]]] = defaultdict(set)  # by image, which may be listed twice
+    images = []
+    for entry in form.find():
+        if entry.image not in names:
+            continue
+        size = sizes[entry.image]
+        labels, changed, objects = form.read(entry, *size), False, []
+        for item in labels.objects if labels else ():
+            why, box = _mended(item, reader.problem(entry, item), size, seen[entry.image])
+            if why:
+                done.append(f"{entry.file}, {item.place}: dropped ({why})")
+            else:
+                objects.append((item, box))
+                done += [f"{entry.file}, {item.place}: box clipped to the image"] if box else []
+            changed = changed or bool(why) or box is not None
+        images.append(RepairedImage(entry, names[entry.image], size, labels, objects, changed))
+    done += [f"{fault.file}, {fault.where}: dropped ({fault.problem})" for fault in form.faults]
+    return images
+
+
+def _mended(
+    item: LabelObject, problem: str, size: tuple[int, int], seen: set[tuple[Any, ...]]
+) -> tuple[str, Sequence[float] | None]:
+    """Why an object is dropped, or an empty string; the box that it gets, None: as it is. seen: those of the image so far."""
+    if problem:
+        is_difficult = Fault("", "", problem).kind == "difficult_object"  # it stays, marked as it is
+        return "" if is_difficult else problem, None
+    box = np.array(item.box, np.float64)
+    inside = clip_xyxy(box, size[1], size[0])
+    if (inside[2:] <= inside[:2]).any():
+        return "the box lies outside the image", None
+    clipped = tuple(map(float, inside)) if np.abs(box - inside).max() > PAST_FRAME else None
+    key = (item.name, item.crowd, *(clipped or item.box))
+    if key in seen:
+        return "duplicate of an earlier object", None
+    seen.add(key)
+    return "", clipped
 
 
 def _check_folder(file: DatasetFile, datasets: dict[str, DetectionDataset], folder: Path) -> None:

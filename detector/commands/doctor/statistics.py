@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.places import Places
 from detector.data.datasets import DetectionDataset
 from detector.model.anchors import label_sizes, measure
 
@@ -188,14 +188,24 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
     tiny = (objects.sizes <= TINY).any(1)
     extreme = ~tiny & (elongation >= EXTREME)
     long = ~tiny & ~extreme & (elongation >= ELONGATED)
-    findings, places = [], Places(dataset)
+    findings = []
+    sources = lru_cache(maxsize=1)(dataset.sources.__getitem__)  # objects of an image come one after the other
+
+    def place(k: int) -> tuple[str, str]:
+        """File and place of an object that is told by its position in the label file ("line 3", "object 2"); of one that is
+        told by an id the image, and its number there."""
+        image, number = int(objects.image[k]), int(objects.number[k])
+        source = sources(image)
+        where = source.places[number].partition(" (")[0]
+        return (dataset.files[image], f"object {number + 1}") if where.startswith("annotation") else (source.file, where)
+
     for kind, mask, consequence in (
         ("tiny_box", tiny, f"the augmentation drops boxes of {TINY:g} px or less"),
         ("extreme_ratio", extreme, f"the augmentation drops boxes with a side {EXTREME} times the other"),
     ):
         chosen = np.flatnonzero(mask)
         for k in chosen[:MOST_PLACES]:
-            file, where = places.of(int(objects.image[k]), int(objects.number[k]))
+            file, where = place(k)
             width, height = objects.sizes[k]
             problem = f"the box is {width:.1f}x{height:.1f} px at --data.image_size {image_size}; {consequence}"
             findings.append(Finding("warning", kind, split, file, where, problem))
@@ -204,7 +214,7 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
             findings.append(Finding("warning", kind, split, "", "", problem))
     if long.any():
         longest = int(np.where(long, elongation, 0).argmax())
-        file, where = places.of(int(objects.image[longest]), int(objects.number[longest]))
+        file, where = place(longest)
         problem = (
             f"{int(long.sum())} boxes have a side over {ELONGATED} times the other, this one most of all "
             f"({elongation[longest]:.0f}); anchors hardly fit them"

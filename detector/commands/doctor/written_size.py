@@ -2,15 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.places import written_boxes
-from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
-from detector.data.formats.yolo_txt import label_path
 from detector.data.images import UNREADABLE, image_size
 
 MANY = 0.1  # share of the boxes that leave the frame; a few do in any data set
@@ -23,31 +19,23 @@ _FRACTION = 5.0  # numbers above are no fractions, however wrong
 _SMALL_IMAGE = 150  # pixels; of smaller images per cents and pixels look alike
 
 
-def other_size(
-    file: DatasetFile, split: str, dataset: DetectionDataset, declared: Sequence[tuple[int, int] | None]
-) -> Iterator[Finding]:
-    """At most one finding, other_image_size.
-
-    Args:
-        declared: for each image the (height, width) that its label file gives it, if it gives one.
-    """
-    if file.format == "yolo":
+def other_size(split: str, dataset: DetectionDataset, in_fractions: bool) -> Iterator[Finding]:
+    """At most one finding, other_image_size. in_fractions: see Format."""
+    if in_fractions:
         problem = _of_fractions(dataset)
     else:
         table = dataset.labels
         reach = np.zeros((len(table), 2))  # x, y: how far to the right and down the boxes go
         np.maximum.at(reach, np.repeat(np.arange(len(table)), np.diff(table.starts)), table.boxes[:, 2:])
         sizes = table.sizes[:, ::-1].astype(float)
-        problem = _as_declared(dataset, declared, reach, sizes) or _as_they_reach(dataset, reach, sizes)
+        problem = _as_declared(dataset, reach, sizes) or _as_they_reach(dataset, reach, sizes)
     if problem:
         yield Finding("fault", "other_image_size", split, "", "", problem)
 
 
-def _as_declared(
-    dataset: DetectionDataset, declared: Sequence[tuple[int, int] | None], reach: np.ndarray, sizes: np.ndarray
-) -> str:
+def _as_declared(dataset: DetectionDataset, reach: np.ndarray, sizes: np.ndarray) -> str:
     """A sentence, if boxes fit the sizes that their label files give and not those of the images."""
-    given = np.array([size or (0, 0) for size in declared], float).reshape(-1, 2)[:, ::-1]
+    given = dataset.sources.sizes[:, ::-1].astype(float)
     wrong = np.flatnonzero((given > 0).all(1) & (given != sizes).any(1) & (reach > 0).any(1))
     if len(wrong) < LEAST_IMAGES:
         return ""
@@ -107,27 +95,28 @@ def _snapped(factors: np.ndarray) -> float | None:
 
 
 def _of_fractions(dataset: DetectionDataset) -> str:
-    """A sentence for YOLO text, if many lines were dropped for coordinates above 1."""
-    lines = defaultdict(list)
-    for fault in dataset.report.faults:
-        if fault.kind == "coordinate_above_1":
-            lines[fault.file].append(fault.where)
-    count = sum(map(len, lines.values()))
-    if count < max(LEAST_BOXES, MANY * (count + len(dataset.labels.boxes))) or len(lines) < LEAST_IMAGES:
+    """A sentence, if many objects were dropped for coordinates above 1."""
+    above = [fault for fault in dataset.report.faults if fault.kind == "coordinate_above_1"]
+    count, images = len(above), dict.fromkeys(fault.image for fault in above)
+    if count < max(LEAST_BOXES, MANY * (count + len(dataset.labels.boxes))) or len(images) < LEAST_IMAGES:
         return ""
-    emptied = [fault.file for fault in dataset.report.lost_images if fault.kind == "no_usable_object"]
-    image_of = {str(label_path(image)): image for image in (*dataset.files, *emptied)}
+    boxes = defaultdict(list)
+    for fault in dataset.report.faults:
+        if fault.box:
+            boxes[fault.image].append(fault.box)
+    for i, image in enumerate(dataset.files):
+        if image in images:
+            boxes[image] += dataset.labels[i].boxes.tolist()
     reach, sizes, files = [], [], []
-    for path in lines:
-        boxes = np.array(list(written_boxes(Path(path), 1, 1).values())).reshape(-1, 4)
+    for image in images:
         try:
-            height, width = image_size(image_of[path])
-        except (KeyError, *UNREADABLE):
+            height, width = image_size(image)
+        except UNREADABLE:
             continue
-        if len(boxes):
-            reach.append(boxes[:, 2:].max(0))
+        if boxes[image]:
+            reach.append(np.array(boxes[image])[:, 2:].max(0) / (width, height))
             sizes.append((width, height))
-            files.append(image_of[path])
+            files.append(image)
     if len(files) < LEAST_IMAGES:
         return ""
     start = f"{count} of {count + len(dataset.labels.boxes)} boxes have coordinates above 1: they seem to be "

@@ -16,12 +16,13 @@ from detector.data.cache.folder import cache_folder, own_name, say_without
 from detector.data.cache.origins import changes
 from detector.data.cache.packed import Damaged, pack, unpack
 from detector.data.datasets import DetectionDataset
+from detector.data.label_sources import LabelSources
 from detector.data.label_table import FileNames, LabelTable
-from detector.data.report import DataReport, Fault
+from detector.data.report import DataReport, Fault, Remark
 from detector.system.atomic_file import write_beside
 from detector.system.rank_zero import rank_zero_print
 
-VERSION = 3  # raise it with any change to what is read from an image's header or made of a label file
+VERSION = 4  # raise it with any change to what is read from an image's header or made of a label file
 
 
 def cached(
@@ -75,13 +76,18 @@ def _load(path: Path, options: dict[str, Any]) -> tuple[DetectionDataset | None,
         labels = LabelTable(**{f.name: arrays[f.name] for f in dataclasses.fields(LabelTable)})
         labels.check()
         report = DataReport(**about["report"])
-        report.faults, report.lost_images = ([Fault(*row) for row in rows] for rows in (report.faults, report.lost_images))
+        report.faults, report.lost_images = ([_fault(row) for row in rows] for rows in (report.faults, report.lost_images))
+        report.remarks = [Remark(*row) for row in report.remarks]
         files = FileNames(arrays["file_text"], arrays["file_starts"])
-        return DetectionDataset(files, labels, options["names"], report), ""
+        return DetectionDataset(files, labels, options["names"], report, sources=LabelSources.from_arrays(arrays)), ""
     except Damaged as e:
         return None, str(e)
     except (KeyError, TypeError, ValueError, IndexError) as e:
         return None, f"its content makes no sense ({e!r})"
+
+
+def _fault(row: dict[str, Any]) -> Fault:
+    return Fault(**{**row, "box": row["box"] and tuple(row["box"])})
 
 
 def _save(path: Path, dataset: DetectionDataset, options: dict[str, Any], split: str) -> None:
@@ -92,6 +98,7 @@ def _save(path: Path, dataset: DetectionDataset, options: dict[str, Any], split:
     about = {"version": VERSION, "options": options, "report": dataclasses.asdict(dataset.report)}
     arrays = {
         **dataset.labels.arrays(),
+        **dataset.sources.arrays(),
         "file_text": dataset.files.text,
         "file_starts": dataset.files.starts,
         "origin_text": origins.text,

@@ -18,11 +18,13 @@ class Origins:
 
     def __init__(self) -> None:
         self.paths: list[str] = []
+        self._known: set[str] = set()
         self._states: list[np.ndarray] = []
 
     def note(self, paths: Iterable[str | Path]) -> None:
-        """To be called before they are read; what does not exist counts too."""
-        new = [str(p) for p in paths]
+        """To be called before they are read; what does not exist counts too. The first time counts."""
+        new = [path for path in dict.fromkeys(map(str, paths)) if path not in self._known]
+        self._known |= set(new)
         found = states(new)
         if 0 <= time.time_ns() - found[:, 1].max(initial=-1) < _TICK:
             time.sleep(_TICK / 1e9)  # from here on a change has another time

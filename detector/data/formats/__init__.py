@@ -1,0 +1,38 @@
+"""The label formats by name. A new one is a file here and a row in FORMATS.
+
+Which format a data.yaml means that names none is found out by asking them, the last row first.
+"""
+
+from importlib import import_module
+
+from detector.data.formats.coco_json import CocoJson
+from detector.data.formats.format import Format
+from detector.data.formats.voc_xml import VocXml
+from detector.data.formats.yolo_txt import YoloText
+from detector.system.errors import InputError
+
+FORMATS: dict[str, type[Format]] = {"yolo": YoloText, "voc": VocXml, "coco": CocoJson}
+
+
+def format_class(name: str) -> type[Format]:
+    """The format of a name in FORMATS, or a class of the user's own by its import path, `my_formats.CsvRows`.
+
+    A path is code, which is imported: it must come from a command line, a configuration or a script, never from a data file.
+
+    Raises:
+        InputError: there is no such format.
+    """
+    if name in FORMATS:
+        return FORMATS[name]
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        raise InputError(
+            f"data.format {name}: choose from {', '.join(FORMATS)}, or give the import path of a class of your own"
+        )
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise InputError(f"data.format {name}: {e}; the folder of its file must be in PYTHONPATH") from None
+    if not (isinstance(found, type) and issubclass(found, Format)):
+        raise InputError(f"data.format {name}: this is no class made from detector.data.formats.format.Format")
+    return found

@@ -1,115 +1,204 @@
-"""COCO annotations."""
+"""COCO annotations: polygons, crowd regions and areas are kept; categories are matched by name."""
 
 import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from detector.data.cache.origins import Origins
-from detector.data.datasets import FARTHEST, DetectionDataset, box_problem, too_many
-from detector.data.images import image_sizes
-from detector.data.part import Part
-from detector.data.report import DataReport, Fault, emptied
-from detector.data.sample import Labels
+from detector.data.datasets import FARTHEST
+from detector.data.formats.format import NO_BOX, Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
+from detector.data.report import Fault, Remark
 from detector.system.errors import InputError
-from detector.system.text_file import is_file, read_text
+from detector.system.text_file import is_dir, is_file, read_text
 
 Id = int | float | str
+Annotation = dict[str, Any]
 LARGEST = 8 * 2**30  # bytes; the largest sets have some GB
 
 
-class CocoDataset(DetectionDataset):
-    """COCO json: polygons, crowd regions and areas are kept.
+class _Image(NamedTuple):
+    """position: among all images of the split · entry: of `images` · annotations: its own · doubtful: faults of annotations
+    that may be its own · names: of the categories by id."""
 
-    Args:
-        annotations: json files with `images`, `annotations`, `categories`.
-        names: class names in order; categories are matched by name.
-        folders: where the images may be, tried in order.
-        strict: refuse annotations whose category is not among the names; else drop them.
-        keep_emptied: images whose annotations are all dropped stay, as background; else they are left out.
-        part: only these images.
-    """
+    position: int
+    entry: dict[str, Any]
+    annotations: list[Annotation]
+    doubtful: list[Fault]
+    names: dict[Id, str]
 
-    def __init__(
-        self,
-        annotations: Sequence[Path],
-        names: list[str],
-        folders: Sequence[Path],
-        strict: bool = True,
-        keep_emptied: bool = False,
-        part: Part | None = None,
-    ) -> None:
-        report, origins = DataReport(), Origins()
-        origins.note(annotations)
-        numbers = {name: c for c, name in enumerate(names)}
-        files, labels = [], []
-        for source in annotations:
-            content = read_coco(source)
-            categories = class_names(content)
-            of_image, astray = by_image(content)
-            if not part or not part.val:  # else they are told twice
-                report.faults += [Fault(str(source), where, problem) for where, problem, _ in astray]
-            shared = defaultdict(list)  # faults of annotations that may belong to several images, by the id of these
-            for where, problem, image_id in astray:
-                shared[image_id].append(Fault(str(source), where, problem))
-            images = sorted(content["images"], key=lambda image: image["file_name"])
-            paths = [str(locate(image["file_name"], folders)) for image in images]
-            if part:
-                own = set(part.of(paths))
-                images, paths = [i for i, p in zip(images, paths, strict=True) if p in own], [p for p in paths if p in own]
-            origins.note(
-                p for image, path in zip(images, paths, strict=True) for p in _tried(image["file_name"], folders, path)
-            )
-            for image, path, size in zip(images, paths, image_sizes(paths), strict=True):
-                if isinstance(size, str):
-                    report.lost_images.append(Fault(path, "", size))
-                    continue
-                if problem := too_many(len(of_image[image["id"]])):
-                    report.lost_images.append(Fault(path, "", problem))
-                    continue
-                kept, boxes, classes, faults = [], [], [], list(shared[image["id"]])
-                for a in of_image[image["id"]]:
-                    x, y, w, h = xywh_of(a.get("bbox"))
-                    number = a.get("category_id")
-                    name: Any = category_name(a, categories)
-                    problem = box_problem((x, y, x + w, y + h))
-                    if not problem and name not in numbers:
-                        if strict:
-                            raise InputError(
-                                f"{source}: annotation {a.get('id')} has category {number} ('{name}'), "
-                                f"which is not among the names {names}; add it"
-                            )
-                        problem = f"class name '{name}' (category {number}) is not among the data set's names"
-                    if problem:
-                        faults.append(Fault(str(source), f"annotation {a.get('id')} ({name})", problem))
-                    else:
-                        kept.append(a)
-                        boxes.append((x, y, x + w, y + h))
-                        classes.append(numbers[name])
-                report.faults += faults[len(shared[image["id"]]) :]
-                if faults and not boxes and not keep_emptied:
-                    report.lost_images.append(emptied(path, faults))
-                    continue
-                files.append(path)
-                labels.append(
-                    Labels.of(
-                        np.array(boxes),
-                        np.array(classes),
-                        *size,
-                        polygons=[_parts(a.get("segmentation")) for a in kept],
-                        crowd=np.array([a.get("iscrowd") == 1 for a in kept]),
-                        area=np.array([_area(a) for a in kept]),
-                    )
+
+class CocoJson(Format):
+    """A split is a json file with `images`, `annotations`, `categories`, or several."""
+
+    wants = "format coco wants a json file"
+    shared = True
+    lists_names = True
+
+    @classmethod
+    def recognises(cls, root: Path, path: Path) -> bool:
+        return path.suffix == ".json"
+
+    @classmethod
+    def accepts(cls, path: Path) -> bool:
+        return super().accepts(path) and not is_dir(path)
+
+    @classmethod
+    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+        """The categories of the first file, by id."""
+        categories = _read_json(next(iter(splits.values()))[0])["categories"]
+        return [str(c["name"]) for c in sorted(categories, key=lambda c: c["id"])]
+
+    def find(self) -> list[Entry]:
+        entries: list[Entry] = []
+        self.contents = {source: _read_json(source) for source in self.split.paths}
+        for source, content in self.contents.items():
+            names = _category_names(content)
+            of_image, doubtful = self._by_image(source, content)
+            self._remark_ids(source, content)
+            for position, image in sorted(enumerate(content["images"], len(entries)), key=lambda item: item[1]["file_name"]):
+                path, number = self._locate(image["file_name"]), image["id"]
+                key = _Image(position, image, of_image[number], doubtful.get(number, []), names)
+                entries.append(Entry(str(path), str(source), key))
+        return entries
+
+    def _locate(self, name: str) -> Path:
+        """An image file: in the first of the folders that has it."""
+        split = self.split
+        beside, stem = split.paths[0].parent, split.paths[0].stem.removeprefix("instances_")  # instances_train2017.json
+        guesses = [split.root / stem, split.root / "images" / stem, split.root / "images" / split.name, split.root / split.name]
+        places = [folder / name for folder in (*split.folders, *guesses, split.root / "images", split.root, beside)]
+        k = next((i for i, place in enumerate(places) if is_file(place)), None)
+        split.origins.note(places[:k])
+        return places[k or 0]
+
+    def _by_image(self, source: Path, content: dict[str, Any]) -> tuple[dict[Id, list[Annotation]], dict[Id, list[Fault]]]:
+        """The annotations by image id, in their order; those that have no image of their own become faults, of which those that
+        may belong to several images are returned by the id of these."""
+        of_image: dict[Id, list[Annotation]] = {image["id"]: [] for image in content["images"]}
+        times = Counter(image["id"] for image in content["images"])
+        doubtful: dict[Id, list[Fault]] = defaultdict(list)
+        for position, a in enumerate(content.get("annotations", []), 1):
+            if not isinstance(a, dict):
+                problem = "no map with image_id, category_id and bbox"
+                self.faults.append(Fault(str(source), f"annotation at position {position}", problem))
+                continue
+            image = a.get("image_id")
+            number = times[image] if _is_id(image) else 0
+            if _is_id(image) and number == 1:
+                of_image[image].append(a)
+                continue
+            problem = f"ambiguous: {number} images have the id {image}" if number else f"its image {image} is not listed"
+            fault = Fault(str(source), f"annotation {a.get('id')}", problem)
+            self.faults.append(fault)
+            if _is_id(image) and number:
+                doubtful[image].append(fault)
+        return of_image, doubtful
+
+    def _remark_ids(self, source: Path, content: dict[str, Any]) -> None:
+        for key in ("images", "annotations", "categories"):
+            ids = (entry.get("id") for entry in content.get(key, []) if isinstance(entry, dict))
+            for number, times in Counter(number for number in ids if isinstance(number, int | str)).items():
+                severity = "note" if key == "annotations" else "fault"  # nothing looks an annotation up by its id
+                problem = f"the id {number} occurs twice among the {key}"
+                remark = Remark(severity, "duplicate_id", str(source), f"{key} id {number}", problem)
+                self.remarks += [remark] * (times - 1)
+
+    def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
+        image: _Image = entry.key
+        objects = []
+        for a in image.annotations:
+            category = a.get("category_id")
+            name = image.names.get(category) if _is_id(category) else None
+            x, y, w, h = _xywh(a.get("bbox"))
+            objects.append(
+                LabelObject(
+                    f"annotation {a.get('id')} ({name})",
+                    f"category {category}" if name is None else name,
+                    (x, y, x + w, y + h),
+                    polygons=_polygons(a.get("segmentation")),
+                    crowd=a.get("iscrowd") == 1,
+                    area=_area(a.get("area"), w * h),
+                    raw=a,
                 )
-        super().__init__(files, labels, names, report, origins)
+            )
+        size = whole_size(image.entry.get("height"), image.entry.get("width"))
+        return ImageLabels(objects, size, doubtful=image.doubtful)
+
+    def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
+        """One json, from however many there were. Ids stay as they are unless two of the files use the same."""
+        copy, done = _Copy(), []
+        for content in self.contents.values():
+            copy.add_categories(content)
+        for image in sorted(images, key=lambda image: image.entry.key.position):
+            done += copy.add_image(image)
+        path = folder / "annotations" / f"{self.split.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.write_text(json.dumps(copy.content), encoding="utf-8")
+        except (RecursionError, ValueError) as e:  # lists within lists, integers of thousands of digits
+            raise InputError(f"{self.split.name}: its annotations cannot be written again as JSON ({e})") from None
+        return f"annotations/{self.split.name}.json", done
 
 
-def read_coco(source: Path) -> dict:
+class _Ids:
+    """Hands out ids: the one that is asked for, if it is still free."""
+
+    def __init__(self) -> None:
+        self.taken: set[Any] = set()
+        self.numbers = count(1)
+
+    def take(self, wanted: Any) -> Any:
+        if not isinstance(wanted, int | float | str) or wanted in self.taken:
+            wanted = next(n for n in self.numbers if n not in self.taken)
+        self.taken.add(wanted)
+        return wanted
+
+
+class _Copy:
+    """The content of a json that is made of others."""
+
+    def __init__(self) -> None:
+        self.image_ids, self.annotation_ids, self.category_ids = _Ids(), _Ids(), _Ids()
+        self.category_of: dict[str, Any] = {}  # id by name
+        self.image_of: dict[str, dict[str, Any]] = {}  # by path
+        self.content: dict[str, Any] = {"images": [], "annotations": [], "categories": []}
+
+    def add_categories(self, content: dict[str, Any]) -> None:
+        self.content = {**content, **self.content}  # info, licenses
+        for category in content["categories"]:
+            if category["name"] not in self.category_of:
+                self.category_of[category["name"]] = self.category_ids.take(category["id"])
+                self.content["categories"].append({**category, "id": self.category_of[category["name"]]})
+
+    def add_image(self, image: RepairedImage) -> list[str]:
+        """With its annotations; what was done."""
+        assert image.labels is not None
+        entry, done = image.entry.key.entry, []
+        where = f"{image.entry.file}, image {entry['id']}"
+        if image.entry.image in self.image_of:
+            done.append(f"{where}: listed again, its annotations go to the first")
+        else:
+            for key, pixels in zip(("height", "width"), image.size, strict=True):
+                if entry.get(key, pixels) != pixels:
+                    done.append(f"{where}: {key} {entry[key]} corrected to {pixels}")
+            changed = {"id": self.image_ids.take(entry["id"]), "file_name": image.name}
+            self.image_of[image.entry.image] = {**entry, **changed, "height": image.size[0], "width": image.size[1]}
+            self.content["images"].append(self.image_of[image.entry.image])
+        number = self.image_of[image.entry.image]["id"]
+        for item, box in image.objects:
+            bbox = item.raw["bbox"] if box is None else [*box[:2], box[2] - box[0], box[3] - box[1]]
+            changed = {"image_id": number, "category_id": self.category_of[str(item.name)], "bbox": bbox}
+            self.content["annotations"].append({**item.raw, "id": self.annotation_ids.take(item.raw.get("id")), **changed})
+        return done
+
+
+def _read_json(source: Path) -> dict[str, Any]:
     """The content of a COCO json file; InputError if it is not one."""
     try:
         content = json.loads(read_text(source, LARGEST))
@@ -131,37 +220,12 @@ def read_coco(source: Path) -> dict:
     return content
 
 
-def by_image(content: dict) -> tuple[dict[Id, list[dict]], list[tuple[str, str, Id | None]]]:
-    """Of what `read_coco` gave: the annotations by image id, in their order; (place, problem, id of the images that it may
-    belong to) of those that have no image of their own."""
-    of_image: dict[Id, list[dict]] = {image["id"]: [] for image in content["images"]}
-    times = Counter(image["id"] for image in content["images"])
-    astray: list[tuple[str, str, Id | None]] = []
-    for position, a in enumerate(content.get("annotations", []), 1):
-        if not isinstance(a, dict):
-            astray.append((f"annotation at position {position}", "no map with image_id, category_id and bbox", None))
-        elif _is_id(a.get("image_id")) and times[a["image_id"]] == 1:
-            of_image[a["image_id"]].append(a)
-        elif _is_id(a.get("image_id")) and times[a["image_id"]]:
-            problem = f"ambiguous: {times[a['image_id']]} images have the id {a['image_id']}"
-            astray.append((f"annotation {a.get('id')}", problem, a["image_id"]))
-        else:
-            astray.append((f"annotation {a.get('id')}", f"its image {a.get('image_id')} is not listed", None))
-    return of_image, astray
-
-
-def class_names(content: dict) -> dict[Id, str]:
-    """Of what `read_coco` gave: the names of the categories by id, but for ids that stand for several."""
+def _category_names(content: dict[str, Any]) -> dict[Id, str]:
+    """The names of the categories by id, but for ids that stand for several."""
     names: dict[Id, set[str]] = defaultdict(set)
     for category in content["categories"]:
         names[category["id"]].add(category["name"])
     return {number: given.pop() for number, given in names.items() if len(given) == 1}
-
-
-def category_name(annotation: dict, categories: dict[Id, str]) -> str | None:
-    """The name of an annotation's category, None if that is not listed."""
-    number = annotation.get("category_id")
-    return categories.get(number) if _is_id(number) else None
 
 
 def _is_id(value: object) -> TypeGuard[Id]:
@@ -173,11 +237,9 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
-def xywh_of(bbox: object) -> list[float]:
+def _xywh(bbox: object) -> Sequence[float]:
     """x, y, width, height; NaN where there are not four numbers."""
-    if not isinstance(bbox, list) or len(bbox) != 4:
-        return [math.nan] * 4
-    return [_number(v) for v in bbox]
+    return [_number(v) for v in bbox] if isinstance(bbox, list) and len(bbox) == 4 else NO_BOX
 
 
 def _number(value: object) -> float:
@@ -187,13 +249,13 @@ def _number(value: object) -> float:
         return math.inf
 
 
-def _area(annotation: dict) -> float:
-    """That of the box where none is given."""
-    area = _number(annotation.get("area"))
-    return area if abs(area) < FARTHEST**2 else annotation["bbox"][2] * annotation["bbox"][3]
+def _area(value: object, of_box: float) -> float:
+    """That of the box where no number is given that makes sense."""
+    area = _number(value)
+    return area if abs(area) < FARTHEST**2 else of_box
 
 
-def _parts(segmentation: object) -> list[np.ndarray]:
+def _polygons(segmentation: object) -> list[np.ndarray]:
     """COCO's list of flat polygons -> parts (k, 2); none for run-length masks, and if one of the parts makes no sense."""
     if not isinstance(segmentation, list) or not all(isinstance(part, list) for part in segmentation):
         return []
@@ -201,14 +263,3 @@ def _parts(segmentation: object) -> list[np.ndarray]:
     if not all(abs(v) < FARTHEST for part in flat for v in part):
         return []
     return [np.array(part, np.float32).reshape(-1, 2) for part in flat if len(part) >= 6 and len(part) % 2 == 0]
-
-
-def locate(name: str, folders: Sequence[Path]) -> Path:
-    """An image of a COCO file: in the first of the folders that has it."""
-    return next((folder / name for folder in folders if is_file(folder / name)), folders[0] / name)
-
-
-def _tried(name: str, folders: Sequence[Path], found: str) -> list[str]:
-    """The places where an image was looked for, up to the one where it is."""
-    places = [str(folder / name) for folder in folders]
-    return places[: places.index(found) + 1] if is_file(found) else places

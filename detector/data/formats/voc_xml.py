@@ -1,120 +1,155 @@
-"""Pascal VOC annotations."""
+"""Pascal VOC annotations: an xml file an image. Corners are taken as they stand, in pixels."""
 
 import math
 import os
-from collections.abc import Iterable, Sequence
-from itertools import chain
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
-
-from detector.data.cache.origins import Origins
-from detector.data.datasets import DetectionDataset, box_problem, read_lines, too_many
-from detector.data.images import find_images, image_sizes
-from detector.data.part import Part
-from detector.data.report import DataReport, Fault, emptied
-from detector.data.sample import Labels
+from detector.data.datasets import read_lines
+from detector.data.formats.folders import images_in, unlisted_images
+from detector.data.formats.format import Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
+from detector.data.formats.per_image import PerImageFormat
+from detector.data.formats.yolo_txt import YoloText
+from detector.data.images import SUFFIXES, find_images
+from detector.data.report import Remark
 from detector.system.errors import InputError
 from detector.system.text_file import LARGEST, is_dir, is_file
 
-NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
-
 DEEPEST = 30  # elements within one another
-ANNOTATIONS = ("Annotations", "annotations")
-_IMAGES = {"jpegimages", "images"}
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_ANNOTATIONS = ("Annotations", "annotations")
+_IMAGES = {"jpegimages", "images"}
+_NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
+_SPLIT_FOLDERS = {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
 
 
-class VocDataset(DetectionDataset):
-    """Pascal VOC: an xml file an image, see `annotation_places`. Corners are taken as they stand, in pixels.
+class VocXml(PerImageFormat):
+    """A split is a folder of images, or a text file with an image ID a line (anything after it is ignored): the path of an
+    image below the folder JPEGImages (or images) of the root, without its suffix."""
 
-    Args:
-        sources: folders of images, or text files with an image ID a line (anything after it is ignored): the path of an image
-            below the folder JPEGImages (or images) of the root, without its suffix.
-        names: class names in order.
-        root: the folder that holds JPEGImages.
-        keep_difficult: keep objects marked difficult; by default they are left out, as is usual in training.
-        strict: refuse objects whose name is not among the names; else drop them.
-        keep_emptied: images whose objects are all dropped stay, as background; else they are left out.
-        part: only these images.
-    """
+    wants = "format voc wants a folder of images, or a text file of image IDs, like ImageSets/Main/train.txt"
+    suffix = ".xml"
 
-    def __init__(
-        self,
-        sources: Sequence[Path],
-        names: list[str],
-        root: Path,
-        keep_difficult: bool = False,
-        strict: bool = True,
-        keep_emptied: bool = False,
-        part: Part | None = None,
-    ) -> None:
-        report, origins = DataReport(), Origins()
-        images = {str(path) for source in sources for path in _images_of(source, root, origins)}
-        paths = sorted(images, key=lambda path: os.path.splitext(path)[0])
-        paths = part.of(paths) if part else paths
-        origins.note(paths)
-        origins.note(set(map(str, annotation_folders(paths))) - set(origins.paths))
-        xmls = [annotation_path(path) for path in paths]
-        origins.note(xmls)
-        numbers = {name: c for c, name in enumerate(names)}
-        files, labels = [], []
-        for path, xml, size in zip(paths, xmls, image_sizes(paths), strict=True):
-            if isinstance(size, str):
-                report.lost_images.append(Fault(path, "", size))
-                continue
-            labelled = is_file(xml)
-            report.unlabelled += not labelled
-            try:
-                objects = read_objects(xml) if labelled else []
-                if problem := too_many(len(objects)):
-                    report.lost_images.append(Fault(str(xml), "", problem))
-                    continue
-            except NO_XML as e:
-                report.lost_images.append(Fault(str(xml), "", f"not valid XML ({e})"))
-                continue
-            boxes, classes, faults = [], [], []
-            for k, item in enumerate(objects, 1):
-                name = item.findtext("name", "").strip()
-                difficult = item.findtext("difficult", "0").strip() == "1" and not keep_difficult
-                box = _corners(item)
-                problem = "marked difficult" if difficult else _ambiguity(item) or box_problem(box)
-                if not problem and name not in numbers:
-                    if strict:
-                        raise InputError(f"{xml}: object {k} is a '{name}', which is not among the names {names}; add it")
-                    problem = f"class name '{name}' is not among the data set's names"
-                if problem:
-                    faults.append(Fault(str(xml), f"object {k} ({name})", problem))
-                else:
-                    boxes.append(box)
-                    classes.append(numbers[name])
-            report.faults += faults
-            unusable = [fault for fault in faults if fault.kind != "difficult_object"]  # that one is left out on purpose
-            if unusable and not boxes and not keep_emptied:
-                report.lost_images.append(emptied(path, unusable))
-                continue
-            files.append(path)
-            labels.append(Labels.of(np.array(boxes), np.array(classes), *size))
-        super().__init__(files, labels, names, report, origins)
+    @classmethod
+    def recognises(cls, root: Path, path: Path) -> bool:
+        if is_dir(path):
+            return _has_xml(path)
+        in_annotations = (root / "annotations").glob("*.xml")  # COCO's json files lie there too
+        return path.suffix == ".txt" and ((root / "Annotations").is_dir() or next(in_annotations, None) is not None)
 
-    @staticmethod
-    def find_names(root: Path, sources: Sequence[Path]) -> list[str]:
-        """The class names that occur in the annotations, in alphabetical order: in the root's folder of annotations, or where
-        there is none, in the annotations of the images of these folders."""
-        folders = [root / name for name in ANNOTATIONS if (root / name).is_dir()]
+    @classmethod
+    def find_splits(cls, root: Path) -> dict[str, list[Path]]:
+        """Of the lists ImageSets/Main, of folders train and val, or all images as train."""
+        lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in ("train", "val", "test")}
+        if any((root / name).is_dir() for name in _ANNOTATIONS) and any(path.is_file() for path in lists.values()):
+            return {s: [path] for s, path in lists.items() if path.is_file()}
+        images = _image_folder(root) or root
+        named = {s: [f for n in names for f in (images / n, root / n) if _has_xml(f)] for s, names in _SPLIT_FOLDERS.items()}
+        splits = {s: folders[:1] for s, folders in named.items() if folders}
+        return splits or ({"train": [images]} if _has_xml(images) else {})
+
+    @classmethod
+    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+        """From the root's folder of annotations, or where there is none, from the annotations of the images of the folders."""
+        folders = [root / name for name in _ANNOTATIONS if (root / name).is_dir()]
         xmls = {xml for folder in folders for xml in folder.rglob("*.xml")}
-        xmls = xmls or {annotation_path(image) for source in sources if is_dir(source) for image in find_images(source)}
+        sources = {path for paths in splits.values() for path in paths if is_dir(path)}
+        xmls = xmls or {cls.label_path(image) for source in sources for image in find_images(source)}
         found: set[str] = set()
         for xml in xmls:
             try:
-                found |= {item.findtext("name", "").strip() for item in read_objects(xml)}
-            except (OSError, *NO_XML):
+                found |= {item.findtext("name", "").strip() for item in _read_xml(xml).findall("object")}
+            except (OSError, *_NO_XML):
                 continue  # named when the data set is read
-        return sorted(found - {""})
+        return list(found - {""})
+
+    @classmethod
+    def label_path(cls, image: str | Path) -> Path:
+        """The first of the places that exists, else the first of all."""
+        places = _annotation_places(image)
+        return next((place for place in places if is_file(place)), places[0])
+
+    def find(self) -> list[Entry]:
+        images = sorted(self.images(), key=lambda image: os.path.splitext(image)[0])
+        folders = {os.path.dirname(image): image for image in images}  # one image of each
+        self.split.origins.note(place.parent for image in folders.values() for place in _annotation_places(image))
+        return [Entry(image, str(self.label_path(image))) for image in images]
+
+    def listed_images(self, source: Path) -> list[Path]:
+        folder = _image_folder(self.split.root)
+        if folder is None:
+            raise InputError(
+                f"{self.split.root}: format voc wants the folder JPEGImages (or images) here; correct the key `path`"
+            )
+        of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in self.split.find_images(folder)}
+        return [of_id.get(i) or folder / f"{i}.jpg" for i in {line.split()[0] for line in read_lines(source)}]
+
+    def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
+        if not is_file(entry.file):
+            return None
+        try:
+            xml = _read_xml(Path(entry.file))
+        except _NO_XML as e:
+            raise InputError(f"{entry.file}: not valid XML ({e})") from None
+        objects = []
+        for k, item in enumerate(xml.findall("object"), 1):
+            name = item.findtext("name", "").strip()
+            difficult = item.findtext("difficult", "0").strip() == "1" and not self.split.keep_difficult
+            problem = "marked difficult" if difficult else _ambiguity(item)
+            objects.append(LabelObject(f"object {k} ({name})", name, _corners(item), problem, raw=item))
+        size = whole_size(xml.findtext("size/height"), xml.findtext("size/width"))
+        return ImageLabels(objects, size, xml.findtext("filename", "").strip(), raw=xml)
+
+    @property
+    def image_folder(self) -> str:
+        return "JPEGImages"
+
+    def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
+        done = []
+        for image in images:
+            if image.labels is None:
+                continue
+            target = folder / "Annotations" / f"{image.name.rpartition('.')[0]}.xml"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            xml: ElementTree.Element = image.labels.raw
+            repairs = _repair_header(xml, image)
+            done += [f"{image.entry.file}, {repair}" for repair in repairs]
+            for item, box in image.objects:
+                for tag, before, after in zip(CORNERS, item.box, box, strict=True) if box is not None else ():
+                    if before != after and (corner := item.raw.find(f"bndbox/{tag}")) is not None:
+                        corner.text = f"{after:.9g}"
+            if image.changed or repairs:
+                stay = {id(item.raw) for item, _ in image.objects}
+                xml[:] = [item for item in xml if item.tag != "object" or id(item) in stay]
+                ElementTree.ElementTree(xml).write(target, encoding="utf-8")
+            else:
+                shutil.copyfile(image.entry.file, target)
+        listing = folder / "ImageSets" / "Main" / f"{self.split.name}.txt"
+        listing.parent.mkdir(parents=True, exist_ok=True)
+        listing.write_text("".join(f"{image.name.rpartition('.')[0]}\n" for image in images), encoding="utf-8")
+        return f"ImageSets/Main/{self.split.name}.txt", done
+
+    @classmethod
+    def examine(cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]) -> Iterator[Remark]:
+        yield from super().examine(splits)
+        used = {Path(image) for _, images, _ in splits.values() for image in images}
+        stems = {path.with_suffix("") for path in used}
+        for folder in sorted({path.parent for path in used if path.suffix.lower() in SUFFIXES}):
+            of_stem = defaultdict(list)
+            for path in images_in(folder):
+                of_stem[path.stem].append(path)
+            for paths in of_stem.values():
+                if len(paths) > 1 and not used.issuperset(paths):
+                    problem = f"several images share this name, and only one is used: {', '.join(p.name for p in paths)}"
+                    yield Remark("warning", "stem_clash", str(paths[0]), "", problem)
+            yield from unlisted_images(folder, {path for path in images_in(folder) if path.with_suffix("") in stems})
 
 
-def annotation_places(image: str | Path) -> list[Path]:
+def _annotation_places(image: str | Path) -> list[Path]:
     """Where the annotation of an image is looked for, in order: for `.../JPEGImages/a/b.jpg` (or images, in any case)
     `.../Annotations/a/b.xml` or `.../Annotations/b.xml`, or annotations for Annotations; beside the image; in a folder
     Annotations or annotations beside the image."""
@@ -122,45 +157,30 @@ def annotation_places(image: str | Path) -> list[Path]:
     places = []
     for i in range(len(xml.parts) - 2, -1, -1):
         if xml.parts[i].lower() in _IMAGES:
-            folders = [Path(*xml.parts[:i], name) for name in ANNOTATIONS]
+            folders = [Path(*xml.parts[:i], name) for name in _ANNOTATIONS]
             places = [folder.joinpath(*xml.parts[i + 1 :]) for folder in folders] + [folder / xml.name for folder in folders]
             break
-    return list(dict.fromkeys([*places, xml, *(xml.parent / name / xml.name for name in ANNOTATIONS)]))
+    return list(dict.fromkeys([*places, xml, *(xml.parent / name / xml.name for name in _ANNOTATIONS)]))
 
 
-def annotation_path(image: str | Path) -> Path:
-    """The first of the places that exists, else the first of all."""
-    places = annotation_places(image)
-    return next((place for place in places if is_file(place)), places[0])
-
-
-def annotation_folders(images: Iterable[str | Path]) -> list[Path]:
-    """The folders, there or not, in which the annotations of the images are looked for."""
-    of_folder = {os.path.dirname(image): image for image in images}  # one image of each folder
-    return list(dict.fromkeys(place.parent for image in of_folder.values() for place in annotation_places(image)))
-
-
-def image_folder(root: Path) -> Path | None:
+def _image_folder(root: Path) -> Path | None:
     """The folder of a root that holds its images."""
     return next((root / name for name in ("JPEGImages", "images", "Images") if (root / name).is_dir()), None)
 
 
-def _images_of(source: Path, root: Path, origins: Origins) -> list[Path]:
-    """Images of a folder, or those whose IDs a text file lists."""
-    if is_dir(source):
-        origins.note(folder for folder, _, _ in os.walk(source))
-        return find_images(source)
-    folder = image_folder(root)
-    if folder is None:
-        raise InputError(f"{root}: format voc wants the folder JPEGImages (or images) here; correct the key `path`")
-    origins.note([source, *(found for found, _, _ in os.walk(folder))])
-    of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in find_images(folder)}
-    ids = {line.split()[0] for line in read_lines(source)}
-    return [of_id.get(i) or folder / f"{i}.jpg" for i in ids]
+def _has_xml(folder: Path, most: int = 100) -> bool:
+    """Whether images of a folder and its subfolders have VOC annotations and no text labels, as far as the first ones tell."""
+    found = False
+    images = (Path(at, name) for at, _, names in os.walk(folder) for name in sorted(names))
+    for image in islice((path for path in images if path.suffix.lower() in SUFFIXES), most):
+        if is_file(YoloText.label_path(image)):
+            return False
+        found = found or is_file(VocXml.label_path(image))
+    return found
 
 
-def read_objects(xml: Path) -> list[ElementTree.Element]:
-    """The objects of an annotation file; one of NO_XML if it is none."""
+def _read_xml(xml: Path) -> ElementTree.Element:
+    """The root of an annotation file; one of _NO_XML if it is none."""
     size = xml.stat().st_size
     if size > LARGEST:
         raise ValueError(f"the file has {size / 2**20:.0f} MB, more than the {LARGEST / 2**20:.0f} MB that are read")
@@ -172,7 +192,7 @@ def read_objects(xml: Path) -> list[ElementTree.Element]:
         raise ValueError(f"it is nested more than {DEEPEST} deep")
     if root.tag != "annotation":
         raise ValueError(f"it is about <{root.tag}>, not <annotation>")
-    return root.findall("object")
+    return root
 
 
 def _ambiguity(item: ElementTree.Element) -> str:
@@ -197,3 +217,18 @@ def _corners(item: ElementTree.Element) -> list[float]:
             return math.nan
 
     return [number(tag) for tag in CORNERS]
+
+
+def _repair_header(annotation: ElementTree.Element, image: RepairedImage) -> list[str]:
+    """Correct the size and the file name that an annotation gives its image."""
+    repairs = []
+    for tag, pixels in zip(("height", "width"), image.size, strict=True):
+        element = annotation.find(f"size/{tag}")
+        if element is not None and (element.text or "").strip() != str(pixels):
+            repairs.append(f"{tag}: {element.text} corrected to {pixels}")
+            element.text = str(pixels)
+    element, name = annotation.find("filename"), Path(image.name).name
+    if element is not None and (element.text or "").strip() and Path((element.text or "").strip()).stem != Path(name).stem:
+        repairs.append(f"filename: {element.text} corrected to {name}")
+        element.text = name
+    return repairs

@@ -1,138 +1,139 @@
-"""YOLO text labels."""
+"""YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object: `class cx cy w h`, or
+`class x y x y ...` for a polygon, as fractions of the image."""
 
-import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from detector.data.cache.origins import Origins
-from detector.data.datasets import DetectionDataset, read_lines, too_many
-from detector.data.images import find_images, image_sizes
-from detector.data.part import Part
-from detector.data.report import DataReport, Fault, emptied
-from detector.data.sample import Labels, Polygons
-from detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
+from detector.data.datasets import read_lines, too_many
+from detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject, RepairedImage
+from detector.data.formats.per_image import PerImageFormat
+from detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
 from detector.system.errors import InputError
 from detector.system.text_file import exists, is_dir, read_text
 
 LEAST_SIDE = 1e-6  # fraction of the image; thinner, and the two edges of a box become one in float32
 
 
-class YoloDataset(DetectionDataset):
-    """Text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object: `class cx cy w h`, or
-    `class x y x y ...` for a polygon, as fractions of the image.
+class YoloText(PerImageFormat):
+    """A split is a folder of images, or a text file that lists images ("./" relative to the list)."""
 
-    Args:
-        sources: folders of images, or text files that list images ("./" relative to the list).
-        names: class names.
-        root: where relative paths in lists start, after the list's own folder.
-        strict: leave class numbers without a name to `check_classes`, which refuses them; else drop their lines.
-        keep_emptied: images whose objects are all dropped stay, as background; else they are left out.
-        part: only these images.
+    wants = "give a folder of images, or a text file that lists them"
+    suffix = ".txt"
+    in_fractions = True
+
+    @classmethod
+    def recognises(cls, root: Path, path: Path) -> bool:
+        return True  # it is asked last
+
+    @classmethod
+    def label_path(cls, image: str | Path) -> Path:
+        """The last folder `images` becomes `labels`, the suffix .txt."""
+        parts = list(Path(image).with_suffix(".txt").parts)
+        for i in range(len(parts) - 2, -1, -1):
+            if parts[i] == "images":
+                parts[i] = "labels"
+                break
+        return Path(*parts)
+
+    def listed_images(self, source: Path) -> list[Path]:
+        found, elsewhere = [], []  # an image is the first of its places that exists; one that comes later may come before it
+        for line in read_lines(source):
+            places = [source.parent / line, self.split.root / line, Path(line)]
+            k = next((i for i, p in enumerate(places) if exists(p)), 0)
+            found.append(places[k])
+            elsewhere += places[:k] if exists(places[k]) else places[1:]
+        self.split.origins.note(elsewhere)
+        return found
+
+    def label_folders(self, images: Iterable[str]) -> dict[Path, set[Path]]:
+        """Those of folders without any image too, where the split is a folder."""
+        folders = super().label_folders(images)
+        for source in self.split.paths:
+            root = self.label_path(source / "_").parent
+            if source.is_dir() and root != source:  # else labels lie beside images
+                below = [p for p in root.rglob("*") if p.is_dir()]
+                folders |= {f: {source / f.relative_to(root)} for f in (root, *below) if f not in folders}
+        return folders
+
+    def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
+        if not exists(entry.file) or is_dir(entry.file):
+            return None
+        text = read_text(entry.file, replace=True)  # bytes that are no UTF-8 become no number
+        if problem := too_many(text.count("\n")):
+            raise InputError(f"{entry.file}: {problem}")
+        lines = list(parse_yolo(text))
+        with np.errstate(over="ignore"):
+            boxes = cxcywhn_to_xyxy(np.array([line.box for line in lines], np.float32).reshape(-1, 4), width, height).tolist()
+        side = np.array((width, height), np.float32)
+        objects = []
+        for line, box in zip(lines, boxes, strict=True):
+            polygons = [part * side for part in line.polygons]
+            objects.append(LabelObject(f"line {line.number}", line.class_number, box, line.problem, polygons, raw=line.text))
+        return ImageLabels(objects)
+
+    def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
+        for image in images:
+            if image.labels is None:
+                continue
+            target = self.label_path(folder / self.image_folder / image.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if image.changed:
+                lines = [item.raw if box is None else _clipped(item.raw, *image.size) for item, box in image.objects]
+                target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            else:
+                shutil.copyfile(image.entry.file, target)
+        return self.image_folder, []
+
+
+class Line(NamedTuple):
+    """One line of a label file that is not empty.
+
+    number: from 1 · class_number: -1 if there is none · box (4,) float32 cx, cy, w, h as fractions, of a polygon too; NO_BOX if
+    it cannot be read · polygons: one part (k, 2) in fractions, or none · problem: why it cannot be used, or an empty string.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Path],
-        names: list[str],
-        root: Path,
-        strict: bool = True,
-        keep_emptied: bool = False,
-        part: Part | None = None,
-    ) -> None:
-        report, origins = DataReport(), Origins()
-        paths = sorted({str(p) for source in sources for p in _images_of(source, root, origins)})
-        paths = part.of(paths) if part else paths
-        origins.note(paths)
-        origins.note(map(label_path, paths))
-        files, labels = [], []
-        for path, size in zip(paths, image_sizes(paths), strict=True):
-            if isinstance(size, str):
-                report.lost_images.append(Fault(path, "", size))
-                continue
-            label_file = label_path(path)
-            try:
-                text = read_labels(label_file) if exists(label_file) and not label_file.is_dir() else None
-                problem = too_many(0 if text is None else text.count("\n"))
-            except InputError as e:
-                problem = str(e).removeprefix(f"{label_file}: ")
-            if problem:
-                report.lost_images.append(Fault(str(label_file), "", problem))
-                continue
-            report.unlabelled += text is None
-            rows, polygons, found = parse_yolo(text or "", None if strict else len(names))
-            faults = [Fault(str(label_file), where, problem) for where, problem in found]
-            report.faults += faults
-            if faults and not len(rows) and not keep_emptied:
-                report.lost_images.append(emptied(path, faults))
-                continue
-            height, width = size
-            files.append(path)
-            labels.append(
-                Labels.of(
-                    cxcywhn_to_xyxy(rows[:, 1:], width, height),
-                    rows[:, 0],
-                    height,
-                    width,
-                    [[p * np.array((width, height), np.float32) for p in parts] for parts in polygons],
-                )
-            )
-        super().__init__(files, labels, names, report, origins)
+    number: int
+    text: str
+    class_number: int
+    box: Sequence[float] | np.ndarray
+    polygons: list[np.ndarray]
+    problem: str = ""
 
 
-def label_path(image: str | Path) -> Path:
-    """Where the text labels of an image are: the last folder `images` becomes `labels`, the suffix .txt."""
-    parts = list(Path(image).with_suffix(".txt").parts)
-    for i in range(len(parts) - 2, -1, -1):
-        if parts[i] == "images":
-            parts[i] = "labels"
-            break
-    return Path(*parts)
-
-
-def read_labels(path: Path) -> str:
-    """The text of a label file, with or without the mark that editors put before UTF-8. Other bytes become no number.
-    InputError if it is no regular file, or too large."""
-    return read_text(path, replace=True)
-
-
-def parse_yolo(text: str, classes: int | None = None) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
-    """The text of a label file -> (n, 5) float32 class, cx, cy, w, h as fractions; n lists of polygon parts (k, 2) in
-    fractions; (line, problem) of each line that was dropped. Exact duplicates are dropped too, and if `classes` is given, the
-    lines of class numbers from there on."""
-    rows: dict[tuple[float, ...], np.ndarray] = {}  # by their numbers
-    polygons: Polygons = []
-    faults = []
+def parse_yolo(text: str) -> Iterator[Line]:
+    """The lines of a label file; exact duplicates have a problem too."""
+    seen = set()  # numbers of a line
     for number, line in enumerate(text.split("\n"), 1):
         fields = line.split()
         if not fields:
             continue
         try:
-            values = np.array(fields, np.float32)
-            problem = _problem(float(fields[0]), values, classes)
+            with np.errstate(over="ignore"):
+                values = np.array(fields, np.float32)
+            problem = _problem(float(fields[0]), values)
         except ValueError:
             problem = "not a number"
         if "_" in line or not line.isascii():  # Python reads 1_0 as 10, and digits of any script
             problem = "not a number"
-        if not problem:
-            points = values[1:].reshape(-1, 2) if len(values) > 5 else None
-            if points is not None:
-                corners = np.concatenate((points.min(0), points.max(0)))
-                values = np.concatenate((values[:1], xyxy_to_cxcywh(corners)))
-            if min(values[3:]) < LEAST_SIDE:
-                problem = "zero width or height"
-            elif (key := tuple(values.tolist())) in rows:
-                problem = "duplicate of an earlier line"
-            else:
-                rows[key] = values
-                polygons.append([] if points is None else [points])
         if problem:
-            faults.append((f"line {number}", problem))
-    return np.array(list(rows.values()), np.float32).reshape(-1, 5), polygons, faults
+            yield Line(number, line, -1, _fractions(fields[1:]), [], problem)
+            continue
+        polygons = [values[1:].reshape(-1, 2)] if len(values) > 5 else []
+        box = _around(polygons[0]) if polygons else values[1:]
+        key = (values[0], *box.tolist())
+        if min(box[2:]) < LEAST_SIDE:
+            problem = "zero width or height"
+        elif key in seen:
+            problem = "duplicate of an earlier line"
+        seen |= set() if problem else {key}
+        yield Line(number, line, int(values[0]), box, polygons, problem)
 
 
-def _problem(number: float, values: np.ndarray, classes: int | None) -> str:
+def _problem(number: float, values: np.ndarray) -> str:
     """What is wrong with the numbers of one line, or an empty string. number: the class, which float32 may have rounded."""
     if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
         return f"wrong column count ({len(values)}; a box has 5, a polygon 7, 9, 11, ...)"
@@ -144,24 +145,28 @@ def _problem(number: float, values: np.ndarray, classes: int | None) -> str:
         return "coordinate above 1 (coordinates are fractions of the image)"
     if number != int(number) or number > 2**24:  # from there on float32 leaves integers out
         return f"class {number} is not an integer"
-    if classes is not None and number >= classes:
-        return f"class number {int(number)} has no name (the data set has {classes}: 0 to {classes - 1})"
     return ""
 
 
-def _images_of(source: Path, root: Path, origins: Origins) -> list[Path]:
-    """Images of a folder, or those that a text file lists."""
-    if is_dir(source):
-        origins.note(folder for folder, _, _ in os.walk(source))
-        return find_images(source)
-    if not exists(source):
-        raise InputError(f"{source}: no such folder or list of images; correct the path in the data set's file")
-    origins.note([source])
-    found, elsewhere = [], []  # an image is the first of its places that exists; one that comes later may come before it
-    for line in read_lines(source):
-        places = [source.parent / line, root / line, Path(line)]
-        k = next((i for i, p in enumerate(places) if exists(p)), 0)
-        found.append(places[k])
-        elsewhere += places[:k] if exists(places[k]) else places[1:]
-    origins.note(elsewhere)
-    return found
+def _around(points: np.ndarray) -> np.ndarray:
+    """cx, cy, w, h of the box around points (k, 2)."""
+    return xyxy_to_cxcywh(np.concatenate((points.min(0), points.max(0))))
+
+
+def _fractions(fields: Sequence[str]) -> Sequence[float] | np.ndarray:
+    """The box of a line that is dropped, cx, cy, w, h, if its numbers give one."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.array(fields, np.float32)
+            if np.isfinite(values).all() and len(values) >= 4 and len(values) % 2 == 0:
+                return values if len(values) == 4 else _around(values.reshape(-1, 2))
+    except ValueError:
+        pass
+    return NO_BOX
+
+
+def _clipped(line: str, height: int, width: int) -> str:
+    """The line of a box with what reaches past the frame cut off."""
+    fields = line.split()
+    box = clip_xyxy(cxcywhn_to_xyxy(np.array(fields[1:], np.float64), width, height), width, height)
+    return " ".join((fields[0], *(f"{v:.9g}" for v in xyxy_to_cxcywhn(box, width, height))))
