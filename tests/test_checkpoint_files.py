@@ -17,6 +17,7 @@ from made_payloads import Call
 import cli
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.file import newest_intact, read_checkpoint, validate
+from detector.checkpoint.runs import next_run
 from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
@@ -182,7 +183,7 @@ def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
         "a chain of getattr": Call(Call(getattr, Call(__import__, "os"), "system"), shell),
         "deep in a state": nested,
         "a partial": Call(__import__("functools").partial, os.system, shell),
-        "a class of ours": Call(__import__("detector.checkpoint.runs").runs.next_run, "fit"),
+        "a class of ours": Call(next_run, "fit"),
     }
     if kind in objects:
         file = io.BytesIO()
