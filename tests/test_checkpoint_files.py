@@ -7,7 +7,6 @@ import pickle
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from made_payloads import Call
 import cli
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.file import newest_intact, read_checkpoint, validate
+from detector.checkpoint.runs import next_run
 from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
@@ -196,7 +196,7 @@ def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
         "a chain of getattr": Call(Call(getattr, Call(__import__, "os"), "system"), shell),
         "deep in a state": nested,
         "a partial": Call(__import__("functools").partial, os.system, shell),
-        "a class of ours": Call(import_module("detector.checkpoint.runs").next_run, "fit"),
+        "a class of ours": Call(next_run, "fit"),
     }
     if kind in objects:
         file = io.BytesIO()

@@ -12,7 +12,7 @@ import yaml
 from test_weights import as_yolov5, small  # noqa: F401
 
 import cli
-from detector.checkpoint.relative_paths import Place
+from detector.checkpoint.relative_paths import PathOrigin
 from detector.checkpoint.trained import read_trained
 from detector.data.demo import make_demo
 from detector.model.network import YOLOv5
@@ -130,13 +130,13 @@ def test_relative_paths_start_where_the_run_did(tmp_path: Path, monkeypatch: pyt
         (tmp_path / folder / "runs/a").mkdir(parents=True)
         (tmp_path / folder / "data.yaml").touch()
     monkeypatch.chdir(tmp_path / "here")
-    place = Place(tmp_path / "now/runs/a", (tmp_path / "then/runs/a", tmp_path / "then"))
+    place = PathOrigin(tmp_path / "now/runs/a", (tmp_path / "then/runs/a", tmp_path / "then"))
     for folder in ("now", "then"):
         assert place.find("data.yaml") == str(tmp_path / folder / "data.yaml")
         (tmp_path / folder / "data.yaml").unlink()
     assert place.find("data.yaml") == "data.yaml"
     (tmp_path / "now/data.yaml").touch()
-    assert Place.of(tmp_path / "now/runs/a").find("data.yaml") == str(tmp_path / "now/data.yaml")
+    assert PathOrigin.of(tmp_path / "now/runs/a").find("data.yaml") == str(tmp_path / "now/data.yaml")
     assert place.find("/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 

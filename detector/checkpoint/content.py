@@ -13,27 +13,37 @@ from typing import Any
 from detector.checkpoint.hyper_parameters import check_network_options, check_options, empty_network, network_options
 from detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
 from detector.checkpoint.recipe_state import PROCESS, RUN, check_callbacks
-from detector.checkpoint.validators import InvalidContent, anything, check_tensor, each, fields, integer, items, maybe, number
+from detector.checkpoint.validators import (
+    InvalidContent,
+    anything,
+    check_tensor,
+    fields,
+    integer,
+    list_of,
+    mapping_of,
+    nullable,
+    number,
+)
 from detector.system.errors import InputError
 
-DETECTOR = fields({"state_dict": each(check_tensor), "hyper_parameters": check_network_options})
+DETECTOR = fields({"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options})
 CHECKPOINT = fields(
     {
-        "state_dict": each(check_tensor),
+        "state_dict": mapping_of(check_tensor),
         "hyper_parameters": check_network_options,
-        "optimizer_states": items(OPTIMIZER),
+        "optimizer_states": list_of(OPTIMIZER),
         "loops": LOOPS,
         "callbacks": check_callbacks,
-        "lr_schedulers": items(anything),
+        "lr_schedulers": list_of(anything),
         "epoch": COUNT,
         "global_step": COUNT,
         "pytorch-lightning_version": check_version,
     },
     {
-        "DetectionData": fields({"class_maps": items(number)}, {"epoch_maps": items(number)}),
+        "DetectionData": fields({"class_maps": list_of(number)}, {"epoch_maps": list_of(number)}),
         "MixedPrecision": SCALER,
         "native_amp_scaling_state": SCALER,
-        "processes": maybe(items(PROCESS)),
+        "processes": nullable(list_of(PROCESS)),
         "accumulate_grad_batches": integer(1),
         "run": RUN,
     },

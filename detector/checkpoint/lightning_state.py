@@ -12,14 +12,14 @@ from detector.checkpoint.validators import (
     anything,
     check_map,
     check_tensor,
-    each,
     fields,
+    instance_of,
     integer,
-    items,
     join,
-    maybe,
+    list_of,
+    mapping_of,
+    nullable,
     number,
-    typed,
 )
 
 OLDEST = Version("2.0")  # of Lightning; older ones kept their loops in another way
@@ -35,11 +35,11 @@ def check_version(value: Any, where: str) -> None:
 
 
 COUNT = integer()
-COUNTS = each(COUNT)
+COUNTS = mapping_of(COUNT)
 READY = fields({"ready": COUNT, "completed": COUNT}, {"started": COUNT, "processed": COUNT})
-PROGRESS = fields({"total": READY, "current": READY}, {"is_last_batch": typed(bool)})
+PROGRESS = fields({"total": READY, "current": READY}, {"is_last_batch": instance_of(bool)})
 OPTIMIZER_PROGRESS = fields({"optimizer": fields({"step": PROGRESS, "zero_grad": PROGRESS})})
-LOOP_STATE = fields({}, {"_batches_that_stepped": COUNT, "combined_loader": items(anything)})
+LOOP_STATE = fields({}, {"_batches_that_stepped": COUNT, "combined_loader": list_of(anything)})
 
 
 def _loop(value: Any, where: str) -> None:
@@ -61,7 +61,7 @@ def _loop(value: Any, where: str) -> None:
         inner(part, join(where, key))
 
 
-BATCHES = fields({"total": READY, "current": READY, "is_last_batch": typed(bool)})
+BATCHES = fields({"total": READY, "current": READY, "is_last_batch": instance_of(bool)})
 FIT = fields({"epoch_progress": PROGRESS, "epoch_loop.batch_progress": BATCHES})
 LOOPS = fields(dict.fromkeys(("fit_loop", "validate_loop", "test_loop", "predict_loop"), _loop))
 SCALER = fields(
@@ -70,7 +70,9 @@ SCALER = fields(
 OPTIMIZER = fields(
     {},
     {
-        "state": each(each(lambda v, where: check_tensor(v, where) if isinstance(v, Tensor) else maybe(number)(v, where)), int),
-        "param_groups": items(fields({"params": items(COUNT)})),
+        "state": mapping_of(
+            mapping_of(lambda v, where: check_tensor(v, where) if isinstance(v, Tensor) else nullable(number)(v, where)), int
+        ),
+        "param_groups": list_of(fields({"params": list_of(COUNT)})),
     },
 )

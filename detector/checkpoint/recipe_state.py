@@ -13,15 +13,15 @@ from detector.checkpoint.validators import (
     InvalidContent,
     anything,
     check_tensor,
-    each,
     fields,
+    instance_of,
     integer,
-    items,
     join,
     kind_of,
-    maybe,
+    list_of,
+    mapping_of,
+    nullable,
     number,
-    typed,
 )
 
 COUNT = integer()
@@ -44,7 +44,7 @@ def _losses(value: Any, where: str) -> None:
         raise InvalidContent(f"{where} does not hold 4 numbers")
 
 
-RANDOM = fields({"torch": check_tensor, "python": items(anything, 3), "numpy": items(anything, 5)}, {"cuda": check_tensor})
+RANDOM = fields({"torch": check_tensor, "python": list_of(anything, 3), "numpy": list_of(anything, 5)}, {"cuda": check_tensor})
 
 
 def _random(value: Any, where: str) -> None:
@@ -55,9 +55,9 @@ def _random(value: Any, where: str) -> None:
         if "cuda" in value and torch.cuda.is_available():
             torch.Generator("cuda").set_state(value["cuda"])
         random.Random().setstate(value["python"])
-        maybe(number)(value["python"][2], f"{where}.python.2")
+        nullable(number)(value["python"][2], f"{where}.python.2")
         kind, keys, position, has_gauss, cached = value["numpy"]
-        items(integer(0, 2**32 - 1), 624)(keys, f"{where}.numpy.1")
+        list_of(integer(0, 2**32 - 1), 624)(keys, f"{where}.numpy.1")
         integer(0, 624)(position, f"{where}.numpy.2")
         integer(0, 1)(has_gauss, f"{where}.numpy.3")
         number(cached, f"{where}.numpy.4")
@@ -77,27 +77,32 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
     "EMA": fields({"updates": COUNT}),
     "EarlyStop": fields(
         {"wait_count": COUNT, "stopped_epoch": COUNT, "best_score": _scalar, "patience": COUNT},
-        {"stopping_reason": _reason, "stopping_reason_message": maybe(typed(str))},
+        {"stopping_reason": _reason, "stopping_reason_message": nullable(instance_of(str))},
     ),
     "FlightRecorder": fields({"roll_backs": COUNT, "lr0": number}),
-    "Dashboard": fields({"best": each(number), "spent": each(COUNT)}),
+    "Dashboard": fields({"best": mapping_of(number), "spent": mapping_of(COUNT)}),
     "EpochLines": fields({"best": _best}),
-    "Iterations": fields({"sum": maybe(items(typed(float), 4))}),
+    "Iterations": fields({"sum": nullable(list_of(instance_of(float), 4))}),
     "MetricsFiles": fields({"best": number}),
     "Checkpoints": fields({"best_fitness": number}),
 }
 
 
 def check_callbacks(value: Any, where: str) -> None:
-    each(each(anything, object))(value, where)
+    mapping_of(mapping_of(anything, object))(value, where)
     for key, state in value.items():
         inner = CALLBACKS.get(key.partition("{")[0])
         if inner and state:
             inner(state, join(where, key))
 
 
-PROCESS = fields({"gradients": each(check_tensor), "epoch_losses": _losses, "random": _random})
+PROCESS = fields({"gradients": mapping_of(check_tensor), "epoch_losses": _losses, "random": _random})
 RUN = fields(
     {},
-    {"config": typed(str), "names": items(typed(str)), "loggers": each(maybe(typed(str))), "versions": each(anything)},
+    {
+        "config": instance_of(str),
+        "names": list_of(instance_of(str)),
+        "loggers": mapping_of(nullable(instance_of(str))),
+        "versions": mapping_of(anything),
+    },
 )

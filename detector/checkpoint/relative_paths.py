@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class PathOrigin(NamedTuple):
     """run: the run's folder, now · then: its folder and the working folder when it was started, as machine.json says; None: an
     older run, which does not say."""
 
@@ -16,7 +16,7 @@ class Place(NamedTuple):
     then: tuple[Path, Path] | None = None
 
     @classmethod
-    def of(cls, run: Path) -> Place:
+    def of(cls, run: Path) -> PathOrigin:
         """Read machine.json of a run folder; what cannot be read is not known."""
         try:
             told = json.loads((run / "machine.json").read_text(encoding="utf-8"))

@@ -42,7 +42,7 @@ def fields(required: dict[str, Check], optional: dict[str, Check] | None = None)
     return check
 
 
-def each(inner: Check, keys: type | types.UnionType = str) -> Check:
+def mapping_of(inner: Check, keys: type | types.UnionType = str) -> Check:
     """A dict with keys of one type, and values that are alike."""
 
     def check(value: Any, where: str) -> None:
@@ -55,7 +55,7 @@ def each(inner: Check, keys: type | types.UnionType = str) -> Check:
     return check
 
 
-def items(inner: Check, length: int | None = None) -> Check:
+def list_of(inner: Check, length: int | None = None) -> Check:
     """A list."""
 
     def check(value: Any, where: str) -> None:
@@ -83,7 +83,7 @@ def integer(low: int = 0, high: int = MOST) -> Check:
     return check
 
 
-def typed(kind: type) -> Check:
+def instance_of(kind: type) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, kind):
             raise InvalidContent(f"{where} is {kind_of(value)}, not a {kind.__name__}")
@@ -91,7 +91,7 @@ def typed(kind: type) -> Check:
     return check
 
 
-def maybe(inner: Check) -> Check:
+def nullable(inner: Check) -> Check:
     return lambda value, where: None if value is None else inner(value, where)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from detector.checkpoint.restricted import StandIn, load_restricted
-from detector.checkpoint.validators import InvalidContent, anything, check_tensor, each, integer, items, typed
+from detector.checkpoint.validators import InvalidContent, anything, check_tensor, instance_of, integer, list_of, mapping_of
 from detector.checkpoint.weights import copy_weights
 from detector.model.network import CHANNELS, SIZES, YOLOv5, scaled_channels
 from detector.system.errors import InputError
@@ -88,9 +88,11 @@ def _names(state: dict[str, Any]) -> list[str]:
         integer(0, 10_000)(state.get("nc", 0), "nc")
         return [str(i) for i in range(state.get("nc", 0))]
     if isinstance(names, dict):
-        each(anything, int)(names, "names")
+        mapping_of(anything, int)(names, "names")
         names = [names[k] for k in sorted(names)]
-    items(lambda name, where: integer()(name, where) if isinstance(name, int) else typed(str)(name, where))(names, "names")
+    list_of(lambda name, where: integer()(name, where) if isinstance(name, int) else instance_of(str)(name, where))(
+        names, "names"
+    )
     if any("\ud800" <= letter <= "\udfff" for name in names for letter in str(name)):
         raise InvalidContent("names holds half characters, which cannot be written")
     return [str(name) for name in names]
@@ -100,13 +102,13 @@ def _tensors(module: StandIn, prefix: str = "", depth: int = 0) -> Iterator[tupl
     """(name, tensor) of a pickled module's parameters and buffers, as its state_dict would give them."""
     state = module.state if isinstance(module.state, dict) else {}
     for group in ("_parameters", "_buffers"):
-        each(anything)(state.get(group) or {}, f"{prefix}{group}")
+        mapping_of(anything)(state.get(group) or {}, f"{prefix}{group}")
         for name, tensor in (state.get(group) or {}).items():
             if isinstance(tensor, Tensor):
                 check_tensor(tensor, prefix + name)
                 yield prefix + name, tensor.detach()
     children = state.get("_modules") or {}
-    each(anything)(children, f"{prefix}_modules")
+    mapping_of(anything)(children, f"{prefix}_modules")
     if children and depth > 20:
         raise InvalidContent("its modules are nested too deeply")
     for name, child in children.items():

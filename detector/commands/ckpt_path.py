@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from detector.checkpoint.file import CheckpointFile
-from detector.checkpoint.relative_paths import Place
+from detector.checkpoint.relative_paths import PathOrigin
 from detector.checkpoint.runs import run_of
 from detector.checkpoint.trained import Trained, find_trained, is_published
 from detector.commands.export.runtime import Exported, format_of, load_exported
@@ -28,7 +28,7 @@ class ResolvedCkptPath:
 
     path: the file · trained: a checkpoint of ours, or YOLOv5's published weights · exported: an exported file · defaults: by
     flat name, the options that it brings · home: the run folder whose config.yaml counts · arguments: what is taken over from
-    there, as words before those that the user typed · place: where that run's relative paths start · paths: those that were
+    there, as words before those that the user typed · origin: where that run's relative paths start · paths: those that were
     taken over.
     """
 
@@ -38,7 +38,7 @@ class ResolvedCkptPath:
     defaults: dict[str, Any] = field(default_factory=dict)
     home: Path | None = None
     arguments: list[str] = field(default_factory=list)
-    place: Place | None = None
+    origin: PathOrigin | None = None
     paths: list[str] = field(default_factory=list)
 
     @property
@@ -75,9 +75,9 @@ class ResolvedCkptPath:
         config = self.home and self.home / "config.yaml"
         given = [("data.dataset", dataset, "FILE"), *(("model.ensemble", member, "'[FILE, ...]'") for member in members or [])]
         for option, path, file in given:
-            if self.place and path in self.paths and not os.path.exists(path):
+            if self.origin and path in self.paths and not os.path.exists(path):
                 raise InputError(
-                    f"{option} {path}, which {config} names, is not there{self.place.looked_in(path)}: give --{option} {file}"
+                    f"{option} {path}, which {config} names, is not there{self.origin.looked_in(path)}: give --{option} {file}"
                 )
 
 
@@ -129,7 +129,7 @@ def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
         return
     file = resolved.home / "config.yaml"
     options = _config(file.read_text(encoding="utf-8", errors="replace"), str(file))
-    resolved.place = Place.of(resolved.home)
+    resolved.origin = PathOrigin.of(resolved.home)
     if command == "fit":
         resolved.arguments = ["--config", str(file)]
     else:
@@ -142,10 +142,10 @@ def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
         resolved.arguments += ["--data.image_size", str(resolved.defaults["data.image_size"])]
     dataset, members = (options.get("data") or {}).get("dataset"), (options.get("model") or {}).get("ensemble")
     if isinstance(dataset, str) and dataset != "demo":
-        resolved.paths += [resolved.place.find(dataset)]
+        resolved.paths += [resolved.origin.find(dataset)]
         resolved.arguments += ["--data.dataset", resolved.paths[0]]
     if isinstance(members, list):
-        found = [resolved.place.find(str(member)) for member in members]
+        found = [resolved.origin.find(str(member)) for member in members]
         resolved.paths += found
         resolved.arguments += ["--model.ensemble", yaml.safe_dump(found)]
 
