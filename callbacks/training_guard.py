@@ -16,7 +16,9 @@ from torch.optim import Optimizer
 
 from detector.data.sample import Batch
 from detector.distributed.process_group import lost_contact
+from detector.model.loss_sums import LossSums
 from detector.model.sharding import local
+from detector.report.progress_line import loss_label
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.training.incident import (
@@ -33,6 +35,7 @@ from detector.training.incident import (
 from detector.training.module import Detector, DroppedStep
 from detector.training.recipe import ACCUMULATE_ONLY
 
+LossOutput = tuple[Tensor, dict[str, Tensor]]  # total, parts by name
 Policy = Literal["stop", "skip", "roll_back", "off"]
 MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other; then nothing is learned any more, and it stops
 
@@ -75,11 +78,11 @@ class TrainingGuard(L.Callback):
         self._place: Place | None = None  # the batch at work
         self._window: list[int] = []  # images of the accumulation window before this batch
         self._loss = torch.zeros(())  # as it went into the backward pass
-        self._parts: Tensor | None = None  # (3,) box, objectness, class loss
+        self._parts: dict[str, Tensor] | None = None  # of the loss, by name
         self._met = self._no_step = False  # in this batch: an incident, a step that must not be made
         self._in_a_row = 0  # batches before this one with an incident
         self._buffers: _Buffers | None = None  # these three: as they were before the batch, with policy `skip`
-        self._epoch_losses = torch.zeros(4)
+        self._epoch_losses = LossSums.empty()
         self._gradients: list[Tensor | None] = []
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -106,7 +109,7 @@ class TrainingGuard(L.Callback):
         if self._buffers:
             self._buffers.keep()
 
-    def _see(self, module: Detector, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor] | None:
+    def _see(self, module: Detector, output: LossOutput) -> LossOutput | None:
         """Keeps the parts of a training loss for the report. What is shown and logged of a batch that will be left out is the
         mean of the epoch so far."""
         if not module.loss.training:
@@ -114,8 +117,12 @@ class TrainingGuard(L.Callback):
         total, self._parts = output
         if self.policy != "skip":
             return None
-        sums = module.epoch_losses.to(self._parts)
-        return total, torch.where(self._parts.isfinite().all(), self._parts, sums[:3] / sums[3].clamp(1))
+        finite = torch.stack(list(self._parts.values())).isfinite().all()
+        means = module.epoch_losses.means()
+        return total, {
+            name: torch.where(finite, value, means[name].to(value) if means else torch.zeros_like(value))
+            for name, value in self._parts.items()
+        }
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         self._loss = loss.detach()
@@ -302,7 +309,7 @@ def _steps(trainer: L.Trainer, batch: int) -> bool:
     return window != ACCUMULATE_ONLY and ((batch + 1) % window == 0 or trainer.is_last_batch)
 
 
-def _losses(parts: Tensor | None) -> dict[str, float] | None:
+def _losses(parts: dict[str, Tensor] | None) -> dict[str, float] | None:
     with contextlib.suppress(RuntimeError):  # a device that has crashed tells nothing
-        return None if parts is None else dict(zip(("box", "obj", "cls"), parts.tolist(), strict=True))
+        return None if parts is None else {loss_label(name): float(value) for name, value in parts.items()}
     return None

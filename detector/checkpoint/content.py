@@ -7,9 +7,12 @@ keep is not.
 
 from __future__ import annotations
 
+import collections.abc
+import json
 import random
 import types
 import typing
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -35,10 +38,18 @@ from detector.checkpoint.validators import (
     number,
     typed,
 )
+from detector.model.assigner import Assigner
+from detector.model.box_coder import BoxCoder
+from detector.model.head import Head
+from detector.model.loss import Loss
+from detector.model.loss_sums import OF_OLDER_RUNS
 from detector.model.network import YOLOv5
+from detector.model.parts import MissingPart, part_config
 from detector.system.errors import InputError
 
-NETWORK = ("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation")  # options that make a network
+# options that make a network
+NETWORK = ("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation", "head", "box_coder")
+PARTS: dict[str, type] = {"head": Head, "assigner": Assigner, "loss": Loss, "box_coder": BoxCoder}  # chosen by class_path
 OLDEST = Version("2.0")  # of Lightning; older ones kept their loops in another way
 
 
@@ -74,14 +85,12 @@ def check_detector(content: dict[str, Any]) -> None:
     """
     DETECTOR(content, "")
     options, tensors = content["hyper_parameters"], content["state_dict"]
-    anchors = options.get("anchors")
-    shape = {key: options.get(key) for key in NETWORK if options.get(key) is not None}
-    if isinstance(anchors, list):
-        shape["anchors"] = tuple(map(tuple, anchors))
-    if "levels" in shape:
-        shape["levels"] = tuple(shape["levels"])
     try:
-        wanted = network_shapes(len(options["names"]), **shape)
+        for option, base in PARTS.items():
+            part_config(options.get(option), base, f"model.{option}")
+        wanted = network_shapes(len(options["names"]), network_options(options))
+    except MissingPart:
+        raise
     except InputError as e:
         raise Unlike(f"hyper_parameters make no network: {e}") from None
     present = [p for p in ("network.", "ema.") if p == "network." or any(name.startswith(p) for name in tensors)]
@@ -95,11 +104,24 @@ def check_detector(content: dict[str, Any]) -> None:
             )
 
 
+def network_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a detector's options that make a network, as far as they are given."""
+    return {key: options[key] for key in NETWORK if options.get(key) is not None}
+
+
+def network_shapes(num_classes: int, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor of such a network; no memory is taken for them.
+
+    Raises:
+        InputError: the options make no network.
+    """
+    return _network_shapes(num_classes, json.dumps(options))
+
+
 @cache
-def network_shapes(num_classes: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor of such a network; no memory is taken for them."""
+def _network_shapes(num_classes: int, options: str) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
-        network = YOLOv5(num_classes, **options)
+        network = YOLOv5(num_classes, **json.loads(options))
     return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
 
 
@@ -121,6 +143,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, argument) for argument in arguments)
     if origin is Literal:
         return isinstance(value, str | int) and value in arguments
+    if origin is collections.abc.Callable:  # a part: class_path and init_args
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if origin is list:
         return isinstance(value, list) and all(fits(entry, arguments[0]) for entry in value)
     if hint is float:
@@ -207,9 +231,18 @@ def _scalar(value: Any, where: str) -> None:
 
 
 def _losses(value: Any, where: str) -> None:
-    check_tensor(value, where)
-    if value.shape != (4,):
-        raise Unlike(f"{where} does not hold 4 numbers")
+    """A LossSums; of older runs its tensor alone."""
+    if isinstance(value, Tensor):
+        value = {"names": OF_OLDER_RUNS, "sums": value}
+    fields({"names": items(typed(str)), "sums": check_tensor})(value, where)
+    if value["sums"].shape != (len(value["names"]) + 1,):
+        raise Unlike(f"{where} does not hold {len(value['names']) + 1} numbers")
+
+
+def _iterations(value: Any, where: str) -> None:
+    fields({"sum": maybe(items(typed(float)))}, {"names": items(typed(str))})(value, where)
+    if value["sum"] is not None:
+        items(typed(float), len(value.get("names", OF_OLDER_RUNS)) + 1)(value["sum"], join(where, "sum"))
 
 
 RANDOM = fields({"torch": check_tensor, "python": items(anything, 3), "numpy": items(anything, 5)}, {"cuda": check_tensor})
@@ -250,7 +283,7 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
     "FlightRecorder": fields({"roll_backs": COUNT, "lr0": number}),
     "Dashboard": fields({"best": each(number), "spent": COUNTS}),
     "EpochLines": fields({"best": _best}),
-    "Iterations": fields({"sum": maybe(items(typed(float), 4))}),
+    "Iterations": _iterations,
     "MetricsFiles": fields({"best": number}),
     "Checkpoints": fields({"best_fitness": number}),
 }

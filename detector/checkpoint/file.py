@@ -7,6 +7,7 @@ from typing import Any
 
 from detector.checkpoint.content import Unlike, check_checkpoint
 from detector.checkpoint.yolov5_weights import load_restricted
+from detector.model.parts import MissingPart
 from detector.system.errors import InputError
 
 
@@ -15,6 +16,9 @@ def fault(path: Path) -> str:
     and its content is that of a training checkpoint.
 
     Nothing in the file is executed, whoever made it.
+
+    Raises:
+        MissingPart: the file may be whole, but it needs a class of the user's own that is not found.
     """
     return _fault(path, load_checkpoint)
 
@@ -40,6 +44,8 @@ def _fault(path: Path, load: Callable[[Path], object]) -> str:
             if broken:
                 return f"damaged in {broken}"
         load(path)
+    except MissingPart:
+        raise
     except InputError as e:
         return str(e).removeprefix(f"{path}: ")
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as e:
@@ -51,11 +57,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a training checkpoint of ours: tensors and plain types.
 
     Raises:
-        InputError: not one, or a file that holds anything else.
+        InputError: not one, or a file that holds anything else; or (MissingPart) a class of the user's own is not found.
     """
     content = load_restricted(path, [])
     try:
         check_checkpoint(content)
+    except MissingPart as e:
+        raise MissingPart(f"{path}: {e}") from None
     except Unlike as e:
         raise InputError(f"{path}: not a training checkpoint of a detector ({e})") from None
     return content

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detector.checkpoint.content import NETWORK, network_shapes
+from detector.checkpoint.content import network_options, network_shapes
 from detector.checkpoint.file import load_checkpoint
 from detector.checkpoint.yolov5_weights import Weights, load_weights, load_yolov5, read_yolov5, unscaled_layers
-from detector.model.network import SIZES, YOLOv5
+from detector.model.network import YOLOv5
+from detector.model.sizes import SIZES
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 class Trained(NamedTuple):
     """path: the file · network: with its weights, the moving average's if there is one · names: class names · image_size:
     longer side in pixels of the training's input (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) ·
-    options: what makes such a network (size, depth_multiple, width_multiple, levels, anchors, activation; as far as the file
-    says)."""
+    options: what makes such a network (size, levels and so on, see NETWORK; as far as the file says)."""
 
     path: Path
     network: YOLOv5
@@ -54,16 +54,18 @@ class Trained(NamedTuple):
 
 
 def take_anchors(detector: Detector, path: str | Path) -> None:
-    """Give a detector the anchors of a file; the classes may be others.
+    """Give a detector the anchors of a file; the classes may be others. A head without anchors stays as it is.
 
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
     """
-    theirs = read_trained(path).network.anchors
-    if theirs.shape != detector.network.anchors.shape:
-        (a, b, _), (c, d, _) = theirs.shape, detector.network.anchors.shape
+    theirs, ours = read_trained(path).network.anchors, detector.network.anchors
+    if theirs is None or ours is None:
+        return
+    if theirs.shape != ours.shape:
+        (a, b, _), (c, d, _) = theirs.shape, ours.shape
         raise InputError(f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels of {d}")
-    detector.network.anchors.copy_(theirs)
+    ours.copy_(theirs)
 
 
 def is_published(path: str | Path) -> bool:
@@ -80,7 +82,7 @@ def read_trained(path: str | Path) -> Trained:
     if is_published(path):
         return _published(Path(path))
     known = load_checkpoint(Path(path))["hyper_parameters"]
-    options = {key: known[key] for key in NETWORK if known.get(key) is not None}
+    options = network_options(known)
     network = YOLOv5(len(known["names"]), **options)
     load_weights(network, path)
     return Trained(Path(path), network, list(known["names"]), int(known.get("image_size", 640)), options)
@@ -97,8 +99,7 @@ def _published(path: Path) -> Trained:
     for options in _candidates(weights, len(anchors)):
         if anchors.shape[1] != 3:
             options["anchors"] = anchors.shape[1]
-        hashable = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-        shapes = network_shapes(len(weights.names), **hashable)
+        shapes = network_shapes(len(weights.names), options)
         if sorted(_product(shape) for name, shape in shapes.items() if name != "anchors") != numbers:
             continue
         network = YOLOv5(len(weights.names), **options)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from detector.checkpoint.content import DETECTOR
 from detector.checkpoint.validators import Unlike, anything, check_tensor, each, integer, items, typed
-from detector.model.network import CHANNELS, SIZES, YOLOv5, scaled_channels
+from detector.model.network import YOLOv5
+from detector.model.sizes import CHANNELS, SIZES, scaled_channels
 from detector.system.errors import InputError
 from detector.system.text_file import is_file
 
@@ -211,11 +212,17 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anch
     given = {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in known_extra}
     left_out = {"anchors"} if keep_anchors else set()
     theirs = given.get("anchors", network.anchors)
-    there = len(weights.names), theirs.shape[1] if theirs.ndim == 3 else 0
-    here = network.num_classes, network.anchors.shape[1]
-    if there != here:
-        left_out |= {name for name in fresh if name.startswith("head.")}
-    if there[1] != here[1]:
+    there = len(weights.names), theirs.shape[1] if theirs is not None and theirs.ndim == 3 else 0
+    here = network.num_classes, 0 if network.anchors is None else network.anchors.shape[1]
+    if network.anchor_head() is not None:
+        another_kind = any(name.startswith("head.") for name in given.keys() - fresh.keys())
+    else:
+        heads = {name: tensor.shape for name, tensor in fresh.items() if name.startswith("head.")}
+        another_kind = any(name not in given or given[name].shape != shape for name, shape in heads.items())
+    if there != here or another_kind:
+        of_head = ("head.", f"model.{max(network.layer_names())}.")
+        left_out |= {name for name in (*fresh, *given) if name.startswith(of_head)}
+    if there[1] != here[1] or another_kind:
         left_out.add("anchors")
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = set(given) ^ (set(fresh) - left_out) | {
@@ -229,7 +236,9 @@ def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anch
     taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
     if keep_anchors:
         taken += "; not the anchors, which model.anchors gives"
-    if there != here:
+    if another_kind:
+        taken += "; not the head, which is of another kind and starts fresh"
+    elif there != here:
         unlike = [
             f"{a} {what} there, {b} here"
             for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)

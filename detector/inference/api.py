@@ -80,8 +80,9 @@ def predict(
         conf, iou, max_det, agnostic: see Detector.
         classes: only these, by name or number.
         image_size: longer side of the network's input in pixels; default: that of the training.
-        tta: look three times at each image, at several sizes and mirrored.
-        tiled: look at large images whole and in tiles of tile_size pixels (default: image_size) that overlap by tile_overlap.
+        tta: predict three times on each image, at several sizes and mirrored.
+        tiled: predict on large images whole and in tiles of tile_size pixels (default: image_size) that overlap by
+            tile_overlap.
         batch_size: most images, or tiles of one, that go through the network together.
         precision: 16-mixed or 32-true; without a GPU it is float32 either way.
 
@@ -92,7 +93,7 @@ def predict(
         InputError: something that is no image, a class or a precision that does not exist.
     """
     numbers = class_numbers(classes, detector.names)
-    limits = NMSThresholds(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
+    thresholds = NMSThresholds(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
     given: Sequence[Picture] = [images] if one else images  # type: ignore[assignment, list-item]
     stride = max(detector.max_stride, 32)
@@ -104,7 +105,7 @@ def predict(
         floats = batch.images.to(detector.device)
         batch = batch._replace(images=floats if tiled else floats.float() / 255)
         with autocast(precision, detector.device):
-            rows, _ = detector.find(batch, limits, at_once=batch_size)
+            rows, _ = detector.predict_batch(batch, thresholds, at_once=batch_size)
         for index, own in zip(batch.indices, rows, strict=True):
             found[index] = Detections.of(own, detector.names)
     return found[0] if one else found

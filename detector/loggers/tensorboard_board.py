@@ -1,6 +1,7 @@
 """What TensorBoard shows of a training."""
 
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ class TensorBoard:
         writer = self.logger.experiment._get_file_writer()
         for summary in hparams(flat(options), dict.fromkeys(BEST, 0.0)):  # of the figures, the names alone count
             writer.add_summary(summary)
+
+    def losses(self, names: Sequence[str]) -> None:
+        pass
 
     def figures(self, figures: dict[str, float], step: int) -> None:
         self.logger.log_metrics(figures, step)

@@ -1,15 +1,14 @@
 """Curves of a run from its metrics.csv."""
 
+import math
 from pathlib import Path
 from typing import Any
 
+from detector.report.curves import loss_names, loss_title
 from detector.report.figure import new_figure
 from detector.system.atomic_file import write_atomically
 
-PANELS = {
-    "box loss": ("train/box_loss", "val/box_loss"),
-    "objectness loss": ("train/obj_loss", "val/obj_loss"),
-    "class loss": ("train/cls_loss", "val/cls_loss"),
+PANELS = {  # after the losses
     "precision, recall": ("val/P", "val/R"),
     "mAP": ("val/mAP50", "val/mAP50-95", "val/coco/AP"),
     "learning rate": ("lr/bias", "lr/weight", "lr/norm"),
@@ -19,11 +18,17 @@ MARKS = ("o", "s", "^")
 
 
 def plot_curves(rows: list[dict[str, Any]], path: Path) -> None:
-    """Losses, figures and learning rates over the epochs, one panel each, to an image file."""
+    """Losses, metrics and learning rates over the epochs, one panel each, to an image file."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = new_figure(13, 7, layout="constrained")
-    for axis, (title, columns) in zip(figure.subplots(2, 3).flat, PANELS.items(), strict=True):
+    losses = {loss_title(name).lower(): (f"train/{name}", f"val/{name}") for name in loss_names(rows)}
+    panels = {**losses, **PANELS}
+    lines = math.ceil(len(panels) / 3)
+    figure = new_figure(13, 3.5 * lines, layout="constrained")
+    axes = figure.subplots(lines, 3).flat
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (title, columns) in zip(axes, panels.items(), strict=False):
         for column, colour, mark in zip(columns, COLOURS, MARKS, strict=False):
             points = [(int(r["epoch"]) + 1, float(r[column])) for r in rows if r.get(column) not in (None, "")]
             if points:
