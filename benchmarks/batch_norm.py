@@ -56,7 +56,7 @@ def step(kind: type[nn.BatchNorm2d], memory: torch.memory_format) -> Callable[[]
             module.__class__ = kind  # the same attributes; only `forward` differs
     network = copy.deepcopy(network).to(memory_format=memory)  # type: ignore[call-overload]
     gains = scaled_gains(0.05, 1.0, 0.5, len(network.levels), CLASSES, SIDE)
-    loss = DetectionLoss(CLASSES, network.strides, *gains)
+    loss = DetectionLoss(CLASSES, network.strides, None, *gains)
     images = torch.rand(BATCH, 3, SIDE, SIDE)
     boxes = torch.rand(10 * BATCH, 4) * 0.4 + 0.2
     numbers = torch.arange(10.0 * BATCH)
@@ -64,7 +64,7 @@ def step(kind: type[nn.BatchNorm2d], memory: torch.memory_format) -> Callable[[]
 
     def run() -> None:
         network.zero_grad()
-        loss(network(images), targets, network.anchors)[0].backward()
+        loss(network(images), targets, network.head)[0].backward()
 
     return run
 

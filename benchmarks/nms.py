@@ -16,7 +16,7 @@ from torchvision.ops import nms as suppress
 
 from detector.model import postprocess
 from detector.model.network import YOLOv5
-from detector.model.postprocess import NMSResult, decode, nms
+from detector.model.postprocess import NMSResult, nms
 
 BATCH, SIDE, CONF, IOU, MAX_DET, ROUNDS = 16, 640, 0.001, 0.6, 300, 5
 
@@ -40,7 +40,7 @@ def predictions(num_classes: int, priors: bool) -> Tensor:
         for conv in network.head.convs if not priors else ():
             conv.bias.zero_()
         raw = [network(torch.rand(1, 3, SIDE, SIDE)) for _ in range(BATCH)]
-        return decode([torch.cat(maps) for maps in zip(*raw, strict=True)], network.anchors, network.strides)
+        return network.decode([torch.cat(maps) for maps in zip(*raw, strict=True)])
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -10,8 +10,9 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from detector.data.datamodule import DetectionData
 from detector.data.images import read_image
 from detector.model.anchors import Choice, choose_anchors, label_sizes, measure
-from detector.report.anchors import AnchorReport
+from detector.report.anchors import AnchorReport, no_anchors
 from detector.system.atomic_file import not_fatal
+from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 from detector.training.recipe import data_of
@@ -39,6 +40,10 @@ class AutoAnchor(L.Callback):
         assert isinstance(pl_module, Detector)
         if not self.enabled:
             return
+        head = pl_module.network.anchor_head()
+        if head is None:
+            rank_zero_print(no_anchors(pl_module.network.head))
+            return
         if trainer.ckpt_path:
             rank_zero_print("anchors: those of the checkpoint; the labels are not looked at")
             return
@@ -46,17 +51,23 @@ class AutoAnchor(L.Callback):
         result = report and (report.choice.changed, report.choice.anchors.tolist())
         changed, anchors = trainer.strategy.broadcast(result)  # type: ignore[misc]
         if changed:
-            pl_module.network.set_anchors(torch.tensor(anchors))
+            head.set_anchors(torch.tensor(anchors))
         if report:
             self._publish(trainer, report)
 
     def examine(self, detector: Detector, data: DetectionData) -> AnchorReport:
-        """Measure the detector's anchors on the training labels, and choose; nothing is changed."""
-        h, network = detector.hparams, detector.network
+        """Measure the detector's anchors on the training labels, and choose; nothing is changed.
+
+        Raises:
+            InputError: its head has no anchors.
+        """
+        h, network, head = detector.hparams, detector.network, detector.network.anchor_head()
+        if head is None:
+            raise InputError(no_anchors(network.head))
         labels = data.datasets["train"].labels
         sizes = np.concatenate([label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels])
         classes = np.concatenate([x.classes[~x.crowd] for x in labels])
-        before, asked = network.anchors_px.cpu().numpy().astype(float), h["anchors"]
+        before, asked = head.anchors_px.cpu().numpy().astype(float), h["anchors"]
         bpr, force = measure(before.reshape(-1, 2), sizes, h["anchor_t"]).bpr, isinstance(asked, int)
         seen = None
         if isinstance(asked, list):

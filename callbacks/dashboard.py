@@ -58,11 +58,12 @@ class Dashboard(L.Callback):
         self._boards: list[Board] = []
         self._pictures: list[Picture] = []  # of the current validation
         self._step = -1  # the last optimizer step
+        self._losses: tuple[str, ...] = ()  # what the boards know of their names
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After RunFolder has written config.yaml, and a checkpoint is restored."""
         assert isinstance(pl_module, Detector)
-        self._boards = []
+        self._boards, self._losses = [], ()
         for logger in trainer.loggers if trainer.is_global_zero else []:
             if isinstance(logger, WandbLogger):
                 self._boards.append(WandbBoard(logger))
@@ -81,6 +82,9 @@ class Dashboard(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         """After an optimizer step: its learning rates, momentum and accumulation."""
+        if self._boards and not self._losses:
+            self._losses = tuple(outputs["parts"])
+            self._tell(lambda board: board.losses(self._losses))
         if not self._boards or trainer.global_step - 1 == self._step:
             return
         step = self._step = trainer.global_step - 1

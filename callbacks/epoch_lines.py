@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,22 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.early_stop import EarlyStop
-from detector.report.progress_line import duration
+from detector.report.progress_line import duration, loss_label
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
-HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "left", "best"]
-WIDTHS = (6, 6, 6, 5, 5, 5, 8, 6, 6, 9)  # after the first column, which is as wide as the number of epochs needs
-LOSSES = ("box_loss", "obj_loss", "cls_loss")
-FIGURES = ("P", "R", "mAP50", "mAP50-95")
+LOSS_WIDTH = 6  # of a column, at least; the first one is as wide as the number of epochs needs
+WIDTHS = {"P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 6, "left": 6, "best": 9}
+METRICS = ("P", "R", "mAP50", "mAP50-95")
 EVERY = 20  # epochs under one heading
 STOPS = (129, 130, 143)  # exit codes of SIGHUP, Ctrl-C, SIGTERM
 
 
 class EpochLines(L.Callback):
     """First device, precision, folder of the run, images, and whether it is new. Then a line an epoch: the means of the losses
-    and the figures of the validation, as in metrics.csv; the seconds it took, how long the rest will take, and mAP50-95 and
-    number of the best epoch by fitness. At most 79 columns wide. After Ctrl-C and the like: how to go on.
+    and the metrics of the validation, as in metrics.csv; the seconds it took, how long the rest will take, and mAP50-95 and
+    number of the best epoch by fitness. With YOLOv5's three losses at most 79 columns wide. After Ctrl-C and the
+    like: how to go on.
 
     Args:
         go_on: command, or line of Python, that continues the run from its last checkpoint.
@@ -86,14 +87,16 @@ class EpochLines(L.Callback):
         seconds = time.perf_counter() - self._started
         self._seconds.append(seconds / (self._share or 1.0))
         self._finished = trainer.current_epoch + 1
+        assert isinstance(pl_module, Detector)
+        names = pl_module.epoch_losses.names
         if not self._lines % EVERY:
-            rank_zero_print(_row(trainer, HEADING))
+            rank_zero_print(_row(trainer, names, ["epoch", *map(loss_label, names), *WIDTHS]))
         self._lines += 1
-        losses = [_loss(metrics.get(f"train/{name}")) for name in LOSSES]
-        figures = [_figure(metrics.get(f"val/{name}") if self._validated else None) for name in FIGURES]
+        losses = [_loss(metrics.get(f"train/{name}")) for name in names]
+        values = [_metric(metrics.get(f"val/{name}") if self._validated else None) for name in METRICS]
         best = f"{self.best['mAP50-95']:.3f}@{self.best['epoch'] + 1:.0f}" if self.best else "-"
         epoch = f"{self._finished}/{trainer.max_epochs}"
-        rank_zero_print(_row(trainer, [epoch, *losses, *figures, duration(seconds), self._left(trainer), best]))
+        rank_zero_print(_row(trainer, names, [epoch, *losses, *values, duration(seconds), self._left(trainer), best]))
 
     def _left(self, trainer: L.Trainer) -> str:
         """How long the epochs that are still to come will take, by the last ones; an early stop comes as a surprise."""
@@ -136,8 +139,9 @@ def _device(trainer: L.Trainer) -> str:
     return name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"
 
 
-def _row(trainer: L.Trainer, cells: list[str]) -> str:
-    widths = (max(5, 2 * len(str(trainer.max_epochs)) + 1), *WIDTHS)
+def _row(trainer: L.Trainer, losses: Sequence[str], cells: list[str]) -> str:
+    of_losses = [max(LOSS_WIDTH, len(loss_label(name))) for name in losses]
+    widths = (max(5, 2 * len(str(trainer.max_epochs)) + 1), *of_losses, *WIDTHS.values())
     return " ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
 
 
@@ -145,5 +149,5 @@ def _loss(value: Any) -> str:
     return "-" if value is None else f"{float(value):.4f}" if float(value) < 10 else f"{float(value):.4g}"
 
 
-def _figure(value: Any) -> str:
+def _metric(value: Any) -> str:
     return "-" if value is None else f"{float(value):.3f}"

@@ -8,15 +8,14 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
 
 from callbacks.warmup import Warmup
+from detector.model.loss_sums import OF_OLDER_RUNS, LossSums
 from detector.system.atomic_file import not_fatal, write_atomically
 from detector.system.csv_table import read_table
 
 MOST = 2000  # rows
-LOSSES = ("box_loss", "obj_loss", "cls_loss")
-COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate", *LOSSES)
+COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate")  # and the losses, by name
 
 
 class Iterations(L.Callback):
@@ -30,16 +29,15 @@ class Iterations(L.Callback):
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self.rows: list[dict[str, Any]] = []
-        self._pending: list[tuple[dict[str, Any], Tensor]] = []  # losses still on the device: to read one is to wait
-        self._sum: Tensor | None = None  # (4,) of losses since the last row, and how many they are
-        self._restored: list[float] | None = None
+        self._pending: list[tuple[dict[str, Any], LossSums]] = []  # losses still on the device: to read one is to wait
+        self._sums = LossSums.empty()  # since the last row
+        self._restored: LossSums | None = None
         self._started = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After a resume or a roll-back; see `_begin`."""
-        self._pending, self._sum, self._started = [], None, False
-        if self._restored is not None:
-            self._sum, self._restored = torch.tensor(self._restored), None
+        self._pending, self._sums, self._started = [], self._restored or LossSums.empty(), False
+        self._restored = None
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -50,9 +48,7 @@ class Iterations(L.Callback):
         iteration = trainer.current_epoch * batches + batch_idx
         if not self._started:
             self._begin(trainer, iteration)
-        parts = outputs["parts"].detach().float()
-        own = torch.cat((parts, parts.new_ones(1)))
-        self._sum = own if self._sum is None else self._sum.to(own) + own
+        self._sums = self._sums.add(outputs["parts"])
         step = max(math.ceil((trainer.max_epochs or 1) * batches / self.most), 1)
         if iteration % step:
             return
@@ -62,8 +58,8 @@ class Iterations(L.Callback):
         row = {"iteration": iteration, "epoch": trainer.current_epoch, "accumulate": f"{warmup.accumulate:g}" if warmup else ""}
         row |= {f"lr/{name}": f"{group['lr']:.6g}" for name, group in groups.items()}
         row["momentum"] = f"{momentum:.6g}" if momentum is not None else ""
-        self._pending.append((row, self._sum))
-        self._sum = None
+        self._pending.append((row, self._sums))
+        self._sums = LossSums.empty()
 
     def _begin(self, trainer: L.Trainer, iteration: int) -> None:
         """The first batch since the start: rows of iterations that are trained again go."""
@@ -79,22 +75,26 @@ class Iterations(L.Callback):
     def _write(self, trainer: L.Trainer) -> None:
         if not self._pending:
             return
-        sums = torch.stack([losses for _, losses in self._pending]).cpu()
-        for (row, _), means in zip(self._pending, (sums[:, :3] / sums[:, 3:]).tolist(), strict=True):
-            self.rows.append(row | {name: f"{mean:.6g}" for name, mean in zip(LOSSES, means, strict=True)})
+        sums = torch.stack([losses.sums for _, losses in self._pending]).cpu()
+        for (row, losses), own in zip(self._pending, sums, strict=True):
+            means = losses._replace(sums=own).means()
+            self.rows.append(row | {name: f"{mean:.6g}" for name, mean in means.items()})
         self._pending = []
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore")
+        columns = dict.fromkeys((*COLUMNS, *(name for row in self.rows for name in row)))
+        writer = csv.DictWriter(text, list(columns), restval="")
         writer.writeheader()
         writer.writerows(self.rows)
         with not_fatal(_path(trainer)):
             write_atomically(_path(trainer), lambda file: file.write(text.getvalue().encode()))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sum": None if self._sum is None else self._sum.tolist()}
+        return {"sum": self._sums.sums.tolist() if self._sums.names else None, "names": list(self._sums.names)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._restored = state_dict["sum"]
+        """Older runs kept no names."""
+        if state_dict["sum"] is not None:
+            self._restored = LossSums(tuple(state_dict.get("names", OF_OLDER_RUNS)), torch.tensor(state_dict["sum"]))
 
 
 def _path(trainer: L.Trainer) -> Path:

@@ -11,7 +11,8 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.data.sample import Batch
-from detector.report.progress_line import LastLine, Pace
+from detector.model.loss_sums import LossSums
+from detector.report.progress_line import LastLine, Pace, loss_label
 from detector.system.rank_zero import rank_zero_print
 
 QUIET, SHARE, MOST = 60.0, 0.05, 600.0  # of signs of life: seconds in between, part of the epoch in between; seconds at most
@@ -31,8 +32,8 @@ class Progress(ProgressBar):
         self._watched, self._line = LastLine.possible(), LastLine()
         self._training: Pace | None = None  # None until the first batch of this epoch: it may be resumed within
         self._other: Pace | None = None  # a validation, test, prediction
-        self._losses: torch.Tensor | None = None
-        self._batches = self._instances = 0
+        self._losses = LossSums.empty()
+        self._instances = 0
         self._size = ""
         self._waited = self._worked = 0.0
         self._ready = self._done = 0.0
@@ -57,7 +58,7 @@ class Progress(ProgressBar):
         self._begin()
 
     def _begin(self) -> None:
-        self._training, self._losses, self._batches = None, None, 0
+        self._training, self._losses = None, LossSums.empty()
         self._waited = self._worked = 0.0
         self._done = self._told = time.perf_counter()
 
@@ -77,9 +78,8 @@ class Progress(ProgressBar):
         self._waited, self._worked = self._waited + self._ready - self._done, self._worked + now - self._ready
         self._training.add(now - self._done)
         self._done = now
-        parts = outputs["parts"]
-        self._losses = parts if self._losses is None else self._losses + parts
-        self._batches, self._instances = self._batches + 1, len(batch.targets)
+        self._losses = self._losses.add(outputs["parts"])
+        self._instances = len(batch.targets)
         height, width = batch.images.shape[2:]
         self._size = str(width) if width == height else f"{width}x{height}"
         self._show(self._training)
@@ -158,12 +158,10 @@ class Progress(ProgressBar):
 
     def _notes(self) -> list[str]:
         """By importance."""
-        if self._other is not None or self._losses is None:
+        if self._other is not None or not self._losses.names:
             return []
-        means = (self._losses / self._batches).tolist()  # waits for the device
-        losses = " ".join(
-            f"{name} {f'{mean:.4f}'.lstrip('0')}" for name, mean in zip(("box", "obj", "cls"), means, strict=True)
-        )
+        means = self._losses._replace(sums=self._losses.sums.cpu()).means()  # waits for the device
+        losses = " ".join(f"{loss_label(name)} {f'{float(mean):.4f}'.lstrip('0')}" for name, mean in means.items())
         waits = self._waited / max(self._waited + self._worked, 1e-9)
         return [losses, f"wait {waits:.0%}", f"mem {_memory()}", f"{self._instances} instances", f"size {self._size}"]
 

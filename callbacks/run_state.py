@@ -13,6 +13,7 @@ from torch import Tensor
 
 from callbacks.configuration import configuration
 from detector.checkpoint.compatibility import check_resume
+from detector.model.loss_sums import LossSums
 from detector.model.sharding import shared_out_like, whole
 from detector.system.versions import git_revision, versions
 from detector.training.module import Detector
@@ -36,7 +37,7 @@ class RunState(L.Callback):
         assert isinstance(pl_module, Detector)
         own = {
             "gradients": {n: whole(p.grad).cpu() for n, p in pl_module.network.named_parameters() if p.grad is not None},
-            "epoch_losses": pl_module.epoch_losses.cpu(),
+            "epoch_losses": pl_module.epoch_losses.state(),
             "random": _random_states(),
         }
         everyone: list[Any] = [own]
@@ -67,10 +68,11 @@ class RunState(L.Callback):
         else:  # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already
             self._gradients = {n: _mean([e["gradients"][n] for e in everyone]) for n in everyone[0]["gradients"]}
         if own:
-            pl_module.epoch_losses = own["epoch_losses"].clone()
+            pl_module.epoch_losses = LossSums.of(own["epoch_losses"])
             _restore_random_states(own["random"])
         else:
-            pl_module.epoch_losses = _mean([e["epoch_losses"] for e in everyone])
+            sums = [LossSums.of(e["epoch_losses"]) for e in everyone]
+            pl_module.epoch_losses = sums[0]._replace(sums=_mean([s.sums for s in sums]))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from detector.data.sample import Batch
 from detector.distributed.process_group import lost_contact
+from detector.report.progress_line import loss_label
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.training.batch_snapshot import BatchSnapshot
@@ -33,6 +34,7 @@ from detector.training.incident import (
 from detector.training.module import Detector, DroppedStep
 from detector.training.recipe import ACCUMULATE_ONLY
 
+LossOutput = tuple[Tensor, dict[str, Tensor]]  # total, parts by name
 Policy = Literal["stop", "skip", "roll_back", "off"]
 MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other before it stops: nothing is learned any more
 
@@ -75,7 +77,7 @@ class TrainingGuard(L.Callback):
         self._place: Place | None = None  # the batch at work
         self._window: list[int] = []  # images of the accumulation window before this batch
         self._loss = torch.zeros(())  # as it went into the backward pass
-        self._parts: Tensor | None = None  # (3,) box, objectness, class loss
+        self._parts: dict[str, Tensor] | None = None  # of the loss, by name
         self._has_incident = self._no_step = False  # in this batch: an incident, a step that must not be made
         self._in_a_row = 0  # batches before this one with an incident
         self._snapshot: BatchSnapshot | None = None  # before the batch, with policy `skip`
@@ -103,7 +105,7 @@ class TrainingGuard(L.Callback):
         if self._snapshot:
             self._snapshot.take()
 
-    def _see(self, module: Detector, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor] | None:
+    def _see(self, module: Detector, output: LossOutput) -> LossOutput | None:
         """Keeps the parts of a training loss for the report. What is shown and logged of a batch that will be left out is the
         mean of the epoch so far."""
         if not module.loss.training:
@@ -111,8 +113,12 @@ class TrainingGuard(L.Callback):
         total, self._parts = output
         if self.policy != "skip":
             return None
-        sums = module.epoch_losses.to(self._parts)
-        return total, torch.where(self._parts.isfinite().all(), self._parts, sums[:3] / sums[3].clamp(1))
+        finite = torch.stack(list(self._parts.values())).isfinite().all()
+        means = module.epoch_losses.means()
+        return total, {
+            name: torch.where(finite, value, means[name].to(value) if means else torch.zeros_like(value))
+            for name, value in self._parts.items()
+        }
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         self._loss = loss.detach()
@@ -266,7 +272,7 @@ def _steps(trainer: L.Trainer, batch: int) -> bool:
     return window != ACCUMULATE_ONLY and ((batch + 1) % window == 0 or trainer.is_last_batch)
 
 
-def _losses(parts: Tensor | None) -> dict[str, float] | None:
+def _losses(parts: dict[str, Tensor] | None) -> dict[str, float] | None:
     with contextlib.suppress(RuntimeError):  # the device has crashed
-        return None if parts is None else dict(zip(("box", "obj", "cls"), parts.tolist(), strict=True))
+        return None if parts is None else {loss_label(name): float(value) for name, value in parts.items()}
     return None

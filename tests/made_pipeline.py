@@ -40,7 +40,7 @@ def network_and_loss(case: Case) -> tuple[YOLOv5, DetectionLoss]:
     network = YOLOv5(3, width_multiple=0.125, depth_multiple=0.1).train(case.train)
     network.to(memory_format=torch.channels_last)  # as Detector's
     network.backbone.requires_grad_(not case.frozen)
-    return network, DetectionLoss(3, network.strides, *scaled_gains(0.05, 1.0, 0.5, 3, 3, 64))
+    return network, DetectionLoss(3, network.strides, None, *scaled_gains(0.05, 1.0, 0.5, 3, 3, 64))
 
 
 def batch(images: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def run(case: Case, replicas: int) -> dict[str, Any]:
     half = Pipeline(
         network,
         case.at,
-        lambda raw, rows: loss(raw, rows, network.anchors)[0],
+        lambda raw, rows: loss(raw, rows, network.head)[0],
         images[: len(images) // case.count],
         case.count,
         mesh,

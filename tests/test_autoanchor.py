@@ -166,7 +166,7 @@ def test_fitting_anchors_are_kept() -> None:
 @pytest.mark.parametrize("per_level", [1, 2, 4, 5])
 def test_default_anchors_of_another_number(per_level: int) -> None:
     network = YOLOv5(2, "n", width_multiple=0.125, anchors=per_level)
-    pixels = network.anchors_px.numpy()
+    pixels = network.head.anchors_px.numpy()
     assert pixels.shape == (3, per_level, 2)
     assert (np.diff(pixels.reshape(-1, 2).prod(1)) > 0).all()
     assert network.head.convs[0].out_channels == per_level * 7

@@ -67,7 +67,7 @@ class Diary(L.Callback):
             self.gradients = {n: p.grad.clone() for n, p in pl_module.network.named_parameters() if p.grad is not None}
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.batches[-1] |= {"parts": outputs["parts"].tolist(), "step": trainer.global_step}
+        self.batches[-1] |= {"parts": [float(part) for part in outputs["parts"].values()], "step": trainer.global_step}
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         content = {"batches": self.batches, "gradients": self.gradients, "start": self.start,

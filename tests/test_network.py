@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_heads import losses
 from torch import Tensor, nn
 
+from detector.model.assigner import assign_targets
 from detector.model.layers import Conv
-from detector.model.loss import DetectionLoss, assign_targets, scaled_gains
-from detector.model.network import SIZES, YOLOv5
+from detector.model.loss import DetectionLoss, scaled_gains
+from detector.model.network import YOLOv5
 from detector.model.postprocess import decode
+from detector.model.sizes import SIZES
 from detector.system.errors import InputError
 
 STRIDES = [8, 16, 32]
@@ -161,7 +164,7 @@ def test_custom_anchors_are_pixels() -> None:
     anchors = [[10, 20], [30, 40], [64, 96]]
     network = narrow(anchors=anchors)
     assert network.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]  # divided by 8, 16, 32
-    assert network.anchors_px.flatten(1).tolist() == anchors
+    assert network.head.anchors_px.flatten(1).tolist() == anchors
     assert "anchors" in network.state_dict()
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
     assert [r.shape[1] for r in raw] == [1, 1, 1]
@@ -274,7 +277,7 @@ def test_assignment_is_the_specified_loop(lattice: int, anchor_t: float) -> None
     anchors = torch.tensor([[[1.0, 2.0], [3.0, 1.5]], [[2.0, 1.0], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.25]]])  # (3, 2, 2)
     targets = random_targets(rng, 400, lattice=lattice)
     for level, rows in enumerate(assign_targets(targets, anchors, shapes, anchor_t)):
-        numbers = [rows.image, rows.anchor, rows.row, rows.column, *rows.box.T, *rows.anchor_wh.T, rows.cls]
+        numbers = [rows.image, rows.anchor, rows.row, rows.column, *rows.box.T, *anchors[level][rows.anchor].T, rows.cls]
         ours = Counter(zip(*(v.tolist() for v in numbers), strict=True))
         wanted = slow_assignment(targets, anchors[level], shapes[level], anchor_t)
         assert ours == wanted
@@ -312,7 +315,7 @@ def the_anchors() -> Tensor:
 def test_no_targets_leave_objectness_alone() -> None:
     """Every cell should say no: softplus of the logit, mean over the map, weighted 4, 1, 0.4, times images."""
     raw = [r.requires_grad_() for r in raw_maps(torch.Generator().manual_seed(0))]
-    total, parts = DetectionLoss(4, STRIDES, obj=0.7)(raw, torch.zeros(0, 6), the_anchors())
+    total, parts = losses(DetectionLoss(4, STRIDES, obj=0.7), raw, torch.zeros(0, 6), the_anchors())
     total.backward()
     wanted = sum(w * np.log1p(np.exp(r.detach()[..., 4].double())).mean() for w, r in zip((4, 1, 0.4), raw, strict=True))
     assert parts[0] == parts[2] == 0
@@ -330,19 +333,19 @@ def test_loss_is_the_definition_in_a_loop() -> None:
     rng = torch.Generator().manual_seed(1)
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 30), the_anchors()
     options = {"cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1, "iou_ratio": 0.9}
-    _, parts = DetectionLoss(4, STRIDES, box=0.3, obj=0.5, cls=0.7, **options)(raw, targets, anchors)
+    _, parts = losses(DetectionLoss(4, STRIDES, box=0.3, obj=0.5, cls=0.7, **options), raw, targets, anchors)
 
     def entropy(logit: float, wanted: float, positive: float) -> float:
         p = 1 / (1 + math.exp(-logit))
         return -(positive * wanted * math.log(p) + (1 - wanted) * math.log(1 - p))
 
     box = obj = cls = 0.0
-    for maps, rows, balance in zip(
-        raw, assign_targets(targets, anchors, [(8, 16), (4, 8), (2, 4)], 4.0), (4, 1, 0.4), strict=True
-    ):
+    assigned = assign_targets(targets, anchors, [(8, 16), (4, 8), (2, 4)], 4.0)
+    for maps, level_anchors, rows, balance in zip(raw, anchors, assigned, (4, 1, 0.4), strict=True):
         wanted_map: dict[tuple, float] = {}
         distances, entropies = [], []
-        for *cell, true, (aw, ah), c in zip(*(v.tolist() for v in rows), strict=True):
+        sides = level_anchors[rows.anchor].tolist()
+        for *cell, true, c, (aw, ah) in zip(*(v.tolist() for v in rows), sides, strict=True):
             logits = maps[tuple(cell)].tolist()
             y = [1 / (1 + math.exp(-v)) for v in logits[:4]]
             pred = (2 * y[0] - 0.5, 2 * y[1] - 0.5, (2 * y[2]) ** 2 * aw, (2 * y[3]) ** 2 * ah)
@@ -373,15 +376,15 @@ def test_order_of_targets_does_not_matter() -> None:
     rng = torch.Generator().manual_seed(2)
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 60), the_anchors()
     best, last = DetectionLoss(4, STRIDES), DetectionLoss(4, STRIDES, shared_cell="last")
-    (total, parts), (_, parts_last) = best(raw, targets, anchors), last(raw, targets, anchors)
+    (total, parts), (_, parts_last) = losses(best, raw, targets, anchors), losses(last, raw, targets, anchors)
     moved = set()
     for _ in range(5):
         shuffled = targets[torch.randperm(len(targets), generator=rng)]
-        total_shuffled, parts_shuffled = best(raw, shuffled, anchors)
+        total_shuffled, parts_shuffled = losses(best, raw, shuffled, anchors)
         assert parts_shuffled[1] == parts[1], "the objectness target is the same to the last bit"
         torch.testing.assert_close(parts_shuffled, parts, rtol=1e-6, atol=0)
         torch.testing.assert_close(total_shuffled, total, rtol=1e-6, atol=0)
-        moved.add(last(raw, shuffled, anchors)[1][1].item())
+        moved.add(losses(last, raw, shuffled, anchors)[1][1].item())
     assert len({*moved, parts_last[1].item()}) > 1, "with `last` it does matter: there are shared cells here"
 
 
@@ -394,8 +397,8 @@ def test_shared_cell_takes_the_best_overlap() -> None:
 
     def lost(targets: Tensor, shared_cell: Any) -> float:
         loss = DetectionLoss(1, [8], box=0, shared_cell=shared_cell)
-        none = loss(raw, targets[:0], anchors)[1][1]
-        return ((loss(raw, targets, anchors)[1][1] - none) * 16 / 10 / loss.balance[0]).item()
+        none = losses(loss, raw, targets[:0], anchors)[1][1]
+        return ((losses(loss, raw, targets, anchors)[1][1] - none) * 16 / 10 / loss.balance[0]).item()
 
     assert lost(targets, "best") == pytest.approx(1, abs=1e-5)
     assert lost(targets.flip(0), "best") == pytest.approx(1, abs=1e-5)
@@ -409,8 +412,8 @@ def test_total_is_a_sum_over_images() -> None:
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 20), the_anchors()
     second = targets + torch.tensor([3.0, 0, 0, 0, 0, 0])
     loss = DetectionLoss(4, STRIDES, fl_gamma=1.5)
-    once, parts = loss(raw, targets, anchors)
-    twice, parts_twice = loss([torch.cat((r, r)) for r in raw], torch.cat((targets, second)), anchors)
+    once, parts = losses(loss, raw, targets, anchors)
+    twice, parts_twice = losses(loss, [torch.cat((r, r)) for r in raw], torch.cat((targets, second)), anchors)
     torch.testing.assert_close(twice, 2 * once, rtol=1e-6, atol=0)
     torch.testing.assert_close(parts_twice, parts, rtol=1e-6, atol=0)
 
@@ -418,7 +421,7 @@ def test_total_is_a_sum_over_images() -> None:
 def test_one_class_has_no_class_loss() -> None:
     rng = torch.Generator().manual_seed(4)
     raw = [r.requires_grad_() for r in raw_maps(rng, classes=1)]
-    total, parts = DetectionLoss(1, STRIDES)(raw, random_targets(rng, 20, classes=1), the_anchors())
+    total, parts = losses(DetectionLoss(1, STRIDES), raw, random_targets(rng, 20, classes=1), the_anchors())
     total.backward()
     assert parts[2] == 0
     assert all(not r.grad[..., 5:].any() for r in raw)
@@ -432,9 +435,9 @@ def test_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
     raw = [(r * 6).to(dtype).requires_grad_() for r in raw_maps(rng)]
     targets, anchors, loss = random_targets(rng, 20), the_anchors(), DetectionLoss(4, STRIDES, fl_gamma=1.5)
     with torch.autocast("cpu", dtype=dtype):
-        total, parts = loss(raw, targets, anchors)
+        total, parts = losses(loss, raw, targets, anchors)
     assert (total.dtype, parts.dtype) == (torch.float32, torch.float32)
-    wanted, wanted_parts = loss([r.detach().float() for r in raw], targets, anchors)
+    wanted, wanted_parts = losses(loss, [r.detach().float() for r in raw], targets, anchors)
     assert total.item() == wanted.item()
     assert torch.equal(parts, wanted_parts)
     total.backward()
@@ -448,15 +451,15 @@ def test_autobalance(strides: list[int], reference: int) -> None:
     anchors = torch.rand(len(strides), 3, 2, generator=rng) * 3 + 0.5
     loss = DetectionLoss(4, strides, autobalance=True)
     start = loss.balance.clone()
-    loss.eval()(raw, targets, anchors)
+    losses(loss.eval(), raw, targets, anchors)
     assert torch.equal(loss.balance, start), "evaluation does not move it"
-    _, fixed = DetectionLoss(4, strides)(raw, targets, anchors)
-    _, first = loss.train()(raw, targets, anchors)
+    _, fixed = losses(DetectionLoss(4, strides), raw, targets, anchors)
+    _, first = losses(loss.train(), raw, targets, anchors)
     assert torch.equal(first, fixed), "the loss of this call uses the weights before the update"
     before = loss.balance.clone()
     assert not torch.equal(before, start)
     for _ in range(20):
-        loss(raw, targets, anchors)
+        losses(loss, raw, targets, anchors)
         assert loss.balance[reference] == 1
     assert not torch.equal(loss.balance, before)
     assert torch.equal(DetectionLoss(4, strides).train().balance, start), "without it nothing moves"
@@ -466,7 +469,8 @@ def test_autobalance(strides: list[int], reference: int) -> None:
 def test_autobalance_by_hand() -> None:
     """Logits of 0 and no targets: every level loses ln 2."""
     loss = DetectionLoss(1, STRIDES, autobalance=True)
-    loss([torch.zeros_like(r) for r in raw_maps(torch.Generator(), classes=1)], torch.zeros(0, 6), the_anchors())
+    maps = [torch.zeros_like(r) for r in raw_maps(torch.Generator(), classes=1)]
+    losses(loss, maps, torch.zeros(0, 6), the_anchors())
     rise = 0.0001 / math.log(2)
     wanted = [(b * 0.9999 + rise) / (0.9999 + rise) for b in (4, 1, 0.4)]
     assert loss.balance.tolist() == pytest.approx(wanted, rel=1e-6)

@@ -40,13 +40,13 @@ def in_one_piece(case: Case, replicas: int) -> dict[str, Any]:
     def step() -> torch.Tensor:
         losses = []
         for images, targets in parts:
-            losses.append(loss(network(images), targets, network.anchors)[0])
+            losses.append(loss(network(images), targets, network.head)[0])
             losses[-1].backward()
         return torch.stack(losses).detach()
 
     result: dict[str, Any] = {"losses": step()}
     result["gradients"] = {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}
-    result["statistics"] = {n: b.clone() for n, b in network.named_buffers() if n != "anchors"}
+    result["statistics"] = {n: b.clone() for n, b in network.named_buffers() if n != "head.anchors"}
     for _ in range(STEPS):
         optimizer.step()
         optimizer.zero_grad()

@@ -288,7 +288,7 @@ def test_rounded_nms_is_an_option_of_the_model() -> None:
     for option, wanted in ((False, exact), (True, rounded)):
         detector = Detector([f"class{i}" for i in range(80)], width_multiple=0.0625, rounded_nms=option).eval()
         detector.predictor = lambda images: rows
-        evaluated, _ = detector.find(batch, detector.limits()._replace(multi_label=True))
+        evaluated, _ = detector.predict_batch(batch, detector.nms_thresholds()._replace(multi_label=True))
         for found in (detector.predict_step(batch, 0)[0], evaluated[0]):
             assert found[:, 4].tolist() == wanted.scores.tolist()
         by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)

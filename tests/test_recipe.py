@@ -61,7 +61,7 @@ def plain_loop(
                     group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
                     group["momentum"] = state.momentum
             with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
-                total = sum(module.loss(network(b.images), b.targets, network.anchors)[0] for b in shards(batch))
+                total = sum(module.loss(network(b.images), b.targets, network.head)[0] for b in shards(batch))
             (scaler.scale(total) if scaler else total).backward()
             if iteration - last_step >= accumulate or (i == BATCHES - 1 and not literal):
                 if scaler:

@@ -46,7 +46,7 @@ def loop_without(
         for i, batch in enumerate(batches()):
             if (epoch, i) not in left_out:
                 with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
-                    total = sum(module.loss(network(b.images), b.targets, network.anchors)[0] for b in shards(batch))
+                    total = sum(module.loss(network(b.images), b.targets, network.head)[0] for b in shards(batch))
                 (scaler.scale(total) if scaler else total).backward()
                 spoilt |= (epoch, i) in bad
             iteration = epoch * BATCHES + i
@@ -80,7 +80,7 @@ class Shown(L.Callback):
         self.parts: dict[tuple[int, int], Tensor] = {}
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Batch, idx: int) -> None:
-        self.parts[trainer.current_epoch, idx] = out["parts"]
+        self.parts[trainer.current_epoch, idx] = torch.stack(list(out["parts"].values()))
 
 
 COLLECTING, STEPPING, BOTH, ALL = [(0, 1)], [(1, 3)], [(0, 2), (0, 3), (1, 6)], [(1, i) for i in range(4, 7)]

@@ -23,7 +23,8 @@ from detector.checkpoint.restricted import StandIn, load_restricted
 from detector.checkpoint.starting_weights import load_weights
 from detector.checkpoint.trained import read_trained
 from detector.checkpoint.yolov5_weights import ALLOWED, key_map, load_yolov5, read_yolov5
-from detector.model.network import CHANNELS, SIZES, YOLOv5
+from detector.model.network import YOLOv5
+from detector.model.sizes import CHANNELS, SIZES
 from detector.system.errors import InputError
 from detector.training.module import Detector
 
@@ -204,7 +205,7 @@ def test_anchors_that_were_asked_for_stay(tmp_path: Path, as_yolov5: Any) -> Non
     torch.save({"model": as_yolov5(small(), nc=3)}, tmp_path / "best.pt")
     options = {"depth_multiple": 0.33, "width_multiple": 0.125, "weights": str(tmp_path / "best.pt")}
     anchors = [[10.0, 20.0] * 3, [30.0, 40.0] * 3, [64.0, 96.0] * 3]
-    assert Detector(["a", "b", "c"], **options, anchors=anchors).network.anchors_px.flatten(1).tolist() == anchors
+    assert Detector(["a", "b", "c"], **options, anchors=anchors).network.head.anchors_px.flatten(1).tolist() == anchors
     assert torch.equal(Detector(["a", "b", "c"], **options).network.anchors, small().anchors)
 
 

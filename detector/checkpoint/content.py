@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from detector.checkpoint.hyper_parameters import check_network_options, check_options, empty_network, network_options
+from detector.checkpoint.hyper_parameters import (
+    check_network_options,
+    check_options,
+    check_parts,
+    empty_network,
+    network_options,
+)
 from detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
 from detector.checkpoint.recipe_state import PROCESS, RUN, check_callbacks
 from detector.checkpoint.validators import (
@@ -24,6 +30,7 @@ from detector.checkpoint.validators import (
     nullable,
     number,
 )
+from detector.model.parts import MissingPart
 from detector.system.errors import InputError
 
 DETECTOR = fields({"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options})
@@ -85,11 +92,15 @@ def check_detector(content: dict[str, Any]) -> None:
 
     Raises:
         InvalidContent: as above.
+        MissingPart: they may, but need a class of the user's own that is not found.
     """
     DETECTOR(content, "")
     options, tensors = content["hyper_parameters"], content["state_dict"]
     try:
+        check_parts(options)
         network = empty_network(len(options["names"]), network_options(options))
+    except MissingPart:
+        raise
     except InputError as e:
         raise InvalidContent(f"hyper_parameters make no network: {e}") from None
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}

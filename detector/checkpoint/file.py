@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from detector.checkpoint.content import InvalidContent, check_checkpoint
 from detector.checkpoint.restricted import load_restricted
+from detector.model.parts import MissingPart
 from detector.system.errors import InputError
 from detector.system.text_file import is_file
 
@@ -52,10 +53,13 @@ def read_checkpoint(path: Path, constructor: Callable[..., Any] | None = None) -
 
     Raises:
         InputError: "PATH: why": it is missing, damaged, or not a training checkpoint.
+        MissingPart: it may be intact, but it needs a class of the user's own that is not found.
     """
     content, version = _read(path)
     try:
         check_checkpoint(content, constructor)
+    except MissingPart as e:
+        raise MissingPart(f"{path}: {e}") from None
     except InvalidContent as e:
         raise InputError(f"{path}: not a training checkpoint of a detector ({e})") from None
     return CheckpointFile(path, content, version)
@@ -77,6 +81,8 @@ def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -
     for path in sorted(folder.glob("*.ckpt"), key=lambda p: p.stat().st_mtime_ns, reverse=True):
         try:
             return read_checkpoint(path, constructor), skipped
+        except MissingPart:
+            raise
         except InputError as e:
             skipped.append(f"{e}; passed over")
     return None, skipped
@@ -85,6 +91,8 @@ def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -
 def _reason(path: Path, read: Callable[[], object]) -> str:
     try:
         read()
+    except MissingPart:
+        raise
     except InputError as e:
         return str(e).removeprefix(f"{path}: ")
     return ""

@@ -6,16 +6,23 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin
 
 import torch
 
 from detector.checkpoint.validators import MOST, InvalidContent, check_map, kind_of
+from detector.model.assigner import Assigner
+from detector.model.box_coder import BoxCoder
+from detector.model.head import Head
+from detector.model.loss import Loss
 from detector.model.network import YOLOv5
+from detector.model.parts import part_config
 
-NETWORK = ("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation")  # options that make a network
+# options that make a network
+NETWORK = ("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation", "head", "box_coder")
+PARTS: dict[str, type] = {"head": Head, "assigner": Assigner, "loss": Loss, "box_coder": BoxCoder}  # chosen by class_path
 NOT_SAVED = ("weights", "ensemble")  # options of a Detector that are files
 
 
@@ -71,6 +78,16 @@ def check_network_options(value: Any, where: str) -> None:
             raise InvalidContent(f"{where}.{name} is {kind_of(given)}, which makes no detector")
 
 
+def check_parts(options: dict[str, Any]) -> None:
+    """Whether the classes that a user has chosen are there, and what they should be; none is called.
+
+    Raises:
+        MissingPart: one is not found. InputError: one is no subclass of the part's base class.
+    """
+    for option, base in PARTS.items():
+        part_config(options.get(option), base, f"model.{option}")
+
+
 def check_options(value: dict[str, Any], constructor: Callable[..., Any], where: str) -> None:
     """Types of all options of a module, by its constructor's arguments.
 
@@ -93,12 +110,14 @@ def _check_types(value: dict[str, Any], hints: dict[str, Any], where: str) -> No
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an option's type: a class, list[...], Sequence[...], Literal[...], or one of several."""
+    """Whether a value is of an option's type: a class, list[...], Sequence[...], Literal[...], a part, or one of several."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return any(fits(value, argument) for argument in arguments)
     if origin is Literal:
         return isinstance(value, str | int) and value in arguments
+    if origin in (Callable, Mapping):  # a part: class_path and init_args
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if origin in (list, Sequence):
         return isinstance(value, list if origin is list else list | tuple) and all(fits(v, arguments[0]) for v in value)
     if hint is float:

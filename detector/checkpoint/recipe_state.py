@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+from torch import Tensor
 
 from detector.checkpoint.validators import (
     InvalidContent,
@@ -23,6 +24,7 @@ from detector.checkpoint.validators import (
     nullable,
     number,
 )
+from detector.model.loss_sums import OF_OLDER_RUNS
 
 COUNT = integer()
 
@@ -39,9 +41,18 @@ def _scalar(value: Any, where: str) -> None:
 
 
 def _losses(value: Any, where: str) -> None:
-    check_tensor(value, where)
-    if value.shape != (4,):
-        raise InvalidContent(f"{where} does not hold 4 numbers")
+    """A LossSums; of older runs its tensor alone."""
+    if isinstance(value, Tensor):
+        value = {"names": OF_OLDER_RUNS, "sums": value}
+    fields({"names": list_of(instance_of(str)), "sums": check_tensor})(value, where)
+    if value["sums"].shape != (len(value["names"]) + 1,):
+        raise InvalidContent(f"{where} does not hold {len(value['names']) + 1} numbers")
+
+
+def _iterations(value: Any, where: str) -> None:
+    fields({"sum": nullable(list_of(instance_of(float)))}, {"names": list_of(instance_of(str))})(value, where)
+    if value["sum"] is not None:
+        list_of(instance_of(float), len(value.get("names", OF_OLDER_RUNS)) + 1)(value["sum"], join(where, "sum"))
 
 
 RANDOM = fields({"torch": check_tensor, "python": list_of(anything, 3), "numpy": list_of(anything, 5)}, {"cuda": check_tensor})
@@ -82,7 +93,7 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
     "FlightRecorder": fields({"roll_backs": COUNT, "lr0": number}),
     "Dashboard": fields({"best": mapping_of(number), "spent": mapping_of(COUNT)}),
     "EpochLines": fields({"best": _best}),
-    "Iterations": fields({"sum": nullable(list_of(instance_of(float), 4))}),
+    "Iterations": _iterations,
     "MetricsFiles": fields({"best": number}),
     "Checkpoints": fields({"best_fitness": number}),
 }

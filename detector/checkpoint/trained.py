@@ -17,7 +17,8 @@ from detector.checkpoint.hyper_parameters import NOT_SAVED, build_network, empty
 from detector.checkpoint.runs import find_checkpoint
 from detector.checkpoint.weights import averaged
 from detector.checkpoint.yolov5_weights import Weights, by_our_names, read_yolov5, unscaled_layers
-from detector.model.network import SIZES, YOLOv5
+from detector.model.network import YOLOv5
+from detector.model.sizes import SIZES
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 
@@ -27,9 +28,8 @@ class Trained:
     """What a file says of a trained network.
 
     path: the file · names: class names · image_size: longer side in pixels of the training's input (of a .pt file: of YOLOv5's
-    own trainings, 640, or 1280 from stride 64 on) · options: what makes such a network (size, depth_multiple, width_multiple,
-    levels, anchors, activation; as far as the file says) · tensors: by the network's names, the moving average's if there is
-    one · checkpoint: of a file of ours, all that it holds.
+    own trainings, 640, or 1280 from stride 64 on) · options: what makes such a network (NETWORK, as far as the file says) ·
+    tensors: by the network's names, the moving average's if there is one · checkpoint: of a file of ours, all that it holds.
     """
 
     path: Path
@@ -114,12 +114,14 @@ def find_trained(ckpt_path: str, run: Path | None, constructor: Callable[..., An
 
 
 def take_anchors(detector: TrainedModule, path: str | Path) -> None:
-    """Give a detector the anchors of a file; the classes may be others.
+    """Give a detector the anchors of a file; the classes may be others. A head without anchors stays as it is.
 
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
     """
-    theirs, ours = read_trained(path).tensors["anchors"], detector.network.anchors
+    theirs, ours = read_trained(path).tensors.get("anchors"), detector.network.anchors
+    if theirs is None or ours is None:
+        return
     if theirs.shape != ours.shape:
         (a, b, _), (c, d, _) = theirs.shape, ours.shape
         raise InputError(f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels of {d}")

@@ -19,7 +19,8 @@ def averaged(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def copy_weights(
     network: YOLOv5, given: dict[str, Tensor], num_classes: int, source: str | Path, hint: str, keep_anchors: bool = False
 ) -> str:
-    """Copy tensors into the network; every one must find its place, except the head's if the number of classes differs.
+    """Copy tensors into the network; every one must find its place, except the head's if the number of classes, or the
+    kind of head, differs.
 
     Args:
         given: tensors by the network's names.
@@ -37,11 +38,17 @@ def copy_weights(
     fresh = network.state_dict()
     left_out = {"anchors"} if keep_anchors else set()
     theirs = given.get("anchors", network.anchors)
-    there = num_classes, theirs.shape[1] if theirs.ndim == 3 else 0
-    here = network.num_classes, network.anchors.shape[1]
-    if there != here:
-        left_out |= {name for name in fresh if name.startswith("head.")}
-    if there[1] != here[1]:
+    there = num_classes, theirs.shape[1] if theirs is not None and theirs.ndim == 3 else 0
+    here = network.num_classes, 0 if network.anchors is None else network.anchors.shape[1]
+    if network.anchor_head() is not None:
+        another_kind = any(name.startswith("head.") for name in given.keys() - fresh.keys())
+    else:
+        heads = {name: tensor.shape for name, tensor in fresh.items() if name.startswith("head.")}
+        another_kind = any(name not in given or given[name].shape != shape for name, shape in heads.items())
+    if there != here or another_kind:
+        of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
+        left_out |= {name for name in (*fresh, *given) if name.startswith(of_head)}
+    if there[1] != here[1] or another_kind:
         left_out.add("anchors")
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = set(given) ^ (set(fresh) - left_out) | {
@@ -53,7 +60,9 @@ def copy_weights(
     taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
     if keep_anchors:
         taken += "; not the anchors, which model.anchors gives"
-    if there != here:
+    if another_kind:
+        taken += "; not the head, which is of another kind and starts fresh"
+    elif there != here:
         unlike = [
             f"{a} {what} there, {b} here"
             for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)

@@ -17,7 +17,8 @@ from torch import Tensor
 from detector.checkpoint.restricted import StandIn, load_restricted
 from detector.checkpoint.validators import InvalidContent, anything, check_tensor, instance_of, integer, list_of, mapping_of
 from detector.checkpoint.weights import copy_weights
-from detector.model.network import CHANNELS, SIZES, YOLOv5, scaled_channels
+from detector.model.network import YOLOv5
+from detector.model.sizes import CHANNELS, SIZES, scaled_channels
 from detector.system.errors import InputError
 
 # Everything that a detection checkpoint may name besides tensors and plain types.

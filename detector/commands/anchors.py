@@ -10,7 +10,7 @@ import lightning as L
 
 from detector.checkpoint.trained import take_anchors
 from detector.data.datamodule import DetectionData
-from detector.report.anchors import AnchorReport
+from detector.report.anchors import AnchorReport, no_anchors
 from detector.training.module import Detector
 
 
@@ -34,6 +34,9 @@ def anchors(
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         if ckpt_path:
             take_anchors(model, ckpt_path)
+        if model.network.anchor_head() is None:
+            print(no_anchors(model.network.head))
+            return
         datamodule.trainer = trainer
         datamodule.prepare_data()
         datamodule.setup("fit")

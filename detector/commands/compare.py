@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.checkpoint.runs import next_run
-from detector.report.curves import add_lines, points
+from detector.report.curves import add_lines, loss_names, loss_title, points
 from detector.report.figure import new_figure
 from detector.report.folder import RunFiles
 from detector.report.html import document
@@ -17,16 +17,13 @@ from detector.system.configuration import differences
 from detector.system.errors import InputError
 
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
-PANELS = {
+PANELS = {  # then the losses
     "mAP50-95": "val/mAP50-95",
     "mAP50": "val/mAP50",
     "Precision": "val/P",
     "Recall": "val/R",
-    "Box loss, validation": "val/box_loss",
-    "Objectness loss, validation": "val/obj_loss",
-    "Class loss, validation": "val/cls_loss",
-    "Learning rate of weights": "lr/weight",
 }
+LEARNING_RATE = {"Learning rate of weights": "lr/weight"}
 
 
 def compare(runs: list[str], run: str | None = None) -> None:
@@ -94,7 +91,9 @@ class Comparison:
 
     def draw(self, path: Path) -> None:
         """Bars of the metrics, and curves over the epochs of those runs that have any, to a PNG file."""
-        curves = {title: [points(r.epochs, "epoch", column, first=1) for r in self.runs] for title, column in PANELS.items()}
+        losses = loss_names([row for r in self.runs for row in r.epochs])
+        panels = {**PANELS, **{f"{loss_title(name)}, validation": f"val/{name}" for name in losses}, **LEARNING_RATE}
+        curves = {title: [points(r.epochs, "epoch", column, first=1) for r in self.runs] for title, column in panels.items()}
         curves = {title: lines for title, lines in curves.items() if any(lines)}
         rows = 1 + -(-len(curves) // 3)
         high = 1.2 + 0.3 * len(self.runs)

@@ -50,8 +50,10 @@ class Predicting(Protocol):
     def prepare(self, tta: bool) -> None:
         """Make ready for inference, with test-time augmentation if wanted."""
 
-    def find(self, batch: Batch, limits: NMSThresholds, at_once: int | None = None) -> tuple[list[np.ndarray], Any]:
-        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image, score, class; and the network's raw maps or None."""
+    def predict_batch(
+        self, batch: Batch, thresholds: NMSThresholds, at_once: int | None = None
+    ) -> tuple[list[np.ndarray], Any]:
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image, score, class; and the raw prediction or None."""
 
 
 @torch.inference_mode()
@@ -78,8 +80,9 @@ def predict(
         conf, iou, max_det, agnostic: see Detector.
         classes: only these, by name or number.
         image_size: longer side of the network's input in pixels; default: that of the training.
-        tta: look three times at each image, at several sizes and mirrored.
-        tiled: look at large images whole and in tiles of tile_size pixels (default: image_size) that overlap by tile_overlap.
+        tta: predict three times on each image, at several sizes and mirrored.
+        tiled: predict on large images whole and in tiles of tile_size pixels (default: image_size) that overlap by
+            tile_overlap.
         batch_size: most images, or tiles of one, that go through the network together.
         precision: 16-mixed or 32-true; without a GPU it is float32 either way.
 
@@ -90,7 +93,7 @@ def predict(
         InputError: something that is no image, a class or a precision that does not exist.
     """
     numbers = class_numbers(classes, detector.names)
-    limits = NMSThresholds(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
+    thresholds = NMSThresholds(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
     given: Sequence[Picture] = [images] if one else images  # type: ignore[assignment, list-item]
     stride = max(detector.max_stride, 32)
@@ -101,7 +104,7 @@ def predict(
     for batch in _batches(given, size, stride, batch_size, tiling):
         batch = finish_on_device(batch._replace(images=batch.images.to(detector.device)))
         with autocast(precision, detector.device):
-            rows, _ = detector.find(batch, limits, at_once=batch_size)
+            rows, _ = detector.predict_batch(batch, thresholds, at_once=batch_size)
         for index, own in zip(batch.indices, rows, strict=True):
             found[index] = Detections.of(own, detector.names)
     return found[0] if one else found

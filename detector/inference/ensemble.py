@@ -1,24 +1,25 @@
-"""Several detectors look at the same images; suppression then chooses among the rows of all."""
+"""Several detectors predict on the same images; suppression then chooses among the rows of all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from detector.checkpoint.trained import read_trained
+from detector.inference.rows import Predictor
 from detector.model.network import YOLOv5
 from detector.system.errors import InputError
 
 
 class Ensemble:
-    """A predictor that joins the rows of several, in their order. looks: each float (B, 3, H, W) in 0..1 -> (B, R, 5 + C)."""
+    """A predictor that joins the rows of several, in their order."""
 
-    def __init__(self, looks: Sequence[Callable[[Tensor], Tensor]]) -> None:
-        self.looks = looks
+    def __init__(self, predictors: Sequence[Predictor]) -> None:
+        self.predictors = predictors
 
     def __call__(self, images: Tensor) -> Tensor:
-        return torch.cat([look(images) for look in self.looks], 1)
+        return torch.cat([predictor(images) for predictor in self.predictors], 1)
 
 
 def load_member(path: str | Path, names: Sequence[str]) -> YOLOv5:

@@ -1,4 +1,4 @@
-"""From what a network says of a batch to rows in the pixels of the image files."""
+"""From what a network predicts of a batch to rows in the pixels of the image files."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,9 +10,12 @@ from torch import Tensor
 from detector.data.device import to_floats
 from detector.data.inputs.tiles import merge
 from detector.data.sample import Batch, LetterboxInfo
-from detector.model.network import YOLOv5
-from detector.model.postprocess import decode, nms
+from detector.model.network import Network
+from detector.model.postprocess import nms
 from detector.system.errors import InputError, nearest
+
+# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it: a network, an exported file, several of them
+Predictor = Callable[[Tensor], Tensor]
 
 
 class NMSThresholds(NamedTuple):
@@ -27,10 +30,10 @@ class NMSThresholds(NamedTuple):
     rounded: bool = False
 
 
-def to_rows(decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], limits: NMSThresholds) -> list[np.ndarray]:
+def to_rows(decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], thresholds: NMSThresholds) -> list[np.ndarray]:
     """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
     results = []
-    found = nms(decoded, **limits._asdict())
+    found = nms(decoded, **thresholds._asdict())
     for detections, letterbox in zip(found, letterboxes, strict=True):
         assert letterbox is not None
         boxes = letterbox.to_file(detections.boxes.float().cpu().numpy())
@@ -38,11 +41,11 @@ def to_rows(decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], limits
     return [r.astype(np.float32) for r in results]
 
 
-def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: NMSThresholds, at_once: int) -> np.ndarray:
+def rows_of_tiles(predictor: Predictor, batch: Batch, thresholds: NMSThresholds, at_once: int) -> np.ndarray:
     """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
 
     Args:
-        look: float (b, 3, H, W) in 0..1 -> (b, R, 5 + C).
+        predictor: see Predictor.
         batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
         at_once: most windows that go through the network together.
     """
@@ -50,17 +53,17 @@ def rows_of_tiles(look: Callable[[Tensor], Tensor], batch: Batch, limits: NMSThr
     assert letterbox is not None
     assert windows is not None
     if len(windows) == 1:
-        return to_rows(look(to_floats(batch.images)), batch.letterboxes, limits)[0]
+        return to_rows(predictor(to_floats(batch.images)), batch.letterboxes, thresholds)[0]
     rows, sources = [], []
     for start in range(0, len(batch.images), at_once):
-        decoded = look(to_floats(batch.images[start : start + at_once]))
-        for i, found in enumerate(to_rows(decoded, batch.letterboxes[start : start + at_once], limits), start):
+        decoded = predictor(to_floats(batch.images[start : start + at_once]))
+        for i, found in enumerate(to_rows(decoded, batch.letterboxes[start : start + at_once], thresholds), start):
             # A box reaches beyond its window only where the padding is.
             found[:, :4] = found[:, :4].clip(np.tile(windows[i, :2], 2), np.tile(windows[i, 2:], 2))
             rows.append(found)
             sources.append(np.tile(windows[i], (len(found), 1)))
     size = letterbox.height, letterbox.width
-    return merge(np.concatenate(rows), np.concatenate(sources), size, limits.iou, limits.max_det, limits.agnostic)
+    return merge(np.concatenate(rows), np.concatenate(sources), size, thresholds.iou, thresholds.max_det, thresholds.agnostic)
 
 
 def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> list[int] | None:
@@ -91,10 +94,10 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next(module.parameters()).dtype
 
 
-def forward_function(network: YOLOv5) -> Callable[[Tensor], Tensor]:
-    """float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it in float32, whatever the network's precision."""
+def forward_function(network: Network) -> Predictor:
+    """A network and its decoding in one, in float32 outside, whatever the network's precision."""
 
-    def look(images: Tensor) -> Tensor:
-        return decode(network(images.to(dtype_of(network))), network.anchors, network.strides)
+    def forward(images: Tensor) -> Tensor:
+        return network.decode(network(images.to(dtype_of(network))))
 
-    return look
+    return forward

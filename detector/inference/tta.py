@@ -1,4 +1,4 @@
-"""Test-time augmentation: three looks at each image, whose rows are joined before suppression."""
+"""Test-time augmentation: three passes over each image, whose rows are joined before suppression."""
 
 import math
 from collections.abc import Callable
@@ -7,39 +7,54 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
+from detector.inference.rows import Predictor
+
 PASSES = ((1.0, False), (0.83, True), (0.67, False))  # scale, whether mirrored
 GREY = 0.447  # of 1: about the mean of ImageNet's pixels
 
 
 class TestTimeAugmentation:
-    """A predictor that looks three times through another.
+    """A predictor that calls another one three times.
 
     The rows of the coarsest level at full scale, and those of the finest level at the smallest scale, are left out: the other
-    passes see objects of these sizes better. Each level has a fourth of the rows of the one before it, whatever the rectangle.
+    passes see objects of these sizes better.
 
     Args:
-        look: float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), rows ordered by level as `decode` gives them.
-        levels: number of levels. stride: of the coarsest one; sides of the images are multiples of it.
+        predictor: what is called; its rows are ordered by level, unless `rows_per_level` says otherwise.
+        rows_per_level: see `Head.rows_per_level`; only the shares of the levels count.
+        stride: of the coarsest map; sides of the images are multiples of it.
     """
 
     __test__ = False  # its name is not that of a pytest class
 
-    def __init__(self, look: Callable[[Tensor], Tensor], levels: int, stride: int) -> None:
-        self.look, self.levels, self.stride = look, levels, stride
+    def __init__(self, predictor: Predictor, rows_per_level: Callable[[int, int], list[int] | None], stride: int) -> None:
+        self.predictor, self.rows_per_level, self.stride = predictor, rows_per_level, stride
 
     def __call__(self, images: Tensor) -> Tensor:
         width = images.shape[3]
         parts = []
-        for scale, mirrored in PASSES:
-            rows = self.look(scaled(images.flip(3) if mirrored else images, scale, self.stride))
+        for k, (scale, mirrored) in enumerate(PASSES):
+            seen = scaled(images.flip(3) if mirrored else images, scale, self.stride)
+            rows = self.predictor(seen)
+            finest, coarsest = self._outer_rows(rows.shape[1], *seen.shape[2:])
             boxes = rows[..., :4] / scale
             if mirrored:
                 boxes = torch.cat((width - boxes[..., :1], boxes[..., 1:]), -1)
-            parts.append(torch.cat((boxes, rows[..., 4:]), -1))
-        total = sum(4**k for k in range(self.levels))
-        first, last = parts[0].shape[1] // total, parts[-1].shape[1] // total * 4 ** (self.levels - 1)
-        parts[0], parts[-1] = parts[0][:, : parts[0].shape[1] - first], parts[-1][:, last:]
+            rows = torch.cat((boxes, rows[..., 4:]), -1)
+            if k == 0:
+                rows = rows[:, : rows.shape[1] - coarsest]
+            elif k == len(PASSES) - 1:
+                rows = rows[:, finest:]
+            parts.append(rows)
         return torch.cat(parts, 1)
+
+    def _outer_rows(self, total: int, height: int, width: int) -> tuple[int, int]:
+        """How many of the rows are those of the finest level, and of the coarsest."""
+        shares = self.rows_per_level(height, width)
+        if not shares or total % sum(shares):  # an exported file may have another number of anchors than the network here
+            return 0, 0
+        times = total // sum(shares)
+        return shares[0] * times, shares[-1] * times
 
 
 def scaled(images: Tensor, scale: float, stride: int) -> Tensor:

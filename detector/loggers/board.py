@@ -1,5 +1,6 @@
 """What dashboards have in common: what they get of a validation, and what they can show."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -72,6 +73,9 @@ class Board(Protocol):
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         """The configuration, by group; the best metrics so far, BEST by name, empty for a fresh run."""
+
+    def losses(self, names: Sequence[str]) -> None:
+        """The names of the parts of the loss, before the first of them is logged as `train/NAME` and `val/NAME`."""
 
     def metrics(self, metrics: dict[str, float], step: int) -> None:
         """BY_STEP by name."""

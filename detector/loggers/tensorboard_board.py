@@ -1,6 +1,7 @@
 """What TensorBoard shows of a training."""
 
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ class TensorBoard:
         writer = self.logger.experiment._get_file_writer()
         for summary in hparams(_hyper_parameters(options), dict.fromkeys(BEST, 0.0)):  # only the names of the metrics are used
             writer.add_summary(summary)
+
+    def losses(self, names: Sequence[str]) -> None:
+        pass
 
     def metrics(self, metrics: dict[str, float], step: int) -> None:
         self.logger.log_metrics(metrics, step)

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ class WandbBoard:
         self._options = len(json.dumps(options, default=str))
         self.logger.log_hyperparams(options)
         run.summary.update(best)
+
+    def losses(self, names: Sequence[str]) -> None:
+        run: Any = self.logger.experiment
+        for name in (f"{split}/{loss}" for loss in names for split in ("train", "val")):
+            if name not in BY_EPOCH:
+                run.define_metric(name, step_metric="epoch")
 
     def metrics(self, metrics: dict[str, float], step: int) -> None:
         self.logger.log_metrics(metrics, step)

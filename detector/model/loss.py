@@ -1,66 +1,51 @@
-"""Which cells and anchors answer for which object, and what they are charged for it.
+"""What the network is charged for its predictions. Box loss CIoU (arXiv 1911.08287), focal loss (arXiv 1708.02002)."""
 
-The assignment is YOLOv5's: every anchor whose shape is within a factor of the box's, in the box's cell and the two nearest
-neighbour cells. Box loss CIoU (arXiv 1911.08287), focal loss (arXiv 1708.02002).
-"""
-
-from typing import Literal, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from detector.model.assigner import Assigner, YOLOv5Assigner
 from detector.model.boxes import iou_cxcywh
+from detector.model.head import Head
 
 
-class Assignment(NamedTuple):
-    """The n rows of one level, each an (object, anchor, cell) triple: image, anchor, row, column (n,) int64 index the raw map;
-    box (n, 4) cxcywh in grid units relative to the cell's corner; anchor_wh (n, 2) grid units; cls (n,) int64."""
+class Loss(nn.Module, ABC):
+    """The base class of losses. One of your own (`model.loss`, docs/parts.md) is called with `num_classes`, `strides` and
+    `assigner`, and whatever its init_args say:
 
-    image: Tensor
-    anchor: Tensor
-    row: Tensor
-    column: Tensor
-    box: Tensor
-    anchor_wh: Tensor
-    cls: Tensor
-
-
-def assign_targets(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float) -> list[Assignment]:
-    """Match objects with anchors and cells on every level; nothing is exclusive.
-
-    Args:
-        targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's input.
-        anchors: (levels, A, 2) in units of each level's stride.
-        shapes: (rows, columns) of each level's map.
-        anchor_t: an anchor is matched if neither side differs by this factor or more.
-
-    Returns:
-        One Assignment a level. Rows: own cells, then left, upper, right, lower neighbours, each by anchor, then by target.
+        def __init__(self, num_classes: int, strides: Sequence[int], assigner: Assigner, ...)
     """
-    levels = []
-    for level_anchors, (rows, columns) in zip(anchors, shapes, strict=True):
-        grid = targets.new_tensor([columns, rows])  # (2,) width and height of the map
-        centre, size = targets[:, 2:4] * grid, targets[:, 4:6] * grid  # (N, 2) grid units
-        ratio = size / level_anchors[:, None]  # (A, N, 2)
-        matches = torch.max(ratio, 1 / ratio).amax(2) < anchor_t  # (A, N)
-        anchor, target = matches.nonzero(as_tuple=True)
-        xy = centre[target]  # (m, 2)
 
-        # A neighbour shares the object if the centre lies in the half of the cell next to it and the neighbour exists.
-        near_low = (xy % 1 < 0.5) & (xy > 1)  # (m, 2): left, upper
-        near_high = ((grid - xy) % 1 < 0.5) & (grid - xy > 1)  # (m, 2): right, lower
-        shifts = xy.new_tensor([[0, 0], [-0.5, 0], [0, -0.5], [0.5, 0], [0, 0.5]])
-        chosen = torch.stack([torch.ones_like(near_low[:, 0]), *near_low.T, *near_high.T])  # (5, m)
-        shift, match = chosen.nonzero(as_tuple=True)
-        anchor, target, xy = anchor[match], target[match], xy[match]
+    @abstractmethod
+    def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
+        """The parts of the loss of a batch by name, weighted, their sum what is trained on, as a mean over images.
 
-        cell = (xy + shifts[shift]).long()  # truncation toward zero, as YOLOv5's
-        column, row = cell[:, 0].clamp(0, columns - 1), cell[:, 1].clamp(0, rows - 1)
-        box = torch.cat((xy - torch.stack((column, row), 1), size[target]), 1)
-        image, cls = targets[target, :2].long().T
-        levels.append(Assignment(image, anchor, row, column, box, level_anchors[anchor], cls))
-    return levels
+        Names are those of the columns of metrics.csv and iterations.csv, like `box_loss`; they are the same in every call.
+
+        Args:
+            raw: as the head gave it, a float32 tensor a level.
+            targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's input; N may be 0.
+            head: what gave it: `strides`, `anchors`, `box_coder`.
+        """
+
+    def set_image_size(self, image_size: int) -> None:
+        """Longer side of the network's input in pixels, for gains that go by it."""
+
+    def forward(self, raw: Sequence[Tensor], targets: Tensor, head: Head) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch, in float32 whatever the precision of the maps. Arguments: see `parts`.
+
+        Returns:
+            total: scalar, the sum of the parts times B (a sum over images, not a mean: gradients accumulate as sums).
+            parts: by name, scalars without the factor B, detached.
+        """
+        with torch.autocast(raw[0].device.type, enabled=False):
+            parts = self.parts([r.float() for r in raw], targets, head)
+            values = torch.stack(list(parts.values()))
+        return values.sum() * len(raw[0]), dict(zip(parts, values.detach().unbind(), strict=True))
 
 
 def scaled_gains(
@@ -70,17 +55,17 @@ def scaled_gains(
     return box * 3 / num_levels, obj * (image_size / 640) ** 2 * 3 / num_levels, cls * num_classes / 80 * 3 / num_levels
 
 
-class DetectionLoss(nn.Module):
-    """Box + objectness + class loss over all levels.
+class DetectionLoss(Loss):
+    """Box + objectness + class loss over all levels: `box_loss`, `obj_loss`, `cls_loss`.
 
     Args:
         num_classes: C; with one class there is no class loss.
         strides: pixels per cell of each level.
-        box, obj, cls: gains, as `scaled_gains` gives them.
+        assigner: which predictions are charged for which object; default: YOLOv5's.
+        box, obj, cls: gains, used as they are until `set_image_size` scales them (see `scaled_gains`).
         cls_pw, obj_pw: weight of the positives in the two cross-entropies.
         label_smoothing: eps; classes are pulled to eps / 2 and 1 - eps / 2.
         fl_gamma: focal loss exponent; 0 is plain cross-entropy.
-        anchor_t: see `assign_targets`.
         iou_ratio: share of the predicted box's overlap in the objectness target; the rest is 1.
         autobalance: let the levels' weights follow their losses, slowly.
         shared_cell: objectness target of a cell and anchor that several objects were given: the `best` overlap, or the `last`
@@ -92,7 +77,8 @@ class DetectionLoss(nn.Module):
     def __init__(
         self,
         num_classes: int,
-        strides: list[int],
+        strides: Sequence[int],
+        assigner: Assigner | None = None,
         box: float = 0.05,
         obj: float = 1.0,
         cls: float = 0.5,
@@ -100,18 +86,17 @@ class DetectionLoss(nn.Module):
         obj_pw: float = 1.0,
         label_smoothing: float = 0.0,
         fl_gamma: float = 0.0,
-        anchor_t: float = 4.0,
         iou_ratio: float = 1.0,
         autobalance: bool = False,
         shared_cell: Literal["best", "last"] = "best",
     ) -> None:
         super().__init__()
-        self.num_classes = num_classes
-        self.gains = (box, obj, cls)
+        self.num_classes, self.levels = num_classes, len(strides)
+        self.assigner = assigner or YOLOv5Assigner()
+        self.gains = self.unscaled_gains = (box, obj, cls)
         self.cls_pw, self.obj_pw = cls_pw, obj_pw
         self.positive, self.negative = 1 - 0.5 * label_smoothing, 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
-        self.anchor_t = anchor_t
         self.iou_ratio = iou_ratio
         self.shared_cell = shared_cell
         self.autobalance = autobalance
@@ -119,35 +104,22 @@ class DetectionLoss(nn.Module):
         balance = [4.0, 1.0, 0.4] if len(strides) == 3 else [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: len(strides)]
         self.register_buffer("balance", torch.tensor(balance))
 
-    def forward(self, raw: list[Tensor], targets: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, in float32 whatever the precision of the maps.
+    def set_image_size(self, image_size: int) -> None:
+        """Scale the gains for this size, and for this number of levels and classes."""
+        self.gains = scaled_gains(*self.unscaled_gains, self.levels, self.num_classes, image_size)
 
-        Args:
-            raw: per level (B, A, H, W, 5 + C) logits, as the network gives them.
-            targets: (N, 6), as in `assign_targets`; N may be 0.
-            anchors: (levels, A, 2) in units of each level's stride.
-
-        Returns:
-            total: scalar, the weighted sum times B (a sum over images, not a mean: gradients accumulate as sums).
-            parts: (3,) weighted box, objectness, class loss without the factor B, detached.
-        """
-        with torch.autocast(raw[0].device.type, enabled=False):
-            return self._forward([r.float() for r in raw], targets, anchors)
-
-    def _forward(self, raw: list[Tensor], targets: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+    def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
+        """See Loss. raw: per level (B, A, H, W, 5 + C) logits."""
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
         level_losses = []
-        shapes = [(r.shape[2], r.shape[3]) for r in raw]
-        for maps, rows, balance in zip(
-            raw, assign_targets(targets, anchors, shapes, self.anchor_t), self.balance.clone(), strict=True
-        ):
+        assigned = self.assigner.assign(raw, targets, head)
+        for level, (maps, rows, balance) in enumerate(zip(raw, assigned, self.balance.clone(), strict=True)):
             overlap_map = torch.zeros_like(maps[..., 4])  # (B, A, H, W)
             cell = (rows.image, rows.anchor, rows.row, rows.column)
             if len(rows.image):
                 pred = maps[cell]  # (n, 5 + C)
-                xy = pred[:, :2].sigmoid() * 2 - 0.5
-                wh = (pred[:, 2:4].sigmoid() * 2) ** 2 * rows.anchor_wh
-                iou = iou_cxcywh(torch.cat((xy, wh), 1), rows.box)  # (n,)
+                anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
+                iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), rows.box)  # (n,)
                 box_loss = box_loss + (1 - iou).mean()
                 self._write(overlap_map, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0))
                 if self.num_classes > 1:
@@ -158,8 +130,8 @@ class DetectionLoss(nn.Module):
             obj_loss = obj_loss + level_losses[-1] * balance
         if self.autobalance and self.training:
             self._rebalance(torch.stack(level_losses).detach())
-        parts = torch.stack([g * p for g, p in zip(self.gains, (box_loss, obj_loss, cls_loss), strict=True)])
-        return parts.sum() * len(raw[0]), parts.detach()
+        box, obj, cls = self.gains
+        return {"box_loss": box * box_loss, "obj_loss": obj * obj_loss, "cls_loss": cls * cls_loss}
 
     def _write(self, overlap_map: Tensor, cell: tuple[Tensor, ...], iou: Tensor) -> None:
         if self.shared_cell == "last":

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import nms as suppress
 
+from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from detector.model.boxes import cxcywh_to_xyxy
 
 MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
@@ -24,28 +25,36 @@ class NMSResult(NamedTuple):
     classes: Tensor
 
 
-def decode(raw: list[Tensor], anchors: Tensor, strides: Sequence[int]) -> Tensor:
+def boxes_in_pixels(raw: Sequence[Tensor], anchors: Tensor | None, strides: Sequence[int], box_coder: BoxCoder) -> list[Tensor]:
+    """Raw maps -> per level (B, A, H, W, 4) cx, cy, w, h in pixels of the network's input, float32. Arguments: see `decode`."""
+    parts = []
+    for level, (maps, stride) in enumerate(zip(raw, strides, strict=True)):
+        a, h, w = maps.shape[1:4]
+        numbers = maps[..., :4].float().contiguous()
+        own = None if anchors is None else anchors[level].view(1, a, 1, 1, 2)
+        boxes = box_coder.decode(numbers, own)  # (B, A, H, W, 4) grid units, relative to the cell
+        rows, columns = torch.meshgrid(torch.arange(h, device=maps.device), torch.arange(w, device=maps.device), indexing="ij")
+        corner = torch.stack((columns, rows), -1)  # (H, W, 2)
+        parts.append(torch.cat((boxes[..., :2] + corner, boxes[..., 2:]), -1) * stride)
+    return parts
+
+
+def decode(raw: Sequence[Tensor], anchors: Tensor | None, strides: Sequence[int], box_coder: BoxCoder | None = None) -> Tensor:
     """Raw maps -> boxes and scores, in float32.
 
     Args:
         raw: per level (B, A, H, W, 5 + C) logits.
-        anchors: (levels, A, 2) in units of each level's stride.
+        anchors: (levels, A, 2) in units of each level's stride; None: the head has none.
         strides: pixels per cell of each level.
+        box_coder: what the first four numbers mean; default: YOLOv5's.
 
     Returns:
         (B, R, 5 + C): cx, cy, w, h in pixels of the network's input, objectness, class scores (not multiplied together);
         the R rows are ordered by level, anchor, row, column.
     """
-    parts = []
-    for maps, level_anchors, stride in zip(raw, anchors, strides, strict=True):
-        b, a, h, w, channels = maps.shape
-        y = maps.float().sigmoid()
-        rows, columns = torch.meshgrid(torch.arange(h, device=y.device), torch.arange(w, device=y.device), indexing="ij")
-        corner = torch.stack((columns, rows), -1)  # (H, W, 2)
-        xy = (y[..., :2] * 2 - 0.5 + corner) * stride
-        wh = (y[..., 2:4] * 2) ** 2 * (level_anchors * stride).view(1, a, 1, 1, 2)
-        parts.append(torch.cat((xy, wh, y[..., 4:]), -1).view(b, a * h * w, channels))
-    return torch.cat(parts, 1)
+    boxes = boxes_in_pixels(raw, anchors, strides, box_coder or YOLOv5BoxCoder())
+    scores = [maps.float().sigmoid()[..., 4:] for maps in raw]
+    return torch.cat([torch.cat(pair, -1).flatten(1, 3) for pair in zip(boxes, scores, strict=True)], 1)
 
 
 def nms(

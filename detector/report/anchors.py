@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 
 from detector.model.anchors import Choice, measure, side_ratios
+from detector.model.head import Head
 from detector.report.figure import new_figure
 from detector.system.atomic_file import write_atomically
 
 COLUMNS = ("labels", "BPR", "AAT", "mean best ratio")
+
+
+def no_anchors(head: Head) -> str:
+    """What is said instead of a report."""
+    return f"anchors: {type(head).__name__} has none, so there is nothing to fit to the labels"
 
 
 @dataclass

@@ -11,10 +11,8 @@ from detector.report.figure import legend_label, new_figure
 from detector.report.panel import MARKS, few_marks, legend, panel, save, style
 from detector.system.atomic_file import write_atomically
 
-EPOCHS = {  # file: title and columns of metrics.csv
-    "box_loss": ("Box loss", ("train/box_loss", "val/box_loss")),
-    "obj_loss": ("Objectness loss", ("train/obj_loss", "val/obj_loss")),
-    "cls_loss": ("Class loss", ("train/cls_loss", "val/cls_loss")),
+LOSS_TITLES = {"box_loss": "Box loss", "obj_loss": "Objectness loss", "cls_loss": "Class loss"}
+EPOCHS = {  # file: title and columns of metrics.csv; the losses come before
     "precision_recall": ("Precision and recall", ("val/P", "val/R")),
     "map": ("mAP and fitness", ("val/mAP50", "val/mAP50-95", "val/fitness")),
     "coco_ap": ("COCO's AP", ("val/coco/AP", "val/coco/AP50", "val/coco/AP75")),
@@ -23,16 +21,12 @@ EPOCHS = {  # file: title and columns of metrics.csv
     "coco_ar_size": ("COCO's AR by size", ("val/coco/AR_small", "val/coco/AR_medium", "val/coco/AR_large")),
     "seconds": ("Seconds an epoch", ("seconds",)),
 }
-ITERATIONS = {  # file: title and columns of iterations.csv
+ITERATIONS = {  # file: title and columns of iterations.csv; the losses come after
     "lr": ("Learning rate", ("lr/bias", "lr/weight", "lr/norm")),
     "momentum": ("Momentum", ("momentum",)),
     "accumulate": ("Iterations a step (accumulation)", ("accumulate",)),
-    "losses": ("Training losses", ("box_loss", "obj_loss", "cls_loss")),
 }
-PANELS = {  # of plots/curves.png: title and columns of metrics.csv
-    "box loss": ("train/box_loss", "val/box_loss"),
-    "objectness loss": ("train/obj_loss", "val/obj_loss"),
-    "class loss": ("train/cls_loss", "val/cls_loss"),
+PANELS = {  # of plots/curves.png: title and columns of metrics.csv; the losses come before
     "precision, recall": ("val/P", "val/R"),
     "mAP": ("val/mAP50", "val/mAP50-95", "val/coco/AP"),
     "learning rate": ("lr/bias", "lr/weight", "lr/norm"),
@@ -42,10 +36,11 @@ PANELS = {  # of plots/curves.png: title and columns of metrics.csv
 def draw_epochs(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
     """epochs_*.png; columns that the table lacks are left out, and so are panels without any."""
     drawn = []
+    for name in loss_names(rows):
+        lines = {split: points(rows, "epoch", f"{split}/{name}", first=1) for split in ("train", "val")}
+        drawn += draw_lines(loss_title(name), "epoch", lines, folder / f"epochs_{name}.png", marks=True)
     for name, (title, columns) in EPOCHS.items():
         lines = {c.removeprefix("val/").removeprefix("coco/"): points(rows, "epoch", c, first=1) for c in columns}
-        if name.endswith("_loss"):
-            lines = {c.partition("/")[0]: points(rows, "epoch", c, first=1) for c in columns}
         drawn += draw_lines(title, "epoch", lines, folder / f"epochs_{name}.png", marks=True)
     return drawn
 
@@ -53,7 +48,9 @@ def draw_epochs(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
 def draw_iterations(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
     """iterations_*.png."""
     drawn = []
-    for name, (title, columns) in ITERATIONS.items():
+    others = {"iteration", "epoch", *(column for _, columns in ITERATIONS.values() for column in columns)}
+    losses = tuple(dict.fromkeys(column for row in rows for column in row if column not in others))
+    for name, (title, columns) in {**ITERATIONS, "losses": ("Training losses", losses)}.items():
         lines = {c: points(rows, "iteration", c) for c in columns}
         drawn += draw_lines(title, "iteration", lines, folder / f"iterations_{name}.png", marks=False)
     return drawn
@@ -65,12 +62,33 @@ def plot_curves(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     Args:
         rows: of metrics.csv, by column.
     """
-    figure = new_figure(13, 7, layout="constrained")
-    for axis, (title, columns) in zip(figure.subplots(2, 3).flat, PANELS.items(), strict=True):
+    losses = {loss_title(name).lower(): (f"train/{name}", f"val/{name}") for name in loss_names(rows)}
+    panels = {**losses, **PANELS}
+    lines = math.ceil(len(panels) / 3)
+    figure = new_figure(13, 3.5 * lines, layout="constrained")
+    axes = figure.subplots(lines, 3, squeeze=False).flat
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (title, columns) in zip(axes, panels.items(), strict=False):
         add_lines(axis, "epoch", {column: points(rows, "epoch", column, first=1) for column in columns}, marks=True)
         axis.set_title(title)
         axis.grid(alpha=0.3)
     write_atomically(path, lambda file: figure.savefig(file, dpi=110))
+
+
+def loss_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of the parts of the loss in a metrics.csv, whatever they are called."""
+    columns = dict.fromkeys(column.partition("/") for row in rows for column in row)
+    names = (name for split, _, name in columns if split == "train" or (split == "val" and name in LOSS_TITLES))
+    return list(dict.fromkeys(names))
+
+
+def loss_title(name: str) -> str:
+    """
+    >>> loss_title("obj_loss"), loss_title("centre_loss")
+    ('Objectness loss', 'Centre loss')
+    """
+    return LOSS_TITLES.get(name, name.replace("_", " ").capitalize())
 
 
 def points(rows: Sequence[Mapping[str, Any]], x: str, y: str, first: int = 0) -> list[tuple[float, float]]:

@@ -12,6 +12,15 @@ LEAST, FAIR, MOST = 8, 20, 40  # columns of the bar itself: with one note, with 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
+def loss_label(name: str) -> str:
+    """A part of the loss, where there is little room.
+
+    >>> loss_label("box_loss")
+    'box'
+    """
+    return name.removesuffix("_loss")
+
+
 class Pace:
     """How far a pass over batches has come, and how fast it goes.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
 from detector.checkpoint.compatibility import check_network
+from detector.checkpoint.hyper_parameters import PARTS
 from detector.checkpoint.starting_weights import load_weights
 from detector.checkpoint.trained import read_trained
 from detector.data.datamodule import DetectionData
@@ -27,11 +28,23 @@ from detector.evaluation.metrics import DetectionMetrics, Result
 from detector.inference.api import Images, predict
 from detector.inference.detections import Detections
 from detector.inference.ensemble import Ensemble, load_member
-from detector.inference.rows import NMSThresholds, class_numbers, dtype_of, forward_function, rows_of_tiles, to_rows
+from detector.inference.rows import (
+    NMSThresholds,
+    Predictor,
+    class_numbers,
+    dtype_of,
+    forward_function,
+    rows_of_tiles,
+    to_rows,
+)
 from detector.inference.tta import TestTimeAugmentation
-from detector.model.loss import DetectionLoss, scaled_gains
+from detector.model.assigner import Assigner, YOLOv5Assigner
+from detector.model.box_coder import BoxCoder
+from detector.model.head import Head
+from detector.model.loss import DetectionLoss, Loss
+from detector.model.loss_sums import LossSums
 from detector.model.network import YOLOv5
-from detector.model.postprocess import decode
+from detector.model.parts import PartConfig, build_part, part_config
 from detector.model.sharding import is_sharded, shard
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
@@ -39,9 +52,6 @@ from detector.system.rank_zero import rank_zero_print
 from detector.training.optimizer import OptimizerName, build_optimizer
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
-
-# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `decode` gives it: what may look in the network's place.
-Predictor = Callable[[Tensor], Tensor]
 
 
 class DroppedStep(Exception):
@@ -95,8 +105,15 @@ class Detector(L.LightningModule):
         agnostic: Suppress across classes.
         rounded_nms: Suppress as YOLOv5 does, which rounds the boxes it compares, those of higher classes more: up to 1/16 px.
         classes: Only detections of these classes, by name or number (predict).
-        tta: Look three times at each image, at several sizes and mirrored (YOLOv5's --augment; not during a training).
-        ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that look too, with the same classes (not during a training).
+        tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment; not during a training).
+        ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that predict too, with the same classes (not during a training).
+        head: A head of your own instead of YOLOv5's, by class_path and init_args (docs/parts.md); here and below, what it does
+            not take of the options above has no effect.
+        box_coder: A box coder of your own instead of the head's.
+        assigner: An assigner of your own instead of YOLOv5's, which has anchor_t.
+        loss: A loss of your own instead of YOLOv5's, which has the gains and so on.
+
+    In Python head, box_coder, assigner and loss are a class, or functools.partial of a class and its arguments.
 
     Raises:
         InputError: an option that does not fit, or weights that do not.
@@ -147,38 +164,45 @@ class Detector(L.LightningModule):
         classes: list[int | str] | None = None,
         tta: bool = False,
         ensemble: list[str] | None = None,
+        head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None,
+        box_coder: Callable[[], BoxCoder] | None = None,
+        assigner: Callable[[], Assigner] | None = None,
+        loss: Callable[[int, Sequence[int], Assigner], Loss] | None = None,
     ) -> None:
         super().__init__()
         # logger=False: callbacks.Dashboard shows the whole configuration
-        self.save_hyperparameters(ignore=["weights", "ensemble"], logger=False)
+        self.save_hyperparameters(ignore=["weights", "ensemble", *PARTS], logger=False)
+        parts = {"head": head, "box_coder": box_coder, "assigner": assigner, "loss": loss}
+        chosen = {name: part_config(part, PARTS[name], f"model.{name}") for name, part in parts.items()}
+        self.hparams.update(chosen)  # plain types: they go into checkpoints
         self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
         self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
         check_ranges(self.hparams, "model")
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
-        self.network = YOLOv5(len(names), size, depth_multiple, width_multiple, levels, anchors, activation)
+        self.network = YOLOv5(
+            len(names),
+            size,
+            depth_multiple,
+            width_multiple,
+            levels,
+            anchors,
+            activation,
+            head=chosen["head"],
+            box_coder=chosen["box_coder"],
+        )
         self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
             rank_zero_print(load_weights(self.network, weights, keep_anchors=anchors is not None))
-        self.loss = DetectionLoss(
-            len(names),
-            self.network.strides,
-            cls_pw=cls_pw,
-            obj_pw=obj_pw,
-            label_smoothing=label_smoothing,
-            fl_gamma=fl_gamma,
-            anchor_t=anchor_t,
-            autobalance=autobalance,
-            shared_cell=shared_cell,
-        )
+        self.loss = self._build_loss(chosen["assigner"], chosen["loss"])
         self.set_image_size(self.hparams["image_size"])
         self.metrics = DetectionMetrics(len(names))
         self.lr_scale = 1.0  # of all learning rates; callbacks.TrainingGuard lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
-        self.epoch_losses = torch.zeros(4)  # sums of box, objectness, class loss; batches so far
-        self._evaluation_losses = torch.zeros(4, dtype=torch.double)  # the same of a validation or test
+        self.epoch_losses = LossSums.empty()  # of the epoch so far
+        self._evaluation_losses = LossSums.empty(dtype=torch.double)  # of the validation or test so far
         self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
         self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
         self._members = [load_member(path, names) for path in ensemble or []]  # likewise
@@ -212,8 +236,19 @@ class Detector(L.LightningModule):
 
     @property
     def max_stride(self) -> int:
-        """Sides of the input are multiples of it, for all networks that look."""
+        """Sides of the input are multiples of it, for all networks that predict."""
         return max(network.max_stride for network in (self.network, *self._members))
+
+    def _build_loss(self, assigner: PartConfig | None, loss: PartConfig | None) -> Loss:
+        """The chosen assigner and loss, or YOLOv5's with the options of this detector."""
+        h, options = self.hparams, (len(self.names), self.network.strides)
+        the_assigner: Assigner = YOLOv5Assigner(h["anchor_t"])
+        if assigner is not None:
+            the_assigner = build_part(assigner, Assigner, "model.assigner")
+        if loss is not None:
+            return build_part(loss, Loss, "model.loss", *options, the_assigner)
+        own = ("box", "obj", "cls", "cls_pw", "obj_pw", "label_smoothing", "fl_gamma", "autobalance", "shared_cell")
+        return DetectionLoss(*options, the_assigner, **{name: h[name] for name in own})
 
     def _freeze(self, freeze: int | list[int]) -> list[nn.Module]:
         layers = self.network.layer_names()
@@ -227,10 +262,8 @@ class Detector(L.LightningModule):
 
     def set_image_size(self, image_size: int) -> None:
         """Longer side of the input in pixels; the gains of the loss go by it."""
-        h, network = self.hparams, self.network
-        self.image_size = round_up(image_size, network.max_stride)
-        levels, classes = len(network.levels), len(self.names)
-        self.loss.gains = scaled_gains(h["box"], h["obj"], h["cls"], levels, classes, self.image_size)
+        self.image_size = round_up(image_size, self.network.max_stride)
+        self.loss.set_image_size(self.image_size)
 
     def setup(self, stage: str) -> None:
         data = getattr(self.trainer, "datamodule", None)
@@ -273,7 +306,7 @@ class Detector(L.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self._prepare_epoch()
-        self.epoch_losses = torch.zeros_like(self.epoch_losses)
+        self.epoch_losses = LossSums.empty(self.epoch_losses.names)
 
     def _prepare_epoch(self) -> None:
         lag = int(self.hparams["schedule_lag"])
@@ -287,15 +320,15 @@ class Detector(L.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         images = self._rescale(batch.images, batch_idx) if self.hparams["multi_scale"] else batch.images
-        total, parts = self.loss(self.network(images), batch.targets, self.network.anchors)
+        total, parts = self.loss(self.network(images), batch.targets, self.network.head)
         self._count_losses(parts)
         return {"loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches, "parts": parts}
 
-    def _count_losses(self, parts: Tensor) -> None:
+    def _count_losses(self, parts: dict[str, Tensor]) -> None:
         """The epoch's mean is logged with its last batch. Lightning's own means are not in its checkpoints."""
-        self.epoch_losses = self.epoch_losses.to(parts.device) + torch.cat((parts, parts.new_ones(1)))
+        self.epoch_losses = self.epoch_losses.add(parts)
         if self.trainer.is_last_batch:
-            self._log_losses("train", (self.epoch_losses[:3] / self.epoch_losses[3]).to(parts), sync=True)
+            self._log_losses("train", self.epoch_losses, sync=True)
 
     def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
         """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
@@ -327,7 +360,7 @@ class Detector(L.LightningModule):
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.prepare(self.hparams["tta"])
         self.metrics.reset()
-        self._evaluation_losses = torch.zeros(4, dtype=torch.double)
+        self._evaluation_losses = LossSums.empty(dtype=torch.double)
 
     @property
     def evaluated(self) -> YOLOv5:
@@ -343,10 +376,14 @@ class Detector(L.LightningModule):
             return
         self._fused, self._prepared = [network.fused()], wanted
         members = [m.to(self.device, dtype_of(self.network)).fused() for m in self._members]
-        first = self.predictor or forward_function(self._fused[0])
-        looks = [(first, self._fused[0]), *((forward_function(m), m) for m in members)]
-        composed = [TestTimeAugmentation(look, len(n.levels), n.max_stride) if tta else look for look, n in looks]
-        self._composed = Ensemble(composed) if len(composed) > 1 else composed[0] if tta else None
+        networks = [self._fused[0], *members]
+        predictors = [self.predictor or forward_function(self._fused[0]), *map(forward_function, members)]
+        if tta:
+            predictors = [
+                TestTimeAugmentation(predictor, network.head.rows_per_level, network.max_stride)
+                for predictor, network in zip(predictors, networks, strict=True)
+            ]
+        self._composed = Ensemble(predictors) if members else predictors[0] if tta else None
 
     on_validation_start = on_test_start = on_predict_start = _start_evaluation
 
@@ -357,41 +394,42 @@ class Detector(L.LightningModule):
         return {"detections": self._evaluate(batch, "test")}
 
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
-        detections, raw = self.find(batch, self.limits()._replace(multi_label=True))
+        detections, raw = self.predict_batch(batch, self.nms_thresholds()._replace(multi_label=True))
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
         if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "padding_only", False):
-            _, parts = self.loss(raw, batch.targets, self.evaluated.anchors)
-            self._evaluation_losses += torch.cat((parts.double().cpu(), torch.ones(1)))
+            _, parts = self.loss(raw, batch.targets, self.evaluated.head)
+            self._evaluation_losses = self._evaluation_losses.add({k: v.double().cpu() for k, v in parts.items()})
         for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
             assert truth is not None
             self.metrics.update(index, found, truth)
         return detections
 
-    def limits(self) -> NMSThresholds:
+    def nms_thresholds(self) -> NMSThresholds:
         """Which detections count."""
         h = self.hparams
         return NMSThresholds(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["rounded_nms"])
 
-    def find(
-        self, batch: Batch, limits: NMSThresholds, at_once: int | None = None
+    def predict_batch(
+        self, batch: Batch, thresholds: NMSThresholds, at_once: int | None = None
     ) -> tuple[list[np.ndarray], list[Tensor] | None]:
-        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw maps if
-        the network itself has looked, once. at_once: most tiles that it looks at together; default: batch_size, at most 32."""
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw
+        prediction if it is that of the network itself, in one pass. at_once: most tiles that go through it together; default:
+        batch_size, at most 32."""
         if batch.windows is not None:
             at_once = at_once or min(self.hparams["batch_size"], 32)
-            return [rows_of_tiles(lambda images: self._look(images)[0], batch, limits, at_once)], None
-        decoded, raw = self._look(batch.images)
-        return to_rows(decoded, batch.letterboxes, limits), raw
+            return [rows_of_tiles(lambda images: self._decoded(images)[0], batch, thresholds, at_once)], None
+        decoded, raw = self._decoded(batch.images)
+        return to_rows(decoded, batch.letterboxes, thresholds), raw
 
-    def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
-        """Decoded rows, and the raw maps if the network itself has looked. Evaluation is in the Trainer's precision, but never
-        in bfloat16, whose 8 bits are too few for confidences."""
+    def _decoded(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """Decoded rows (B, R, 5 + C), and the raw prediction if it is that of the network itself. Evaluation is in the
+        Trainer's precision, but never in bfloat16, whose 8 bits are too few for confidences."""
         with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
             predictor = self._composed or self.predictor
             if predictor is not None:
                 return predictor(images), None
             raw = [maps.float() for maps in self.evaluated(images.to(dtype_of(self.evaluated)))]
-        return decode(raw, self.evaluated.anchors, self.evaluated.strides), raw
+        return self.evaluated.decode(raw), raw
 
     def _is_bfloat16(self) -> bool:
         return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
@@ -403,32 +441,34 @@ class Detector(L.LightningModule):
         self._finish_evaluation("test")
 
     def _finish_evaluation(self, split: str) -> None:
-        """Figures are computed once, on the first process, and sent to all."""
+        """Metrics are computed once, on the first process, and sent to all."""
         self.metrics.gather()
         self.result = self.metrics.compute() if self.trainer.is_global_zero else None
         self.metrics.reset()
-        told = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist())
-        summary, class_maps = self.trainer.strategy.broadcast(told)  # type: ignore[misc]
         losses = self._evaluation_losses
+        payload = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist(), losses.names)
+        summary, class_maps, names = self.trainer.strategy.broadcast(payload)  # type: ignore[misc]
         if self.trainer.world_size > 1:  # Lightning's own mean rounds the number of batches a process down to a whole one
-            losses = self.trainer.strategy.reduce(losses.to(self.device), reduce_op="sum").cpu()
-        if losses[3]:
-            self._log_losses(split, losses[:3] / losses[3], sync=False)
+            own = losses if losses.names else LossSums.empty(names, torch.double)  # none but padding batches
+            sums = self.trainer.strategy.reduce(own.sums.to(self.device), reduce_op="sum").cpu()
+            losses = LossSums(names, sums)
+        if losses.sums[-1]:
+            self._log_losses(split, losses, sync=False)
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(datamodule, "class_maps") and not self.trainer.sanity_checking:
             datamodule.class_maps = class_maps
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> list[np.ndarray]:
-        """See `find`; one array an image of the batch. Each box gets its best class only."""
-        return self.find(batch, self.limits()._replace(classes=self.wanted))[0] if batch.letterboxes else []
+        """See `predict_batch`; one array an image of the batch. Each box gets its best class only."""
+        if not batch.letterboxes:
+            return []
+        return self.predict_batch(batch, self.nms_thresholds()._replace(classes=self.wanted))[0]
 
-    def _log_losses(self, split: str, parts: Tensor, sync: bool) -> None:
+    def _log_losses(self, split: str, losses: LossSums, sync: bool) -> None:
         """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its size."""
-        values = dict(zip(("box_loss", "obj_loss", "cls_loss"), parts, strict=True))
-        self.log_dict(
-            {f"{split}/{k}": v for k, v in values.items()}, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1
-        )
+        values = {f"{split}/{name}": mean for name, mean in losses.means().items()}
+        self.log_dict(values, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         check_network(self, checkpoint)

@@ -16,7 +16,8 @@ import torch
 from shared import SHARED
 from torch import Tensor
 
-from detector.model.network import ACTIVATIONS, SIZES, YOLOv5
+from detector.model.network import ACTIVATIONS, YOLOv5
+from detector.model.sizes import SIZES
 from detector.training.module import Detector
 
 SLICE = Path(__file__).parent / "data"

@@ -80,7 +80,7 @@ def test_models(model: dict) -> None:
 @pytest.mark.parametrize("model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"])
 def test_default_anchors(model: dict) -> None:
     network = YOLOv5(1, **{**shape_of(model), "width_multiple": 0.125})
-    close(network.anchors_px.flatten(1), model["anchors_px"], 1e-4)
+    close(network.head.anchors_px.flatten(1), model["anchors_px"], 1e-4)
     close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
 
 
@@ -109,13 +109,13 @@ def test_bias(case: Case) -> None:
     for conv in network.head.convs:
         nn.init.zeros_(conv.bias)
     counts = case.tensor("in_class_freq") if "in_class_freq" in case.arrays else None
-    network.head.add_priors(network.strides, counts)
+    network.head.add_priors(counts)
     for conv, theirs in zip(network.head.convs, case.numbered("out_bias"), strict=True):
         close(conv.bias.detach().view(theirs.shape), theirs, 1e-5)
     if counts is not None:  # the other way to the same place: replace the uniform prior
         for conv in network.head.convs:
             nn.init.zeros_(conv.bias)
-        network.head.add_priors(network.strides)
+        network.head.add_priors()
         network.head.set_class_prior(counts)
         for conv, theirs in zip(network.head.convs, case.numbered("out_bias"), strict=True):
             close(conv.bias.detach().view(theirs.shape), theirs, 1e-5)

@@ -21,13 +21,13 @@ def test_tta(case: Case) -> None:
         close(scaled(images, 0.67, network.max_stride), case["out_scaled_067"], 1e-5)
     counts = []
 
-    def look(seen: torch.Tensor) -> torch.Tensor:
+    def counted(seen: torch.Tensor) -> torch.Tensor:
         rows = forward_function(network)(seen)
         counts.append(rows.shape[1])
         return rows
 
     with torch.no_grad():
-        rows = TestTimeAugmentation(look, len(network.levels), network.max_stride)(images)
+        rows = TestTimeAugmentation(counted, network.head.rows_per_level, network.max_stride)(images)
     assert counts == case.meta["rows_per_pass_before_clip"]
     close(rows[..., :4], case["out_augmented"][..., :4], 2e-3)
     close(rows[..., 4:], case["out_augmented"][..., 4:], 1e-5)

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import made_heads
 import numpy as np
 import pytest
 import torch
@@ -22,7 +23,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from detector.checkpoint.yolov5_weights import key_map
-from detector.model.loss import DetectionLoss, assign_targets
+from detector.model.assigner import YOLOv5Assigner, assign_targets
+from detector.model.loss import DetectionLoss
 from detector.model.network import YOLOv5
 from detector.model.postprocess import decode
 
@@ -116,7 +118,7 @@ def model_entry(nc: int, meta: dict[str, Any], **options: Any) -> dict[str, Any]
         "level_shapes_640": [list(r.shape) for r in raw],
         "eval_rows_640": sum(r[..., 0].numel() for r in raw),
         "gflops_conv_only_640": counter.get_total_flops() / 1e9,
-        "anchors_px": network.anchors_px.flatten(1).tolist(),
+        "anchors_px": network.head.anchors_px.flatten(1).tolist(),
         "anchors_grid": network.anchors.flatten(1).tolist(),
         "fused": {"params": sum(p.numel() for p in network.fused().parameters())},
         "optimizer_group_order": list(groups),
@@ -148,8 +150,9 @@ def loss_case(folder: Path, strides: list[int], shared_cell: str, **meta: Any) -
     targets = torch.cat((torch.zeros(count, 1), classes, centres, sides), 1)
     per_level = torch.rand(len(strides), 3, 2, generator=rng) * 6 + 1
     raw = [torch.randn(1, 3, size // s, size // s, 8, generator=rng).half().float().requires_grad_() for s in strides]
-    loss = DetectionLoss(3, strides, **hyp, autobalance=True, shared_cell=shared_cell)  # type: ignore[arg-type]
-    total, parts = loss(raw, targets, per_level)
+    gains = {name: value for name, value in hyp.items() if name != "anchor_t"}
+    loss = DetectionLoss(3, strides, YOLOv5Assigner(hyp["anchor_t"]), **gains, autobalance=True, shared_cell=shared_cell)  # type: ignore[arg-type]
+    total, parts = made_heads.losses(loss, raw, targets, per_level)
     total.backward()
     arrays = {
         "in_anchors_grid": per_level,
@@ -161,7 +164,7 @@ def loss_case(folder: Path, strides: list[int], shared_cell: str, **meta: Any) -
     for i, rows in enumerate(assign_targets(targets, per_level, [r.shape[2:4] for r in raw], hyp["anchor_t"])):  # type: ignore[misc]
         arrays |= {f"in_pred_{i}": raw[i].detach().half(), f"out_grad_{i}": raw[i].grad}  # type: ignore[dict-item]
         arrays |= {f"out_idx_{i}": torch.stack((rows.image, rows.anchor, rows.row, rows.column), 1), f"out_tcls_{i}": rows.cls}
-        arrays |= {f"out_tbox_{i}": rows.box, f"out_anch_{i}": rows.anchor_wh}
+        arrays |= {f"out_tbox_{i}": rows.box, f"out_anch_{i}": per_level[i][rows.anchor]}
     told = {"kind": "loss", "nc": 3, "imgsz": size, "strides": strides, "hyp_used": hyp, "label_smoothing": 0.0, "calls": 1}
     return written(folder, {**told, "autobalance": True, **meta}, **arrays)
 

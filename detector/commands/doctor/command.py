@@ -47,7 +47,8 @@ def run_doctor(
         datamodule.prepare_data()
         size = round_up(datamodule.image_size, model.network.max_stride)
         datasets, findings = open_splits(datamodule.file, show_progress=True)
-        anchors = model.network.anchors_px.cpu().numpy()
+        head = model.network.anchor_head()
+        anchors = None if head is None else head.anchors_px.cpu().numpy()
         diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
         for split, dataset in datasets.items():
             print(dataset.report.lines(split, most=0)[0])

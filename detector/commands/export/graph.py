@@ -9,30 +9,30 @@ from torchvision.ops import nms as suppress
 
 from detector.commands.export.metadata import Suppression
 from detector.model.boxes import cxcywh_to_xyxy
-from detector.model.network import YOLOv5
-from detector.model.postprocess import decode
+from detector.model.network import Network
 
 ACROSS = 4  # images side by side in the plane where boxes are kept apart
 
 
 class Decoded(nn.Module):
-    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as `decode` gives it: cx, cy, w, h in pixels, objectness,
-    class scores. This is the layout of YOLOv5's exported files too.
+    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as `Head.decode` gives it: cx, cy, w, h in pixels,
+    objectness, class scores. This is the layout of YOLOv5's exported files too.
 
     Args:
         network: a trained network; a fused copy of it is taken.
         half: weights and maps in float16; input and output stay float32.
     """
 
-    def __init__(self, network: YOLOv5, half: bool = False) -> None:
+    def __init__(self, network: Network, half: bool = False) -> None:
         super().__init__()
         self.network = network.fused()
         self.dtype = torch.float16 if half else torch.float32
         self.network.to(self.dtype)
-        self.network.anchors = network.anchors.clone()  # small, and boxes are decoded in float32
+        for name, buffer in network.head.named_buffers(recurse=False):  # small, and boxes are decoded in float32
+            setattr(self.network.head, name, buffer.clone())
 
     def forward(self, images: Tensor) -> Tensor:
-        return decode(self.network(images.to(self.dtype)), self.network.anchors, self.network.strides)
+        return self.network.decode(self.network(images.to(self.dtype)))
 
 
 class Suppressed(nn.Module):
@@ -46,7 +46,8 @@ class Suppressed(nn.Module):
     def __init__(self, decoded: Decoded, options: Suppression) -> None:
         super().__init__()
         self.decoded, self.options = decoded, options
-        self.reach = 4 * float(decoded.network.anchors_px.max()) + 2 * decoded.network.max_stride  # of boxes beyond the image
+        side = decoded.network.head.largest_side()
+        self.reach = None if side is None else side + 2 * decoded.network.max_stride  # of boxes beyond the image
         self.columns = 1 if options.agnostic else math.ceil(math.sqrt(decoded.network.num_classes))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -57,10 +58,19 @@ class Suppressed(nn.Module):
         image, row = ((scores > conf) & (decoded[..., 4] > conf)).nonzero(as_tuple=True)
         boxes, scores, classes = cxcywh_to_xyxy(decoded[image, row, :4]), scores[image, row], classes[image, row]
         group = torch.zeros_like(classes) if agnostic else classes
-        column = (group % self.columns + image % ACROSS * self.columns).float() * (width + self.reach)
-        line = (group // self.columns + image // ACROSS * self.columns).float() * (height + self.reach)
+        across, down = self._field(boxes, width, height)
+        column = (group % self.columns + image % ACROSS * self.columns).float() * across
+        line = (group // self.columns + image // ACROSS * self.columns).float() * down
         kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)  # best first
         own = (image[kept].unsqueeze(1) == torch.arange(b, device=images.device)).long()  # (n, B)
         kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first so many of each image
         parts = (image[kept].float().unsqueeze(1), boxes[kept], scores[kept].unsqueeze(1), classes[kept].float().unsqueeze(1))
         return torch.cat(parts, 1)
+
+    def _field(self, boxes: Tensor, width: int, height: int) -> tuple[Tensor | float, Tensor | float]:
+        """Width and height of a field, in pixels: no box of it reaches into another."""
+        if self.reach is not None:
+            return width + self.reach, height + self.reach
+        corners = torch.cat((boxes, boxes.new_zeros(1, 4)))  # there may be no box
+        extent = corners.amax() - corners.amin() + 1
+        return extent, extent

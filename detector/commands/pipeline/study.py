@@ -1,5 +1,6 @@
 """`python cli.py pipeline`: what a network in two halves gains from micro-batches, measured on this machine."""
 
+import copy
 import json
 import os
 import signal
@@ -157,9 +158,9 @@ def steps(plan: Plan, device: torch.device) -> dict[tuple[str, int], Callable[[]
         torch.manual_seed(0)
         network = YOLOv5(CLASSES, plan.size)
         gains = scaled_gains(0.05, 1.0, 0.5, len(network.levels), CLASSES, plan.image_size)
-        loss = DetectionLoss(CLASSES, network.strides, *gains).to(device)
-        anchors = network.anchors.to(device)
-        return network, lambda raw, labels: loss(raw, labels, anchors)[0]
+        loss = DetectionLoss(CLASSES, network.strides, None, *gains).to(device)
+        head = copy.deepcopy(network.head).to(device)  # its anchors
+        return network, lambda raw, labels: loss(raw, labels, head)[0]
 
     def on_one_device(count: int) -> Callable[[], object]:
         if mesh.get_local_rank("pp"):

@@ -1,0 +1,35 @@
+"""The path-aggregation neck (Liu et al. 2018, arXiv 1803.01534): from the top level of the backbone down to the finest
+detection level and up again."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from detector.model.layers import C3, Conv
+
+
+class Neck(nn.Module):
+    """{level: map} from the backbone -> one map a detection level, finest first, with the backbone's channels of that level."""
+
+    def __init__(self, channels: dict[int, int], levels: Sequence[int], repeats: dict[int, int]) -> None:
+        super().__init__()
+        top, low, high = max(channels), min(levels), max(levels)
+        down, up = range(top - 1, low - 1, -1), range(low + 1, high + 1)
+        self.lateral = nn.ModuleDict({str(k): Conv(channels[k + 1], channels[k]) for k in down})
+        self.top_down = nn.ModuleDict({str(k): C3(2 * channels[k], channels[k], repeats[k], shortcut=False) for k in down})
+        self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up})
+        self.bottom_up = nn.ModuleDict({str(k): C3(2 * channels[k - 1], channels[k], repeats[k], shortcut=False) for k in up})
+        self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
+
+    def forward(self, maps: dict[int, Tensor]) -> list[Tensor]:
+        x = maps[max(maps)]
+        laterals = {}
+        for k in self.lateral:  # coarse to fine
+            laterals[int(k)] = self.lateral[k](x)
+            x = self.top_down[k](torch.cat((self.upsample(laterals[int(k)]), maps[int(k)]), 1))
+        outputs = [x]
+        for k in self.bottom_up:  # fine to coarse
+            x = self.bottom_up[k](torch.cat((self.down[k](x), laterals[int(k) - 1]), 1))
+            outputs.append(x)
+        return outputs

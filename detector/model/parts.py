@@ -1,0 +1,139 @@
+"""Parts that a user chooses by class_path and init_args: as plain types, so that a checkpoint holds them, and back.
+
+A class_path that comes from a file is not trusted: nothing of it is called but a subclass of our own base class, and its module
+is imported only if its source defines a class of that name.
+"""
+
+import ast
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from detector.system.errors import InputError
+
+PartConfig = Mapping[str, Any]  # {"class_path": "my_parts.MyHead", "init_args": {...}}
+T = TypeVar("T")
+PLAIN = (bool, int, float, str, type(None))
+
+
+class MissingPart(InputError):
+    """A class of the user's own that Python does not find."""
+
+
+def part_config(choice: object, base: type, option: str) -> dict[str, Any] | None:
+    """A choice as plain types.
+
+    Args:
+        choice: None; a class; functools.partial of a class and keyword arguments; or what this function returns.
+        base: the class that it must be a subclass of.
+        option: for messages, like "model.head".
+
+    Returns:
+        None, or {"class_path": ..., "init_args": {...}}.
+
+    Raises:
+        InputError: something else, a class that cannot be imported again, or arguments that a checkpoint cannot hold.
+    """
+    if choice is None:
+        return None
+    if isinstance(choice, Mapping):
+        kind, init_args = find_part(choice, base, option), dict(choice.get("init_args") or {})
+    else:
+        kind, init_args = _class_of(choice, base, option), dict(choice.keywords) if isinstance(choice, partial) else {}
+    if "." in kind.__qualname__:
+        raise InputError(f"{option}: a checkpoint cannot name {kind.__qualname__}; define the class at the top level of a file")
+    for name, value in init_args.items():
+        _check_plain(value, f"{option}.init_args.{name}")
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": init_args}
+
+
+def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
+    """The class of a choice; nothing is called.
+
+    Raises:
+        MissingPart: there is none where class_path says. InputError: it is no subclass of `base`.
+    """
+    path = config.get("class_path")
+    if not isinstance(path, str) or not isinstance(config.get("init_args") or {}, Mapping):
+        raise InputError(f"{option}: give class_path, like my_parts.MyClass, and init_args, a map of its arguments")
+    module, _, name = path.rpartition(".")
+    told = f"{option} is {path}, which is not found"
+    advice = "put the folder of its file into PYTHONPATH, or install the package that it is in"
+    if not module:
+        raise MissingPart(f"{told}: the file is missing in it, as in my_parts.{path}")
+    if module not in sys.modules and not _is_defined(module, name):
+        raise MissingPart(f"{told}: Python finds no file of {module} with a class {name}; {advice}")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as e:  # whatever a file of the user's raises
+        raise MissingPart(f"{told}: importing {module} fails ({type(e).__name__}: {e}); {advice}") from e
+    if found is None:
+        raise MissingPart(f"{told}: {module} has no class {name}")
+    return _check_subclass(found, base, option)
+
+
+def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) -> T:
+    """Call the class of a choice with these arguments and its init_args.
+
+    Raises:
+        InputError: see `find_part`; or the class does not take these arguments.
+    """
+    kind = find_part(config, base, option)
+    try:
+        return kind(*arguments, **(config.get("init_args") or {}))
+    except TypeError as e:
+        raise InputError(f"{option}: {config['class_path']} cannot be made ({e})") from e
+
+
+def _class_of(choice: object, base: type[T], option: str) -> type[T]:
+    """jsonargparse gives a partial of a function of its own, with the class among its arguments."""
+    given = [choice.func, *choice.args] if isinstance(choice, partial) else [choice]
+    found = next((kind for kind in given if inspect.isclass(kind)), None)
+    if found is None:
+        raise InputError(f"{option}: give a class, or functools.partial(MyClass, name=value), not {type(choice).__name__}")
+    return _check_subclass(found, base, option)
+
+
+def _check_subclass(found: object, base: type[T], option: str) -> type[T]:
+    if not inspect.isclass(found) or not issubclass(found, base):
+        raise InputError(f"{option}: {getattr(found, '__name__', found)} is no subclass of {base.__module__}.{base.__name__}")
+    return found
+
+
+def _is_defined(module: str, name: str) -> bool:
+    """Whether the source of a module that is not imported yet has a class of this name; no code of it runs."""
+    top, *rest = module.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    folders = [Path(folder) for folder in spec.submodule_search_locations or []]
+    if rest:
+        paths = [folder.joinpath(*rest) for folder in folders]
+        files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
+    else:
+        files = [Path(spec.origin)] if spec.origin else []
+    for file in files:
+        if file.suffix == ".py" and file.is_file():
+            tree = ast.parse(file.read_bytes())
+            return any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
+    return False
+
+
+def _check_plain(value: object, where: str) -> None:
+    if isinstance(value, list | tuple):
+        for entry in value:
+            _check_plain(entry, where)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            _check_plain(key, where)
+            _check_plain(entry, where)
+    elif not isinstance(value, PLAIN):
+        raise InputError(f"{where} is a {type(value).__name__}; a checkpoint holds numbers, words, lists and maps of them")
