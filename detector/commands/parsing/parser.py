@@ -16,6 +16,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from detector.commands.evolve.space import YOLOV5_GENES
 from detector.commands.parsing.options import DESCRIPTORS, unknown_option
+from detector.commands.parsing.own_class import own_class_problem
 from detector.system.errors import InputError, one_of
 from detector.system.shipped import config_path
 from detector.system.text_file import is_pipe, read_text
@@ -111,6 +112,9 @@ def explained(message: str, parsers: dict[str, LightningArgumentParser]) -> str:
     data = re.match(r"Parser key \"data\":\s+Unable to load config '([^']+)'", message)
     if data:
         return f"--data {data[1]}: no file of options for the data; a data set is given as --data.dataset {data[1]}"
+    own = own_class_problem(message)
+    if own is not None:
+        return own
     value = re.match(r"Parser key \"([\w.]+)\":.*(?:Given value|Got value): (.*)", message, re.DOTALL)
     for action in (a for p in parsers.values() for a in p._actions):
         kind = getattr(action, "_typehint", None)
@@ -150,7 +154,7 @@ def _type_in_words(kind: Any) -> str:
             return "a list of lists like [[1, 2], [3, 4]]"
         return f"a list like {'[1, 2]' if first in (int, float) else '[one, two]'}"
     if inspect.isclass(origin) and issubclass(origin, dict):
-        return TYPES[dict]
+        return "a mapping of lists like {name: [one, two]}" if of and get_origin(of[1]) is list else TYPES[dict]
     if inspect.isclass(origin) and issubclass(origin, Iterable):
         return "a list"
     return f"a {getattr(origin, '__name__', str(origin))} as class_path and init_args"

@@ -47,7 +47,7 @@ def make_loader(samples: Any, batches: Sampler[Any], collate: Callable[..., Batc
     )
 
 
-def as_it_is(batch: Batch) -> Batch:
+def as_it_is(batch: Any) -> Any:
     """A collate function for batches that are made already: torch would make tensors of their arrays."""
     return batch
 

@@ -70,7 +70,7 @@ class OwnTransform:
 
 def _import_path(transform: object) -> str:
     named = transform if inspect.isroutine(transform) or inspect.isclass(transform) else type(transform)
-    return f"{named.__module__}.{named.__qualname__}"
+    return f"{named.__module__ or type(transform).__name__}.{named.__qualname__}"
 
 
 def _problem(made: object) -> str:

@@ -1,0 +1,249 @@
+"""Transforms of the user's own, as docs/augmentation.md shows them: they train, repeat, resume; mistakes are named."""
+
+import dataclasses
+import importlib
+import pickle
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from forked import Forked
+from made_samples import noise, noise_set, random_sample
+
+import benchmarks.resume_fuzz
+import cli
+from benchmarks.resume_fuzz import command, difference, start
+from detector.data.datamodule import DetectionData
+from detector.data.loading.sampler import Key
+from detector.data.loading.train_samples import TrainSamples
+from detector.data.sample import Labels, LetterboxInfo, Patch, Sample, SampleFields
+from detector.data.transforms.augment import PLACES, Augment
+from detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
+from detector.data.transforms.letterbox import Letterbox, Resize
+from detector.data.transforms.mixing import CopyPaste, MixUp
+from detector.data.transforms.mosaic import Mosaic
+from detector.data.transforms.perspective import RandomPerspective
+from detector.data.transforms.render import Render
+from detector.data.transforms.transform import Transform
+from detector.system.errors import InputError
+
+PAGE = Path(cli.__file__).parent / "docs/augmentation.md"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the page's code as my_transforms.py, which can be imported, and its options as own.yaml."""
+    folder, text = tmp_path_factory.mktemp("own"), PAGE.read_text()
+    for language, name in (("python", "my_transforms.py"), ("yaml", "own.yaml")):
+        (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        (folder / name).write_text(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield folder
+        sys.modules.pop("my_transforms", None)
+
+
+@pytest.fixture
+def mine(page: Path) -> Any:
+    return importlib.import_module("my_transforms")
+
+
+def test_it_trains_and_resumes(page: Path, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was never interrupted."""
+    monkeypatch.setattr(
+        benchmarks.resume_fuzz,
+        "run",
+        lambda line, environment, log: ((process := Forked(line, environment, Path.cwd(), log)).pid, process.wait()),
+    )
+    own = ["--config", str(page / "own.yaml")]
+    reference, run = tmp_path / "reference", tmp_path / "run"
+    assert start([*command(small_data, reference, workers=0, ranks=1), *own]) == 0
+    assert start([*command(small_data, run, workers=2, ranks=1), *own], "batch:4") == -signal.SIGKILL
+    resumed = [*command(small_data, run, workers=2, ranks=1), "--ckpt_path", "last"]
+    assert start(resumed) == 0, "config.yaml of the run brings the transforms"
+    assert not difference(run, reference)
+    written = yaml.safe_load((run / "config.yaml").read_text())["data"]["augment"]["after"]
+    assert written["mosaic"] == [{"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}]
+
+
+def loaded(data_yaml: Path, workers: int, **options: Any) -> tuple[list[Any], list[Any]]:
+    """Images and targets of the first two training batches and of the first validation batch."""
+    data = DetectionData(str(data_yaml), image_size=64, batch_size=8, workers=workers, **options)
+    data.setup("fit")
+    training = [(b.images.tolist(), b.targets.tolist()) for b, _ in zip(data.train_dataloader(), range(2), strict=False)]
+    return training, [(b.images.tolist(), b.indices) for b, _ in zip(data.val_dataloader(), range(1), strict=False)]
+
+
+@pytest.mark.parametrize("options", [{}, {"partners": "batch", "cache": "ram"}, {"rect": True}], ids=str)
+def test_batches_do_not_depend_on_workers(options: dict[str, Any], small_data: Path, mine: Any) -> None:
+    after = {place: [mine.QuarterTurn()] for place in ("mosaic", "perspective") if not options.get("rect")}
+    augment = Augment(mixup=0.5, after={**after, "resize": [mine.Invert(0.5)], "mixup": [mine.Halves(0.7)]})
+    one, two = (loaded(small_data, workers, augment=augment, **options) for workers in (0, 2))
+    plain = loaded(small_data, 0, augment=Augment(mixup=0.5), **options)
+    assert one == two
+    assert one[0] != plain[0]
+    assert one[1] == plain[1], "validation has no augmentation"
+
+
+def test_after_every_step_and_over_a_pickle(tmp_path: Path, mine: Any) -> None:
+    """Wherever they stand they see pixels, move the sample's random numbers on by themselves, and travel to spawned workers."""
+    dataset, key = noise_set(tmp_path), Key(1, 3, 0)
+    for place in PLACES:
+        seen: list[tuple[int, ...]] = []
+
+        def look(sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample], seen: Any = seen) -> Sample:
+            seen.append(sample.image.shape)
+            return sample
+
+        before = TrainSamples(dataset, Augment().steps(64, resample_once=place not in PLACES[:3]), 5)[key]
+        after = TrainSamples(dataset, Augment(after={place: [look]}).steps(64), 5)[key]
+        assert np.array_equal(before.image, after.image)
+        assert np.array_equal(before.boxes, after.boxes)
+        assert {shape[2] for shape in seen} == {3}
+        samples = TrainSamples(dataset, Augment(after={place: [mine.Invert(0.5), mine.Halves(1)]}).steps(64), 5)
+        again = pickle.loads(pickle.dumps(samples))
+        assert np.array_equal(samples[key].image, again[key].image)
+        assert np.array_equal(samples[key].boxes, again[key].boxes)
+
+
+def test_the_examples_move_boxes_with_pixels(mine: Any) -> None:
+    rng, no_partner = np.random.default_rng(0), lambda: pytest.fail("no partner is asked for")
+    image = np.zeros((40, 60, 3), np.uint8)
+    image[5:15, 10:40] = 255
+    sample = Sample(
+        image, np.array([[10, 5, 40, 15]], np.float32), np.array([2]), [[np.array([[10, 5], [40, 15]], np.float32)]]
+    )
+    turned = mine.QuarterTurn(1)(sample, rng, no_partner)
+    x, y, w, h = cv2.boundingRect(turned.image[..., 0])
+    assert turned.boxes.tolist() == [[x, y, x + w, y + h]]
+    assert turned.polygons[0][0].tolist() == [[5, 50], [15, 20]]
+
+    other = Sample(noise(40, 60), np.array([[20, 0, 50, 40], [0, 0, 20, 20], [25, 0, 31, 40]], np.float32), np.array([3, 4, 5]))
+    mixed = mine.Halves(1)(sample, rng, lambda: other)
+    assert mixed.boxes.tolist() == [[10, 5, 30, 15], [30, 0, 50, 40]], "cut at the middle; 1 of 6 pixels is too little"
+    assert mixed.classes.tolist() == [2, 3]
+    assert np.array_equal(mixed.image[:, 30:], other.image[:, 30:])
+    assert np.array_equal(mixed.image[:, :30], sample.image[:, :30])
+
+
+@dataclasses.dataclass
+class Weighed(Sample):
+    """A sample with a field of its own."""
+
+    weight: float = 1.0
+
+
+def full(image: np.ndarray) -> Weighed:
+    """A sample whose every field has a value of its own."""
+    made = random_sample(3, *image.shape[:2])
+    boxes, classes, polygons = made.boxes, made.classes, made.polygons
+    truth = Labels.of(np.zeros((0, 4)), np.zeros(0), 9, 9)
+    return Weighed(image, boxes, classes, polygons, LetterboxInfo(9, 9), 7, truth, [], np.array([1.0, 2, 3]), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("step", "ended"),
+    [
+        (Resize(48, smooth=True), set()),
+        (Letterbox(np.full((8, 2), 64), scaleup=True), set()),
+        (CopyPaste(1.0), set()),
+        (RandomHSV(), set()),
+        (Render(), set()),
+        (RandomFlip(1, 1.0), {"letterbox"}),
+        (Albumentations([{"Blur": {"p": 1.0}}]), {"letterbox", "polygons"}),
+        (RandomPerspective(64), {"letterbox", "polygons"}),
+        (Mosaic(64, 1.0), {"letterbox", "truth"}),
+        (MixUp(1.0), {"letterbox", "truth"}),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_steps_keep_every_field(step: Transform, ended: set[str]) -> None:
+    """Also one that they do not know. `ended`: fields that the step empties, each for a reason that it names."""
+    other = Sample(noise(64, 64, 1), np.array([[4, 4, 40, 40]], np.float32), np.array([1]), index=2)
+    sample = full(noise(64, 64))
+    made = step(sample, np.random.default_rng(0), lambda: other)
+    assert isinstance(made, Weighed)
+    moved = {"image", "boxes", "classes", "polygons", "letterbox", "patches"}
+    for field in dataclasses.fields(Weighed):
+        if field.name in ended:
+            assert not getattr(made, field.name)
+        elif field.name not in moved:
+            assert getattr(made, field.name) is getattr(sample, field.name)
+    assert made.letterbox is not None or "letterbox" in ended
+    assert len(made.boxes) == len(made.classes)
+    assert len(made.boxes) > 0
+
+
+def test_replace() -> None:
+    sample = full(noise(8, 8))
+    changed = sample.replace(index=4)
+    assert (changed.index, sample.index, changed.weight, type(changed)) == (4, 7, 0.25, Weighed)
+    assert changed.image is sample.image
+    with pytest.raises(TypeError, match="no colour"):
+        sample.replace(colour=1)  # type: ignore[call-arg]
+    assert list(SampleFields.__annotations__) == [field.name for field in dataclasses.fields(Sample)]
+    lazy = dataclasses.replace(sample, patches=[Patch(lambda: sample.image, 0, 0, 8, 8)])
+    rendered = lazy.rendered(sample.image)
+    assert (rendered.patches, rendered.truth) == ([], sample.truth)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no call": (5, "is no transform"),
+    "two arguments": (lambda sample, rng: sample, "is no transform"),
+    "nothing": (lambda sample, rng, partner: None, "returned NoneType, not a Sample"),
+    "floats": (lambda sample, rng, partner: sample.replace(image=sample.image / 255), r"\(64, 64, 3\) float64"),
+    "another size": (lambda sample, rng, partner: sample.replace(image=sample.image[:32]), "64x32 px; here all must keep"),
+    "boxes without classes": (lambda sample, rng, partner: sample.replace(classes=sample.classes[:0]), "0 classes"),
+    "not a number": (lambda sample, rng, partner: sample.replace(boxes=sample.boxes * np.nan), "finite numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mistakes_are_named(name: str, tmp_path: Path) -> None:
+    transform, told = BAD[name]
+    with pytest.raises(InputError, match=rf"data\.augment\.after\.hsv: .*{told}"):
+        TrainSamples(noise_set(tmp_path), Augment(mosaic=0, after={"hsv": [transform]}).steps(64), 0)[Key(0, 1, 0)]
+
+
+def test_what_others_share_is_not_written_to(tmp_path: Path) -> None:
+    def blacken(sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]) -> Sample:
+        sample.image[:] = 0
+        return sample
+
+    samples = TrainSamples(noise_set(tmp_path), Augment(after={"resize": [blacken]}).steps(64), 0)
+    with pytest.raises(ValueError, match="read-only"):
+        samples.__getitems__([Key(0, i, 0, (0, 1, 2)) for i in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("{mosiac: [my_transforms.Invert]}", "data.augment.after.mosiac: there is no such step; did you mean 'mosaic'?"),
+        ("{mosaic: [my_transforms.Invrt]}", "my_transforms has no 'Invrt'; did you mean 'Invert'?"),
+        ("{mosaic: [nowhere.Invert]}", "No module named 'nowhere'; the folder of its file must be on PYTHONPATH"),
+        ("{mosaic: [detector.data.sample.Sample]}", "objects of detector.data.sample.Sample cannot be called"),
+        ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "takes no argument 'q'"),
+        ("{mosaic: [{class_path: my_transforms.Invert, init_args: {p: often}}]}", "p is often"),
+        ("{mosaic: my_transforms.Invert}", "a mapping of lists"),
+    ],
+)  # fmt: skip
+def test_options_that_name_no_transform(
+    given: str, told: str, page: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "--data.dataset", str(small_data), "--data.augment.after", given])
+    assert told in capsys.readouterr().err
+
+
+def test_a_script_writes_them_down(mine: Any) -> None:
+    """config.yaml of a training that a script has started."""
+    options = Augment(after={"hsv": [mine.Invert(0.3)]}).options()
+    assert options["after"] == {"hsv": [{"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}]}
+    assert options["mosaic"] == 1.0
