@@ -50,9 +50,10 @@ def test_everything_is_installed(installed: Path) -> None:
 
 
 def test_a_training_from_another_folder(installed: Path, small_data: Path, hostile: Path) -> None:
-    """With a shipped overlay; what is imported is what was installed."""
+    """With a shipped overlay; what is imported is what was installed, and nothing that only other commands and loggers need."""
     with (installed / "callbacks/__init__.py").open("a") as file:
-        file.write("print('imported:', __file__)\n")
+        file.write("import atexit, sys\nprint('imported:', __file__)\n")
+        file.write("atexit.register(lambda: print('modules:', *(name for name in sys.modules if '.' not in name)))\n")
     line = [sys.executable, str(installed / "bin/boltbox"), "fit", "--config", "configs/hyp/med.yaml", "--config", "debug",
             "--data.dataset", str(small_data), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
             "--model.width_multiple", "0.125", "--report.enabled", "false", "--pictures.enabled", "false",
@@ -61,6 +62,9 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert f"imported: {installed / 'callbacks/__init__.py'}" in done.stdout
+    modules = done.stdout.rpartition("modules: ")[2].split()
+    assert "lightning" in modules
+    assert not {"optuna", "openvino", "onnx", "onnxruntime", "wandb", "tensorboard"} & set(modules)
     config = yaml.safe_load((hostile / "runs/fit-1/config.yaml").read_text())
     assert (config["model"]["cls"], config["data"]["augment"]["mixup"], config["data"]["image_size"]) == (0.3, 0.1, 64)
 
