@@ -20,7 +20,6 @@ from detector.commands.evolve import pictures
 from detector.commands.evolve.importances import importances
 from detector.commands.evolve.individual import Individual
 from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.pictures import CELLS, CROWD, NEAR, _density
 from detector.commands.evolve.space import YOLOV5_GENES, Gene
 
 ROOT = Path(cli.__file__).parent
@@ -218,20 +217,6 @@ def test_curve_by_generation(tmp_path: Path, figures: list[Figure]) -> None:
     assert curves["best so far"].tolist() == [0.4, 0.4, 0.5]
     assert [line.get_xdata().tolist() for line in axis.lines if line.get_label() == "failed"] == [[3]]
     assert "2" in [t.get_text() for t in axis.texts]
-
-
-def test_density_is_that_of_a_sum_over_all_points() -> None:
-    rng = np.random.default_rng(0)
-    crowd, lone = np.clip(rng.normal(0.5, 0.08, (200, 2)), 0, 1), np.array([[0.05, 0.95], [1.0, 0.0]])
-    points = np.concatenate([crowd, lone])
-    density = _density(*points.T)
-    squares = ((points[:, None] - points[None]) ** 2).sum(2)
-    exact = np.exp(-0.5 * squares * (CELLS / NEAR) ** 2).sum(1) - 1
-    assert np.corrcoef(density, exact)[0, 1] > 0.98
-    assert density.max() == 1
-    assert np.allclose(density[-2:], 0, atol=1e-6)
-    assert _density(np.array([0.5]), np.array([0.5])).tolist() == [0]
-    assert _density(np.full(CROWD, 0.5), np.full(CROWD, 0.5)) == pytest.approx((CROWD - 1) / CROWD)
 
 
 def test_who_knows_less_replaces_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from detector.commands.evolve.lease import Lease, Outcome
 from detector.commands.evolve.plan import Plan
 from detector.commands.evolve.space import Gene
 from detector.commands.evolve.study import Study
-from detector.commands.evolve.worker import StopSignal, work
+from detector.commands.evolve.worker import stop_signal, work
 
 GENES = (
     Gene("a", "model.a", 0.0, 1.0),
@@ -41,7 +41,7 @@ def train(lease: Lease) -> Outcome:
 
 if __name__ == "__main__":
     assert "torch" not in sys.modules
-    folder, stop = Path(sys.argv[1]), StopSignal()
+    folder, stop = Path(sys.argv[1]), stop_signal()
     (folder / f"{os.getpid()}.ready").touch()
     while not (folder / "go").exists():  # together with the others, however long they take to start
         time.sleep(0.02)

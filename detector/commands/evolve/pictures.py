@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 BLUE, RED, GREEN, ORANGE, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#777777"
 WIDE, HIGH = 2.3, 1.95  # of a gene's panel, in inches
-CELLS = 32  # along each side of a panel, in which individuals are counted
-NEAR = 1.5  # cells; standard deviation of what counts as near
-CROWD = 5  # individuals near one that make a crowd, at least
 LETTERS = 24  # of a gene's name that fit above its panel
 MOST_COUNTS = 40  # generations whose failures have a number: for more there is no room
 WINDOW = 10  # trials over which mean and spread are taken where there are no generations
@@ -45,7 +42,7 @@ NAMES = {"pruned": "cut short", "failed": "failed"}
 
 def plot_genes(file: BinaryIO, genes: Sequence[Gene], individuals: Sequence[Individual]) -> None:
     """A panel for each gene, between its bounds: the fitness of all that are done over the gene's value, as PNG. The brighter a
-    point the more individuals are near it. Those that failed or were cut short stand at the bottom."""
+    point the later it was trained, as in Optuna's plot_slice. Those that failed or were cut short stand at the bottom."""
     from matplotlib.ticker import MaxNLocator
 
     columns = max(math.ceil(math.sqrt(len(genes) * 1.4)), 3)
@@ -62,12 +59,10 @@ def plot_genes(file: BinaryIO, genes: Sequence[Gene], individuals: Sequence[Indi
     for axis, gene in zip(panels.flat, genes, strict=False):
         _scale(axis, gene, [i.values[gene.name] for i in individuals if gene.name in i.values])
         axis.set_ylim(low, high)
-        have = np.array([gene.name in i.values for i in scored], bool)
-        values = np.array([i.values[gene.name] for i in scored if gene.name in i.values], float)
-        if len(values):
-            density = _density(*_inside(axis, values, fitness[have]))
-            order = np.argsort(density, kind="stable")  # the crowded ones on top
-            axis.scatter(values[order], fitness[have][order], 14, density[order], cmap="viridis", vmin=0, vmax=1, linewidths=0)
+        points = [(i.values[gene.name], i.fitness, i.number) for i in scored if gene.name in i.values]
+        if points:
+            values, heights, numbers = zip(*points, strict=True)
+            axis.scatter(values, heights, 14, numbers, cmap="viridis", linewidths=0)
         for state, look in LOOKS.items():
             left_out = [i.values[gene.name] for i in individuals if i.state == state and gene.name in i.values]
             axis.plot(left_out, [0.03] * len(left_out), transform=axis.get_xaxis_transform(), clip_on=False, **look)
@@ -97,7 +92,7 @@ def _legend(figure: "Figure", individuals: Sequence[Individual], winner: Individ
     marks: list[tuple[str, dict[str, Any]]] = []
     if winner:
         dot = {"marker": "o", "markersize": 5, "linestyle": "none"}
-        marks = [("alone", {**dot, "color": "#440154"}), ("many near", {**dot, "color": "#FDE725"}), ("best", STAR)]
+        marks = [("first trials", {**dot, "color": "#440154"}), ("last", {**dot, "color": "#FDE725"}), ("best", STAR)]
     marks += [(NAMES[state], look) for state, look in LOOKS.items() if any(i.state == state for i in individuals)]
     handles = [Line2D([], [], label=name, **look) for name, look in marks]
     if handles:
@@ -132,27 +127,6 @@ def _scale(axis: "Axes", gene: Gene, values: Sequence[float]) -> None:
         room = (high - low) * 0.04 or abs(high) * 0.1 or 0.1
         axis.set_xlim(low - room, high + room)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=gene.whole, steps=[1, 2, 2.5, 5, 10]))
-
-
-def _inside(axis: "Axes", x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of points in a panel, 0 to 1 along each axis."""
-    places = axis.transAxes.inverted().transform(axis.transData.transform(np.stack([x, y], 1)))
-    return places[:, 0], places[:, 1]
-
-
-def _density(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """How many other points are near each of the points (n,), relative to the most; x and y (n,) are between 0 and 1.
-
-    Counted in cells and blurred: its time does not grow with the square of n.
-    """
-    grid, _, _ = np.histogram2d(x, y, bins=CELLS, range=[[0, 1], [0, 1]])
-    reach = np.arange(-4, 5)
-    kernel = np.exp(-0.5 * (reach / NEAR) ** 2)
-    for side in (0, 1):
-        grid = np.apply_along_axis(np.convolve, side, grid, kernel, mode="same")
-    column, row = (np.clip((v * CELLS).astype(int), 0, CELLS - 1) for v in (x, y))
-    near = grid[column, row] - 1  # without itself
-    return near / max(near.max(), CROWD)
 
 
 def plot_fitness(file: BinaryIO, individuals: Sequence[Individual], generations: int) -> None:

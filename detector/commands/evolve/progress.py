@@ -11,14 +11,9 @@ from detector.training.trainer import Trainer
 
 
 class Progress:
-    """A bar with the best so far and the time left, a line for each individual, and the user's loggers.
+    """A bar with the best so far and the time left, a line for each individual that ends from now on, and the user's loggers.
 
-    Args:
-        study: of which individuals that ended before are not told again.
-        limit: individuals of the study at most; None: all.
-        seeds: trainings of each.
-        workers: of this command.
-        trainer: whose loggers get a row for each individual.
+    limit: individuals of the study at most; None: all · seeds: trainings of each · workers: of this command.
     """
 
     def __init__(self, study: Study, limit: int | None, seeds: int, workers: int, trainer: Trainer) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from detector.commands.evolve.lease import Interrupted, Lease, Lost, Outcome, Stopped
 from detector.commands.evolve.outputs import write_outputs
@@ -91,24 +90,17 @@ def _outcome(objective: Callable[[Lease], Outcome], lease: Lease) -> Outcome:
         return Outcome(None, reason=f"{type(e).__name__}: {' '.join(str(e).split())}")
 
 
-class StopSignal:
-    """SIGTERM, SIGINT and SIGHUP only set a flag."""
-
-    def __init__(self) -> None:
-        self.received = False
-        catch(self._handle)
-
-    def _handle(self, *_: Any) -> None:
-        self.received = True
-
-    def __call__(self) -> bool:
-        return self.received
+def stop_signal() -> Callable[[], bool]:
+    """Whether SIGTERM, SIGINT or SIGHUP has come since; they do nothing else."""
+    received: list[int] = []
+    catch(lambda number, _: received.append(number))
+    return lambda: bool(received)
 
 
 def main(options: WorkerOptions) -> None:
     """Work on a study. It ends with its starter; what is wrong is said in a sentence, with exit code 2."""
     parent.die_with_parent()
-    stop, folder = StopSignal(), Path(options.folder)
+    stop, folder = stop_signal(), Path(options.folder)
     try:
         study = Study(folder, options.storage)
         plan = study.plan
