@@ -1,4 +1,4 @@
-"""What is told of the anchors: a table by level and by class, a picture."""
+"""A report on the anchors: a table by level and by class, a picture."""
 
 import json
 from collections.abc import Sequence
@@ -67,13 +67,13 @@ class AnchorReport:
         rows = []
         for name, chosen in groups:
             own, above = ratios[chosen], ratios[chosen] > 1 / self.anchor_t
-            figures = (above.any(1).mean(), above.sum(1).mean(), own.max(1).mean()) if len(own) else (None,) * 3
-            values = (len(own), *(v if v is None else float(v) for v in figures))
+            means = (above.any(1).mean(), above.sum(1).mean(), own.max(1).mean()) if len(own) else (None,) * 3
+            values = (len(own), *(v if v is None else float(v) for v in means))
             rows.append({"name": name, **dict(zip(COLUMNS, values, strict=True))})
         return rows
 
     def table(self) -> str:
-        """The rows as text; if the anchors changed, each figure as before > after."""
+        """The rows as text; if the anchors changed, each value as before > after."""
         content = self.content()
         before = content["before"]["rows"]
         after = content.get("after", content["before"])["rows"]
@@ -81,8 +81,8 @@ class AnchorReport:
         for old, new in zip(before, after, strict=True):
             line = [old["name"]]
             for column in COLUMNS:
-                told = [_figure(row[column]) for row in ((old, new) if self.choice.changed else (old,))]
-                line.append(told[0] if len(set(told)) == 1 else " > ".join(told))
+                texts = [_number(row[column]) for row in ((old, new) if self.choice.changed else (old,))]
+                line.append(texts[0] if len(set(texts)) == 1 else " > ".join(texts))
             lines.append(line)
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         return "\n".join(
@@ -131,5 +131,5 @@ def _columns(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sizes[:, 0], sizes[:, 1]
 
 
-def _figure(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.4f}"

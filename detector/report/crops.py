@@ -25,7 +25,7 @@ FOUND, LABEL = PALETTE[0], PALETTE[1]  # orange: detections; sky blue, dashed: l
 
 @dataclass
 class Crop:
-    """jpeg: the cut-out, None if the image cannot be read · caption: what is told of it · file: of the image · reason: why
+    """jpeg: the cut-out, None if the image cannot be read · caption: the line below it · file: of the image · reason: why
     there is no picture."""
 
     jpeg: bytes | None
@@ -51,8 +51,8 @@ class Crops:
         for k in rows:
             i, target, verdict = int(e.image[k]), int(self.errors.target[k]), KINDS[self.errors.verdict[k]]
             on = f", labelled {e.names[e.label_kind[target]]}" if verdict == "wrong class" else ""
-            told = f"{e.names[e.kind[k]]} {e.score[k]:.2f}: {verdict}{on}, IoU {self.errors.nearest[k]:.2f}"
-            crops.append(self._crop(i, e.box[k], told, e.box[k : k + 1], self._labels(i)))
+            caption = f"{e.names[e.kind[k]]} {e.score[k]:.2f}: {verdict}{on}, IoU {self.errors.nearest[k]:.2f}"
+            crops.append(self._crop(i, e.box[k], caption, e.box[k : k + 1], self._labels(i)))
         return crops
 
     def labels(self, rows: Sequence[int]) -> list[Crop]:
@@ -63,8 +63,8 @@ class Crops:
             rows_of = e.detections_of(i)
             found = e.box[rows_of][e.score[rows_of] >= self.least]
             width, height = (box[2:] - box[:2]).tolist()
-            told = f"{e.names[e.label_kind[k]]}: missed, {width:.0f} x {height:.0f} px"
-            crops.append(self._crop(i, box, told, found, e.label_box[k : k + 1]))
+            caption = f"{e.names[e.label_kind[k]]}: missed, {width:.0f} x {height:.0f} px"
+            crops.append(self._crop(i, box, caption, found, e.label_box[k : k + 1]))
         return crops
 
     def _labels(self, i: int) -> np.ndarray:
@@ -76,8 +76,10 @@ class Crops:
                 self._images.clear()
             try:
                 image = read_image(self.record.files[i])
-                told, real = tuple(self.record.sizes[i].tolist()), image.shape[:2]
-                self._images[i] = image if told == real else f"the image has changed: it was {told[1]} x {told[0]} px"
+                recorded, real = tuple(self.record.sizes[i].tolist()), image.shape[:2]
+                self._images[i] = (
+                    image if recorded == real else f"the image has changed: it was {recorded[1]} x {recorded[0]} px"
+                )
             except (InputError, OSError, cv2.error) as e:
                 self._images[i] = " ".join(str(e).split())
         return self._images[i]

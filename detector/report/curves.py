@@ -125,7 +125,7 @@ def add_lines(axis: Any, x: str, lines: Mapping[str, list[tuple[float, float]]],
             )
     top = max((y for pairs in lines.values() for _, y in pairs), default=0.0)
     axis.set_ylim(0, top * 1.08 if top > 0 else 1)
-    axis.set_xlabel(x, fontsize=11)
+    axis.set_xlabel(x)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
     if len(lines) > 1:
         legend(axis)

@@ -1,4 +1,4 @@
-"""Where matplotlib's figures are made: what is written in them is text, never mathematics or TeX."""
+"""Makes matplotlib's figures: all text in them is plain text, never mathematics or TeX."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ class RunFiles:
     @classmethod
     def read(cls, path: Path) -> RunFiles:
         """Raises InputError unless the folder holds metrics.json or metrics.csv."""
-        figures = (path / "metrics.json").is_file() or (path / "metrics.csv").is_file()
-        if not figures and not (path / "config.yaml").is_file():
+        evaluated = (path / "metrics.json").is_file() or (path / "metrics.csv").is_file()
+        if not evaluated and not (path / "config.yaml").is_file():
             raise InputError(
                 f"{path}: no run lies there (no config.yaml); give the folder of a fit, validate or test, as runs/fit-1"
             )
-        if not figures:
+        if not evaluated:
             raise InputError(f"{path}: no figures yet (neither metrics.json nor metrics.csv); let it finish an epoch first")
         config, metrics = _map(path / "config.yaml"), _map(path / "metrics.json")
         changed = _map(path / "changed.yaml") if (path / "changed.yaml").is_file() else None
@@ -63,8 +63,8 @@ class RunFiles:
             record = PredictionRecord.load(path)
         except InputError as e:
             return str(e)
-        of_figures = self.metrics.get("command"), self.metrics.get("epoch", -1)
-        if of_figures != (record.command, record.epoch):
+        of_metrics = self.metrics.get("command"), self.metrics.get("epoch", -1)
+        if of_metrics != (record.command, record.epoch):
             return "detections.npz is of another evaluation than metrics.json; what follows from it is left out"
         return record
 

@@ -96,7 +96,7 @@ def _pixels(lengths: Mapping[str, np.ndarray], image_size: int, path: Path) -> P
         if border < edges[-1]:
             axis.axvline(border, color="0.4", linewidth=1, linestyle=(0, (2, 2)))
             axis.text(border, 0.985, f"{border:g} ", ha="right", va="top", fontsize=8, transform=axis.get_xaxis_transform())
-    axis.set_ylim(0, 1.15 * most)  # above the lines there is room for the borders' figures
+    axis.set_ylim(0, 1.15 * most)  # above the lines there is room for the borders' numbers
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     legend(axis)
