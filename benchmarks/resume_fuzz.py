@@ -28,7 +28,7 @@ from detector.data.demo import make_demo
 
 ROOT = Path(__file__).parents[1]
 WHERE = ("batch", "validation", "writing", "moving")
-EPOCHS, BATCHES, SAVES = 3, 6, 12  # of the run below: 24 images in batches of 4; saves at least
+EPOCHS, BATCHES, SAVES = 3, 6, 9  # of the run below: 24 images in batches of 4; saves at least
 
 
 class Kill(L.Callback):
@@ -68,7 +68,7 @@ class Kill(L.Callback):
             self._count()
 
 
-def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 1) -> list[str]:
+def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 2) -> list[str]:
     """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that varies."""
     options = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": workers,

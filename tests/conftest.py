@@ -56,6 +56,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or libraries would tell of leaks at the end
+
+
 def place(test: str) -> tuple[str, str]:
     """The file of a test, and its name without parameters."""
     name = test.partition("[")[0]
