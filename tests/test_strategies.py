@@ -1,6 +1,7 @@
 """Sharded training equals DDP; what does not combine is refused at the start; machines without a common folder."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -154,6 +155,16 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
     cli.main(["validate", "--ckpt_path", last, "--run", str(tmp_path / "validated"), "--trainer.devices", "1"])
     assert "mAP50" in capsys.readouterr().out
     assert "ckpt_path (" in refusal(capsys, "--trainer.strategy", "deepspeed_stage_2", *OFF, "--ckpt_path", last)
+
+
+def test_a_checkpoint_without_average_is_validated(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As all of deepspeed_stage_2 are."""
+    short = {"trainer.max_epochs": 1, "trainer.limit_train_batches": 1, "ema.enabled": "false", "autoanchor.enabled": "false"}
+    cli.main(["fit", "--run", "run", *map(str, options(small_data, **short))])
+    trained = json.loads(Path("run/metrics.json").read_text())
+    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "validated", "--trainer.accelerator", "cpu"])
+    validated = json.loads(Path("validated/metrics.json").read_text())
+    assert validated["coco/AP"] == pytest.approx(trained["coco/AP"], abs=1e-3)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *line: str) -> str:
