@@ -14,10 +14,9 @@ import cv2
 import numpy as np
 import pytest
 import yaml
-from forked import Forked
+from forked import forks
 from made_samples import noise, noise_set, random_sample
 
-import benchmarks.resume_fuzz
 import cli
 from benchmarks.resume_fuzz import command, difference, start
 from detector.data.datamodule import DetectionData
@@ -55,19 +54,15 @@ def mine(page: Path) -> Any:
     return importlib.import_module("my_transforms")
 
 
-def test_it_trains_and_resumes(page: Path, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains_and_resumes(page: Path, small_data: Path, tmp_path: Path) -> None:
     """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was never interrupted."""
-    monkeypatch.setattr(
-        benchmarks.resume_fuzz,
-        "run",
-        lambda line, environment, log: ((process := Forked(line, environment, Path.cwd(), log)).pid, process.wait()),
-    )
     own = ["--config", str(page / "own.yaml")]
     reference, run = tmp_path / "reference", tmp_path / "run"
-    assert start([*command(small_data, reference, workers=0, ranks=1), *own]) == 0
-    assert start([*command(small_data, run, workers=2, ranks=1), *own], "batch:4") == -signal.SIGKILL
-    resumed = [*command(small_data, run, workers=2, ranks=1), "--ckpt_path", "last"]
-    assert start(resumed) == 0, "config.yaml of the run brings the transforms"
+    with forks():
+        assert start([*command(small_data, reference, workers=0, ranks=1), *own]) == 0
+        assert start([*command(small_data, run, workers=2, ranks=1), *own], "batch:4") == -signal.SIGKILL
+        resumed = [*command(small_data, run, workers=2, ranks=1), "--ckpt_path", "last"]
+        assert start(resumed) == 0, "config.yaml of the run brings the transforms"
     assert not difference(run, reference)
     written = yaml.safe_load((run / "config.yaml").read_text())["data"]["augment"]["after"]
     assert written["mosaic"] == [{"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}]
