@@ -1,0 +1,67 @@
+"""docs/architecture.md: its files are there, its picture shows the rooms, its examples work."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_imports import ROOMS
+
+import cli
+from detector.commands.parsing.command_line import Command
+
+ROOT = Path(cli.__file__).parent
+PAGE = (ROOT / "docs/architecture.md").read_text()
+
+
+def example(heading: str, number: int = 0) -> str:
+    """A block of code below a heading."""
+    return re.findall(r"```python\n(.*?)```", PAGE.partition(f"\n### {heading}\n")[2], re.DOTALL)[number]
+
+
+def test_what_it_names_is_there() -> None:
+    named = set(re.findall(r"`((?:detector|callbacks|tests)/[\w./]*)`", PAGE))
+    assert len(named) > 20
+    assert not {path for path in named if not (ROOT / path).exists()}
+    assert not {page for page in re.findall(r"\]\((\S+?)\)", PAGE) if not (ROOT / "docs" / page).exists()}
+
+
+def test_the_picture_shows_all_rooms_in_their_order() -> None:
+    picture = (ROOT / "docs/pictures/architecture.svg").read_text()
+    names = re.findall(r'font-weight="600" fill="#111111">([^<]+)<', picture)
+    assert names == ["cli.py", "callbacks/", *reversed(ROOMS)]
+
+
+def test_a_command(
+    tmp_path: Path, small_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_commands").mkdir()
+    (tmp_path / "own_commands/count.py").write_text(example("A command"))
+    (tmp_path / "own_commands/__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    row = eval(f"{{{example('A command', 1)}}}", {"Command": Command})
+    command = row["count"]._replace(place="own_commands.count:count")  # not where the page says
+    monkeypatch.setitem(cli.COMMANDS, "count", command)  # type: ignore[index]
+    cli.main(["count", "--dataset", str(small_data), "--split", "val"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert all(re.fullmatch(r"[\w ]+: \d+", line) for line in lines)
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["count", "--dataset", str(small_data), "--splitt", "val"])
+    assert leaving.value.code == 2
+    assert "did you mean 'split'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["count", "--help"])
+    assert "train, val or test" in capsys.readouterr().out
+
+
+def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "my_callbacks.py").write_text(example("A callback"))
+    monkeypatch.syspath_prepend(str(here))
+    words = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("\n### A callback\n")[2])
+    options = [word for pair in words for word in pair.split()]
+    options += ["--data.dataset", str(small_data), "--data.image_size", "64", "--model.width_multiple", "0.125"]
+    options += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--data.workers", "0", "--run", "run"]
+    cli.main(["fit", *options, "--trainer.limit_train_batches", "1", "--report.enabled", "false"])
+    rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
+    assert len(rates) == 2
+    assert all(0 < rate <= 0.1 for rate in rates)
