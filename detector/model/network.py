@@ -123,11 +123,11 @@ class YOLOv5(Network):
         if head is None:
             the_head: Head = AnchorHead(*of_head, anchors, class_counts)
         elif anchors is None:
-            the_head = build_part(head, Head, "model.head", *of_head)
+            the_head = build_part(head, Head, "model.head", *of_head)  # type: ignore[type-abstract]
         else:
             raise InputError("model.anchors is for the head that boltbox has; give those of your own to model.head.init_args")
         if box_coder is not None:
-            the_head.box_coder = build_part(box_coder, BoxCoder, "model.box_coder")
+            the_head.box_coder = build_part(box_coder, BoxCoder, "model.box_coder")  # type: ignore[type-abstract]
         super().__init__(backbone, neck, the_head, levels, 2**top)
         if activation != "silu":
             for module in self.modules():

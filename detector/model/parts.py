@@ -41,6 +41,7 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
     """
     if choice is None:
         return None
+    kind: type
     if isinstance(choice, Mapping):
         kind, init_args = find_part(choice, base, option), dict(choice.get("init_args") or {})
     else:

@@ -244,9 +244,9 @@ class Detector(L.LightningModule):
         h, options = self.hparams, (len(self.names), self.network.strides)
         the_assigner: Assigner = YOLOv5Assigner(h["anchor_t"])
         if assigner is not None:
-            the_assigner = build_part(assigner, Assigner, "model.assigner")
+            the_assigner = build_part(assigner, Assigner, "model.assigner")  # type: ignore[type-abstract]
         if loss is not None:
-            return build_part(loss, Loss, "model.loss", *options, the_assigner)
+            return build_part(loss, Loss, "model.loss", *options, the_assigner)  # type: ignore[type-abstract]
         own = ("box", "obj", "cls", "cls_pw", "obj_pw", "label_smoothing", "fl_gamma", "autobalance", "shared_cell")
         return DetectionLoss(*options, the_assigner, **{name: h[name] for name in own})
 
