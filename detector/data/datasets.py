@@ -42,13 +42,12 @@ class DetectionDataset(Dataset):
         names: list[str],
         report: DataReport,
         origins: Origins | None = None,
-        sources: Sequence[LabelSource] | None = None,
+        sources: LabelSources | None = None,
     ) -> None:
         self.files = files if isinstance(files, FileNames) else FileNames.of(files)
         self.labels, self.names, self.report = LabelTable.of(labels), names, report
         self.origins = origins or Origins()
-        given = sources if sources is not None else [LabelSource()] * len(self.files)
-        self.sources = given if isinstance(given, LabelSources) else LabelSources.of(given)
+        self.sources = sources or LabelSources.of([LabelSource()] * len(self.files))
         self.store: ImageStore | None = None
         report.images, report.boxes = len(self.files), len(self.labels.boxes)
         report.background = int((np.diff(self.labels.starts) == 0).sum())

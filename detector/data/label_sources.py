@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class LabelSource(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSources(Sequence[LabelSource]):
+class LabelSources:
     """n images; item i is the LabelSource of image i.
 
     files: the label files, each once · file (n,) int32: that of each image, -1 for none · sizes (n, 2) int32: height and width
@@ -46,16 +46,13 @@ class LabelSources(Sequence[LabelSource]):
             FileNames.of("\n".join(map(_in_one_line, s.places)) for s in sources),
         )
 
+    def __iter__(self) -> Iterator[LabelSource]:
+        return map(self.__getitem__, range(len(self)))
+
     def __len__(self) -> int:
         return len(self.file)
 
-    @overload
-    def __getitem__(self, i: int) -> LabelSource: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[LabelSource]: ...
-    def __getitem__(self, i: int | slice) -> LabelSource | Sequence[LabelSource]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(len(self))[i]]
+    def __getitem__(self, i: int) -> LabelSource:
         number, places = int(self.file[i]), self.places[i]
         height, width = self.sizes[i].tolist()
         file = self.files[number] if number >= 0 else ""
@@ -68,11 +65,7 @@ class LabelSources(Sequence[LabelSource]):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> LabelSources:
-        """What `arrays` gave.
-
-        Raises:
-            Damaged: they do not fit together.
-        """
+        """What `arrays` gave; Damaged if they do not fit together."""
         text, starts, file, sizes, place_text, place_starts = (arrays[f"source_{k}"] for k in range(6))
         sources = cls(FileNames(text, starts), file, sizes, FileNames(place_text, place_starts))
         if not len(sources) == len(sources.sizes) == len(sources.places) or (file >= len(sources.files)).any():

@@ -13,7 +13,7 @@ import numpy as np
 from detector.data.datasets import DetectionDataset, box_problem, too_many
 from detector.data.formats.format import Entry, Format, ImageLabels, LabelObject
 from detector.data.images import image_sizes
-from detector.data.label_sources import LabelSource
+from detector.data.label_sources import LabelSource, LabelSources
 from detector.data.part import Part
 from detector.data.report import DataReport, Fault, Remark, emptied
 from detector.data.sample import Labels
@@ -65,7 +65,7 @@ class SplitReader:
             else:
                 self._add(entry, *size)
         self.report.remarks += form.remarks
-        return DetectionDataset(self.files, self.labels, self.names, self.report, origins, self.sources)
+        return DetectionDataset(self.files, self.labels, self.names, self.report, origins, LabelSources.of(self.sources))
 
     def _own(self, entries: list[Entry]) -> list[Entry]:
         """Those of the part. Of several label files that speak of many images each is divided on its own."""

@@ -192,11 +192,11 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
     sources = lru_cache(maxsize=1)(dataset.sources.__getitem__)  # objects of an image come one after the other
 
     def place(k: int) -> tuple[str, str]:
-        """File and place of an object that is told by its position in the label file ("line 3", "object 2"); of one that is
-        told by an id the image, and its number there."""
+        """Label file and place of an object ("line 3", "object 2"); of one that is told by an id, or is in no file, the image and
+        its number there."""
         image, number = int(objects.image[k]), int(objects.number[k])
         source = sources(image)
-        where = source.places[number].partition(" (")[0]
+        where = source.places[number].partition(" (")[0] if source.file else "annotation"
         return (dataset.files[image], f"object {number + 1}") if where.startswith("annotation") else (source.file, where)
 
     for kind, mask, consequence in (

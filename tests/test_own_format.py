@@ -1,0 +1,121 @@
+"""A label format of the user's own: the one of docs/formats.md, in a file outside the tree."""
+
+import csv
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_datasets import lay_out, load
+
+import cli
+from detector.data.dataset_file import DatasetFile
+from detector.data.formats import FORMATS, format_class
+from detector.system.errors import InputError
+
+NAME = "my_formats.CsvRows"
+SMALL = ["--data.image_size", "64", "--data.workers", "0", "--trainer.accelerator", "cpu"]
+HEAD = ("filename", "class", "x1", "y1", "x2", "y2")
+
+
+@pytest.fixture
+def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The demo's boxes as csv, and the format in a folder beside it. Line 2 of train.csv is no box."""
+    root = tmp_path / "data"
+    for split in ("train", "val"):
+        dataset = load(small_data, split)
+        shutil.copytree(small_data.parent / "images" / split, root / split)
+        with open(root / f"{split}.csv", "w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(HEAD)
+            if split == "train":
+                rows.writerow((f"train/{Path(dataset.files[0]).name}", dataset.names[0], 3, 4, "wide", 9))
+            for image, labels in zip(dataset.files, dataset.labels, strict=True):
+                for c, box in zip(labels.classes, labels.boxes.tolist(), strict=True):
+                    rows.writerow((f"{split}/{Path(image).name}", dataset.names[c], *box))
+    lay_out(root, {"data.yaml": f"train: train.csv\nval: val.csv\nnames: {load(small_data).names}\n"})
+    code = re.findall("```python\n(.*?)```", (Path(cli.__file__).parent / "docs/formats.md").read_text(), re.S)
+    lay_out(tmp_path, {"code/my_formats.py": code[0]})
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    yield root
+    sys.modules.pop("my_formats", None)
+
+
+def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
+    """The csv holds what the text files hold; validate takes the format over from the run."""
+    options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME, *SMALL, "--data.batch_size", "8"]
+    tiny = ["--model.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false"]
+    cli.main(["fit", *options, *tiny, "--run", "run"])
+    dropped = (here / "run/dropped.txt").read_text()
+    assert f"train: {data / 'train.csv'}, line 2: not a number\n" in dropped
+    for split in ("train", "val"):
+        ours = DatasetFile.read(str(data / "data.yaml"), format=NAME).open(split)
+        text = load(small_data, split)
+        theirs = {Path(f).name: x for f, x in zip(text.files, text.labels, strict=True)}
+        for image, labels in zip(ours.files, ours.labels, strict=True):
+            assert np.array_equal(labels.boxes, theirs[Path(image).name].boxes)
+            assert np.array_equal(labels.classes, theirs[Path(image).name].classes)
+    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "again", "--report.enabled", "false"])
+    assert json.loads((here / "again/metrics.json").read_text())
+
+
+def test_doctor_names_the_line_and_repairs(data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (data / "train.csv").read_text().splitlines()
+    name, kind = text[2].split(",")[:2]
+    past = f"{name},{kind},10.5,20.5,5000,40.5"
+    (data / "train.csv").write_text("\n".join([*text, past, text[2], f"{name},unicorn,1,2,30,40"]) + "\n")
+    line = ["doctor", *SMALL, "--data.format", NAME, "--data.dataset"]
+    with pytest.raises(SystemExit) as leaving:
+        cli.main([*line, str(data / "data.yaml"), "--fix", "copy", "--run", "one", "--json"])
+    assert leaving.value.code == 2
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    found = {(f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
+    n = len(text)
+    wanted = {("not_a_number", 2), ("box_past_frame", n + 1), ("duplicate_box", n + 2), ("unknown_class", n + 3)}
+    assert found >= {(kind, "train.csv", f"line {k}") for kind, k in wanted}
+
+    cli.main([*line, "copy", "--run", "two"])  # and no SystemExit
+    assert "copy/data.yaml: nothing found" in capsys.readouterr().out
+    copy = DatasetFile.read("copy", format=NAME).open("train")
+    with open("copy/train.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(copy.labels.boxes) == n - 2 + 1, "without the head and line 2, with the clipped box"
+    width = copy.labels.sizes[0, 1]
+    assert [row["x1"] for row in rows if (row["x2"], row["y2"]) == (f"{float(width)}", "40.5")] == ["10.5"]
+
+
+def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (data / "data.yaml").read_text()
+    lay_out(data, {"data.yaml": f"{text}format: {NAME}\n"})
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["fit", "--data.dataset", str(data), *SMALL, "--run", str(data / "run")])
+    assert leaving.value.code == 2
+    assert f"give --data.format {NAME}" in capsys.readouterr().err
+    assert "my_formats" not in sys.modules
+    assert DatasetFile.read(str(data), format=NAME).open("val").report.boxes
+
+
+def test_what_is_no_format(data: Path) -> None:
+    for name, words in {
+        "csv": "choose from yolo, voc, coco",
+        "nowhere.Csv": "No module named 'nowhere'; the folder of its file must be in PYTHONPATH",
+        "my_formats.Rows": "has no attribute 'Rows'",
+        "csv.DictReader": "no class made from detector.data.formats.format.Format",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            format_class(name)
+    assert [format_class(name) for name in FORMATS] == list(FORMATS.values())
+
+
+def test_the_cache_knows_the_code(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        DatasetFile.read(str(data / "data.yaml"), format=NAME).open("val")
+    assert capsys.readouterr().out == ""
+    code = data.parent / "code/my_formats.py"
+    code.write_text(code.read_text() + "\n# other\n")
+    DatasetFile.read(str(data / "data.yaml"), format=NAME).open("val")
+    assert "my_formats.py changed" in capsys.readouterr().out
