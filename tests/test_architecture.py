@@ -41,12 +41,12 @@ def test_a_command(
     row = eval(f"{{{example('A command', 1)}}}", {"Command": Command})
     command = row["count"]._replace(place="own_commands.count:count")  # not where the page says
     monkeypatch.setitem(cli.COMMANDS, "count", command)  # type: ignore[index]
-    cli.main(["count", "--dataset", str(small_data), "--split", "val"])
+    cli.main(["count", str(small_data), "--split", "val"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     assert all(re.fullmatch(r"[\w ]+: \d+", line) for line in lines)
     with pytest.raises(SystemExit) as leaving:
-        cli.main(["count", "--dataset", str(small_data), "--splitt", "val"])
+        cli.main(["count", str(small_data), "--splitt", "val"])
     assert leaving.value.code == 2
     assert "did you mean 'split'?" in capsys.readouterr().err
     with pytest.raises(SystemExit):
