@@ -170,15 +170,16 @@ class Sample:
 
     def replace(self, **changes: Unpack[SampleFields]) -> Self:
         """A sample with these fields changed and all others kept, those of a subclass too. dataclasses.replace does the same in
-        seven times the time.
+        more than twice the time.
 
         Raises:
             TypeError: no such field.
         """
-        if not changes.keys() <= self.__dict__.keys():
+        fields = {**self.__dict__, **changes}
+        if len(fields) != len(self.__dict__):
             raise TypeError(f"a sample has no {', '.join(sorted(changes.keys() - self.__dict__.keys()))}")
         changed = object.__new__(type(self))
-        changed.__dict__ = {**self.__dict__, **changes}
+        changed.__dict__ = fields
         return changed
 
     def rendered(self, image: np.ndarray) -> Self:
