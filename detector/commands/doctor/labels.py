@@ -81,7 +81,7 @@ def _twice(split: str, source: LabelSource, labels: Labels) -> Iterator[Finding]
 def _past_frame(split: str, source: LabelSource, labels: Labels) -> Iterator[Finding]:
     boxes, size = labels.boxes, (labels.width, labels.height)
     past = np.column_stack((-boxes[:, :2], boxes[:, 2:] - size)).max(1)
-    for k in np.flatnonzero(past > PAST_FRAME):
+    for k in np.flatnonzero(past > PAST_FRAME).tolist():
         if (boxes[k, :2] >= size).any() or (boxes[k, 2:] <= 0).any():
             problem = f"the box lies outside the image of {size[0]}x{size[1]} px"
             yield Finding("fault", "box_outside_frame", split, source.file, source.places[k], problem)

@@ -1,7 +1,9 @@
 """What is wrong in the folders of a data set: files that nothing refers to, or that several things do."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 from detector.commands.doctor.finding import Finding
 from detector.data.dataset_file import DatasetFile
@@ -12,8 +14,15 @@ from detector.data.formats import format_class
 def examine_layout(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> list[Finding]:
     """Orphans, clashes and wrong suffixes in the folders of the splits that could be opened; names that are nearly the same."""
     splits = {split: (file.form(split), all_images(dataset), _by_file(dataset)) for split, dataset in datasets.items()}
-    remarks = format_class(file.format).examine(splits)
-    return [*_splits(file), *_names(file), *(Finding(r.severity, r.kind, "", r.file, r.where, r.problem) for r in remarks)]
+    owners: dict[Path, set[str]] = defaultdict(set)  # the splits of a folder
+    for split, (form, images, _) in splits.items():
+        for folder in {*map(Path, map(os.path.dirname, images)), *form.label_folders(images)}:
+            owners[folder].add(split)
+    found = [*_splits(file), *_names(file)]
+    for r in format_class(file.format).examine(splits):
+        own = owners[Path(r.file).parent]
+        found.append(Finding(r.severity, r.kind, min(own) if len(own) == 1 else "", r.file, r.where, r.problem))
+    return found
 
 
 def all_images(dataset: DetectionDataset) -> list[str]:

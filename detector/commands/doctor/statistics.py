@@ -192,8 +192,8 @@ def _odd_boxes(split: str, objects: _Objects, dataset: DetectionDataset, image_s
     sources = lru_cache(maxsize=1)(dataset.sources.__getitem__)  # objects of an image come one after the other
 
     def place(k: int) -> tuple[str, str]:
-        """Label file and place of an object ("line 3", "object 2"); of one that is told by an id, or is in no file, the image and
-        its number there."""
+        """Label file and place of an object ("line 3", "object 2"); of one that is told by an id, or is in no file, the image
+        and its number there."""
         image, number = int(objects.image[k]), int(objects.number[k])
         source = sources(image)
         where = source.places[number].partition(" (")[0] if source.file else "annotation"

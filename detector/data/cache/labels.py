@@ -75,9 +75,9 @@ def _load(path: Path, options: dict[str, Any]) -> tuple[DetectionDataset | None,
             return None, why
         labels = LabelTable(**{f.name: arrays[f.name] for f in dataclasses.fields(LabelTable)})
         labels.check()
-        report = DataReport(**about["report"])
-        report.faults, report.lost_images = ([_fault(row) for row in rows] for rows in (report.faults, report.lost_images))
-        report.remarks = [Remark(*row) for row in report.remarks]
+        rows = about["report"]
+        told = {"faults": _fault, "lost_images": _fault, "remarks": lambda row: Remark(*row)}
+        report = DataReport(**rows | {name: [of(row) for row in rows[name]] for name, of in told.items()})
         files = FileNames(arrays["file_text"], arrays["file_starts"])
         return DetectionDataset(files, labels, options["names"], report, sources=LabelSources.from_arrays(arrays)), ""
     except Damaged as e:
