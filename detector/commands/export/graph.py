@@ -72,5 +72,5 @@ class Suppressed(nn.Module):
         if self.reach is not None:
             return width + self.reach, height + self.reach
         corners = torch.cat((boxes, boxes.new_zeros(1, 4)))  # there may be no box
-        extent = corners.amax() - corners.amin() + 1
+        extent = corners.max() - corners.min() + 1
         return extent, extent
