@@ -75,7 +75,7 @@ def test_short_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_headings_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told("fit --help all", capsys)
-    headings = dict(re.findall(r"^([a-z_]+):\n((?:  \w.*\n)+)", lines, re.M))
+    headings = dict(re.findall(r"^([a-z_]+):\n((?:  [\w`].*\n)+)", lines, re.M))
     for group, place in CALLBACKS.items():
         first = " ".join((inspect.getdoc(getattr(callbacks, place.rpartition(":")[2])) or "").partition("\n\n")[0].split())
         assert " ".join(headings[group].split()) == first
