@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,18 @@ def test_imports(path: Path) -> None:
         assert not own & {f"detector.model.{f}" for f in ("network", "layers", "loss", "postprocess", "sharding")}
     heavy = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
     assert not {m.split(".")[0] for m in top_level_imports(path)} & heavy, "import it where it is used: it takes seconds"
+
+
+def test_no_circle() -> None:
+    """Of files, also where an import stands in a function or is for types alone."""
+    names = {str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__"): path for path in FILES}
+    graph = {}
+    for name, path in names.items():
+        froms = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        found = imports(path) | {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        graph[name] = (found & names.keys()) - {name}
+    order = list(TopologicalSorter(graph).static_order())  # CycleError names the circle
+    assert set(order) == names.keys()
 
 
 def test_every_room_is_known() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import lightning as L
 
 from detector.data.datamodule import DetectionData
 from detector.data.transforms.letterbox import round_up
+from detector.model.network import Network
 from detector.system.errors import InputError
-
-if TYPE_CHECKING:
-    from detector.training.module import Detector
 
 UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # of a Detector before it is given its data
 CALLBACKS = {  # of the package `callbacks`, which detector/ does not import: what is missing without them
@@ -37,7 +35,27 @@ def data_of(trainer: L.Trainer) -> DetectionData:
     return data
 
 
-def follow(detector: Detector, data: DetectionData) -> None:
+class FollowsItsData(Protocol):
+    """A detector whose image size, batch size and seed may be those of its data: detector.training.module.Detector.
+
+    not_given: those of UNLESS_GIVEN that it was made without · names: of its classes · hparams: its options by name.
+    """
+
+    not_given: list[str]
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def hparams(self) -> Any: ...
+
+    def set_image_size(self, image_size: int) -> None: ...
+
+
+def follow(detector: FollowsItsData, data: DetectionData) -> None:
     """Give the detector the image size, batch size and seed of the training data, unless it was made with its own.
 
     Raises:
