@@ -176,7 +176,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     capsys.readouterr()
     other = Detector(names, width_multiple=0.125, weights=str(checkpoint), anchors=anchors)
     assert "not the head (5 classes there, 6 here; 3 anchors a level there, 2 here)" in capsys.readouterr().out
-    assert other.network.anchors_px.flatten(1).tolist() == anchors
+    assert other.network.head.anchors_px.flatten(1).tolist() == anchors
     assert torch.equal(other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"])
 
 
