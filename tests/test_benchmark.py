@@ -127,6 +127,31 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
     until(lambda: not running(str(small_data)))
 
 
+def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) -> None:
+    """SystemExit, as a signal raises it, comes when the process runs already and Popen is not back yet."""
+    root = Path(cli.__file__).parent
+    child = "import os, time; from pathlib import Path; from detector.system.parent import die_with_parent\n"
+    child += "Path('pid').write_text(str(os.getpid())); die_with_parent(); time.sleep(600)"
+    program = f"""
+import subprocess, sys
+from pathlib import Path
+from detector.commands.benchmark.trial import attempt
+start = subprocess.Popen.__init__
+
+def ended(self, *args, **options):
+    start(self, *args, **options)
+    raise SystemExit(143)
+
+subprocess.Popen.__init__ = ended
+attempt([sys.executable, "-c", {child!r}], Path("none.json"), 30)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False).returncode == 143
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    command_line = Path("/proc") / (tmp_path / "pid").read_text() / "cmdline"  # empty when it has ended and nobody has asked
+    until(lambda: not command_line.exists() or not command_line.read_bytes())
+
+
 def running(word: str) -> list[int]:
     """Processes with a word in their command line, this one and its like left out."""
     found = []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.commands.benchmark.memory import session_memory
+from detector.system import parent
 
 _POLL_INTERVAL = 0.5  # seconds between two looks at the memory
 
@@ -33,12 +34,12 @@ class Trial:
 
 
 def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
-    """Run a command that leaves the Stopwatch's `report`, and all that it starts. After `deadline` seconds it is given up;
-    nothing of it is left running, whatever happens."""
-    environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"}
+    """Run a command of ours that leaves the Stopwatch's `report`, and all that it starts. After `deadline` seconds it is given
+    up; nothing of it is left running, whatever happens: it dies with this process, which a signal may end before Popen is back.
+    """
     memory, began = 0, time.monotonic()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(line, env=environment, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(line, env=parent.environment(), stdout=log, stderr=log, start_new_session=True)
         try:
             while process.poll() is None and time.monotonic() - began < deadline:
                 memory = max(memory, session_memory(process.pid))
