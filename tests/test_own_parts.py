@@ -4,13 +4,14 @@ import csv
 import os
 import re
 import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from forked import Forked
+from forked import forks
 
 import cli
 from benchmarks.resume_fuzz import command, difference
@@ -55,7 +56,9 @@ def fit(line: list[str], folder: Path, kill: str = "") -> int:
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     log = folder / "log"
-    code = Forked(line, environment, folder, log).wait()
+    with forks(), log.open("a") as file:
+        done = subprocess.run(line, env=environment, cwd=folder, stdout=file, stderr=file, start_new_session=True, check=False)
+    code = done.returncode
     assert code in (0, -signal.SIGKILL), log.read_text()[-3000:]
     return code
 
