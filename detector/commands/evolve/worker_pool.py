@@ -82,7 +82,7 @@ class WorkerPool:
     def __enter__(self) -> "WorkerPool":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Stop them; each asks its training for a checkpoint."""
         for process, _ in self._running:
             if process.poll() is None:
