@@ -40,7 +40,7 @@ def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
         return {"error": trial.error}
     metrics = json.loads((run / "metrics.json").read_text())
     found = {name: metrics[name] for name in FIGURES} | {"epoch": metrics["epoch"] + 1}
-    return found | {"rate": trial.rate, "memory": trial.memory, **trial.figures}
+    return found | {"rate": trial.rate, "memory": trial.memory, **trial.measured}
 
 
 def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:

@@ -76,7 +76,7 @@ def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int 
         "model.width_multiple": 0.125, "model.depth_multiple": 0.1, "model.nominal_batch_size": 12, "model.multi_scale": "true",
         "trainer.accelerator": "cpu", "trainer.devices": ranks, "trainer.precision": "32-true", "warmup.warmup_epochs": 2,
         "checkpoints.every_batches": every_batches, "trainer.enable_progress_bar": "false", "autoanchor.generations": 50,
-        "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "run": run,
+        "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "pictures.enabled": "false", "run": run,
     }  # fmt: skip
     return [sys.executable, str(ROOT / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
 

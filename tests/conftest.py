@@ -18,6 +18,7 @@ from detector.data.demo import make_demo
 
 pytest.register_assert_rewrite("made_samples", "made_datasets")
 torch.set_num_threads(1)
+torch.zeros(1, requires_grad=True).backward()  # were the first one after a torch.export, forked processes could make none
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored
 
 SLOW = Path(__file__).with_name(

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from detector.commands.pipeline.halves import Pipeline, ScheduleName
+from detector.commands.pipeline.halves import Pipeline, ScheduleName, cut
 from detector.model.loss import DetectionLoss, scaled_gains
 from detector.model.network import YOLOv5
 from detector.training.optimizer import build_optimizer
@@ -29,9 +29,9 @@ CASES = {  # by number of ranks
     2: [
         Case("backbone.down.5", 1, "gpipe"),
         Case("backbone.down.5", 4, "1f1b"),
-        Case("neck.top_down.3", 2, "gpipe", frozen=True),
+        Case("neck.top_down.3", 2, "gpipe", train=False, frozen=True),
     ],
-    4: [Case("backbone.down.5", 2, "gpipe"), Case("neck.lateral.4", 2, "1f1b", train=False, frozen=True)],
+    4: [Case("neck.lateral.4", 2, "1f1b", frozen=True)],
 }
 
 
@@ -60,14 +60,19 @@ def share(images: Tensor, targets: Tensor, replica: int, replicas: int) -> tuple
     return images[replica * size : (replica + 1) * size], mine
 
 
-def run(case: Case, replicas: int) -> dict[str, Any]:
+def cut_networks(ranks: int) -> list[tuple[YOLOv5, tuple[nn.Module, nn.Module]]]:
+    """For each case the network and its halves. It takes seconds, so the ranks inherit it when they are forked."""
+    networks = [network_and_loss(case)[0] for case in CASES[ranks]]
+    return [(n, cut(n, c.at, batch(4)[0][: 4 // c.count])) for n, c in zip(networks, CASES[ranks], strict=True)]
+
+
+def run(case: Case, network: YOLOv5, halves: tuple[nn.Module, nn.Module], replicas: int) -> dict[str, Any]:
     """Loss, gradients and statistics of a step, then the weights of this half after STEPS optimizer steps."""
-    network, loss = network_and_loss(case)
+    loss = network_and_loss(case)[1]
     mesh = init_device_mesh("cpu", (replicas, 2), mesh_dim_names=("dp", "pp"))
     images, targets = share(*batch(4 * replicas), mesh.get_local_rank("dp"), replicas)
     half = Pipeline(
-        network,
-        case.at,
+        halves,
         lambda raw, rows: loss(raw, rows, network.head)[0],
         images[: len(images) // case.count],
         case.count,
@@ -87,10 +92,11 @@ def run(case: Case, replicas: int) -> dict[str, Any]:
     return told
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, networks: list[tuple[YOLOv5, tuple[nn.Module, nn.Module]]]) -> None:
     """What each case tells, in a file of this rank."""
     dist.init_process_group("gloo", rank=int(os.environ["LOCAL_RANK"]))
     replicas = dist.get_world_size() // 2
-    results = [run(case, replicas) for case in CASES[dist.get_world_size()]]
+    cases = zip(CASES[dist.get_world_size()], networks, strict=True)
+    results = [run(case, *network, replicas) for case, network in cases]
     torch.save(results, folder / f"{dist.get_rank()}.pt")
     dist.destroy_process_group()

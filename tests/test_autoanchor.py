@@ -274,7 +274,7 @@ def test_a_number_of_anchors_a_level(flat_data: Path, here: Path) -> None:
     assert state["network.anchors"].shape == (3, 2, 2)
     assert report["changed"] is True
     assert state["network.head.convs.0.bias"].shape == (2 * 7,)
-    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--trainer.enable_progress_bar", "false"])
+    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", *QUICK[:2]])
 
 
 class Remember(L.Callback):

@@ -29,8 +29,8 @@ HOST = {"cores": 2, "processor": "abacus", "memory": 1, "gpus": ["A", "A"], "tor
 
 def row(precision: str, devices: int, rate: float, memory: int = 2**30, waiting: float = 0.1, workers: int = 2) -> Row:
     """A row of `rate` images/s; 0 is one that failed."""
-    figures = {"images": int(rate * 10), "seconds": 10.0, "steps": 7, "waiting": waiting, "gpu_memory": 0}
-    trial = Trial(figures, memory, "") if rate else Trial({}, memory, "out of beads")
+    measured = {"images": int(rate * 10), "seconds": 10.0, "steps": 7, "waiting": waiting, "gpu_memory": 0}
+    trial = Trial(measured, memory, "") if rate else Trial({}, memory, "out of beads")
     return Row(Setting(precision, "ddp" if devices > 1 else "auto", devices, workers), ["--data.dataset", "my data"], [trial])
 
 
@@ -186,7 +186,7 @@ def until(true: Any, seconds: float = 120) -> None:
 )
 def test_a_trial_that_ends_badly_says_why(program: str, error: str, tmp_path: Path) -> None:
     trial = attempt([sys.executable, "-c", program], tmp_path / "none.json", 0.5 if "sleep" in program else 30)
-    assert (trial.figures, trial.error, trial.rate) == ({}, error, 0.0)
+    assert (trial.measured, trial.error, trial.rate) == ({}, error, 0.0)
 
 
 def test_memory_of_a_session_counts_shared_pages_once() -> None:

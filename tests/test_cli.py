@@ -26,8 +26,9 @@ from detector.model.network import YOLOv5
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
-QUICK += ["--report.enabled", "false", "--trainer.precision", "32-true"]
+QUICK += ["--report.enabled", "false", "--pictures.enabled", "false", "--trainer.precision", "32-true"]
 QUICK += ["--model.width_multiple", "0.125", "--model.depth_multiple", "0.1"]
+QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
 
 
 def fit(data: Path, *options: str) -> None:
@@ -47,7 +48,7 @@ def load(path: Path) -> dict[str, Any]:
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    fit(small_data, "--trainer.max_epochs", "2", "--trainer.precision", "32-true", "--run", str(run))
+    fit(small_data, "--trainer.max_epochs", "2", "--pictures.enabled", "true", "--run", str(run))
     return run
 
 
@@ -91,14 +92,14 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
 
 def test_the_end_tells_where_everything_lies(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """The best epoch's table and the files; after a resume that has nothing left to do too."""
-    fit(small_data, "--trainer.max_epochs", "1", "--run", "run")
+    fit(small_data, "--trainer.max_epochs", "1", "--pictures.enabled", "true", "--run", "run")
     told = capsys.readouterr().out
     assert re.search(r"^epoch +box .*\n +1/1 [\d. ]+s +- +\S+@1\n\nbest: epoch 1/1\nclass +objects .*\nall ", told, re.M)
     assert not re.search("epoch 1/1.*/3", told), "QUICK: no progress bar"
     for path in ("run/checkpoints/best.ckpt", "run/metrics.csv", "run/plots"):
         assert re.search(f": {path}$", told, re.M)
         assert (here / path).exists()
-    cli.main(["validate", "--run", "run", "--ckpt_path", "last"])
+    cli.main(["validate", "--run", "run", "--ckpt_path", "last", "--report.enabled", "false"])
     capsys.readouterr()
     cli.main(["fit", "--run", "run", "--ckpt_path", "last"])
     told = capsys.readouterr().out
@@ -142,7 +143,7 @@ def test_validate_gives_the_figures_of_the_fit(
 ) -> None:
     """Not fused, as within the fit: the rounding of a fused network swaps detections that are equally sure after two epochs."""
     monkeypatch.setattr(YOLOv5, "fused", lambda self: copy.deepcopy(self).eval())
-    cli.main(["validate", "--ckpt_path", str(trained / f"checkpoints/{which}.ckpt"), "--trainer.enable_progress_bar", "false"])
+    cli.main(["validate", "--ckpt_path", str(trained / f"checkpoints/{which}.ckpt"), *QUIET])
     figures = json.loads((here / "runs/validate-1/metrics.json").read_text())
     table = rows(trained)
     row = table[-1] if which == "last" else max(table, key=lambda r: float(r["val/fitness"]))
@@ -155,7 +156,7 @@ def test_validate_gives_the_figures_of_the_fit(
 def test_validate_in_the_folder_of_a_fit_keeps_its_figures(trained: Path, here: Path) -> None:
     shutil.copytree(trained, here / "run")
     before = (here / "run/metrics.json").read_text()
-    cli.main(["validate", "--run", "run", "--ckpt_path", "last", "--trainer.enable_progress_bar", "false"])
+    cli.main(["validate", "--run", "run", "--ckpt_path", "last", *QUIET])
     assert json.loads((here / "run/metrics.json").read_text())["command"] == "validate"
     assert (here / "run/metrics.fit.json").read_text() == before
     assert (here / "run/config.yaml").read_text() == (trained / "config.yaml").read_text()
@@ -165,7 +166,7 @@ def test_validate_in_the_folder_of_a_fit_keeps_its_figures(trained: Path, here: 
 def test_test_uses_the_test_split(trained: Path, small_data: Path, here: Path) -> None:
     content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "test": "images/train"}
     (here / "data.yaml").write_text(yaml.safe_dump(content))
-    cli.main(["test", "--ckpt_path", str(trained / "checkpoints/best.ckpt"), "--data.dataset", "data.yaml"])
+    cli.main(["test", "--ckpt_path", str(trained / "checkpoints/best.ckpt"), "--data.dataset", "data.yaml", *QUIET])
     figures = json.loads((here / "runs/test-1/metrics.json").read_text())
     assert (figures["command"], figures["split"], figures["images"]) == ("test", "test", 24)
 
@@ -344,7 +345,7 @@ def test_a_demo_run_keeps_its_sizes(here: Path, monkeypatch: pytest.MonkeyPatch,
     sizes: list[Any] = []
     seen = DetectionData.setup
     monkeypatch.setattr(DetectionData, "setup", lambda self, stage: (sizes.append((stage, self.image_size)), seen(self, stage)))
-    cli.main(["validate", "--ckpt_path", "last"])
+    cli.main(["validate", "--ckpt_path", "last", *QUIET])
     assert "precision: 32-true (16-mixed needs a GPU)" in capsys.readouterr().out
     cli.main(["fit", "--ckpt_path", "last", "--trainer.max_epochs", "2", "--trainer.precision", "32-true"])
     assert "precision: " not in capsys.readouterr().out

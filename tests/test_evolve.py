@@ -396,8 +396,8 @@ open(run + "/checkpoints/best.ckpt", "w")
 open(run + "/metrics.csv", "w").write(f"epoch,val/fitness,val/box_loss\\n0,0.1,3\\n1,{a},2\\n")
 if a > 0.9 and not os.path.exists(run + "/checkpoints/saved"):
     time.sleep(60)
-figures = {"P": 0.5, "R": 0.25, "mAP50": a / 2, "mAP50-95": a / 4, "fitness": a + int(options["--seed_everything"])}
-open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **figures}))
+metrics = {"P": 0.5, "R": 0.25, "mAP50": a / 2, "mAP50-95": a / 4, "fitness": a + int(options["--seed_everything"])}
+open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **metrics}))
 """
 
 
@@ -419,7 +419,7 @@ def test_a_training_gets_its_values_and_gives_its_figures(tmp_path: Path, monkey
     work(study, train, lambda: train.clean(study.individuals()), bool)
     individuals = study.individuals()
     assert [i.fitness for i in individuals] == [0.3, 0.5, None, 0.4]
-    assert individuals[0].figures == {
+    assert individuals[0].metrics == {
         "P": 0.5, "R": 0.25, "mAP50": 0.15, "mAP50-95": 0.075, "fitness": 0.3, "val/box_loss": 2.0
     }  # fmt: skip
     assert (individuals[2].state, individuals[2].reason) == ("failed", "a is too low")

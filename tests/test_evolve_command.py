@@ -44,7 +44,7 @@ def test_three_generations_of_four(small_data: Path, here: Path, capsys: pytest.
         assert {name: config["data"]["augment"][name] for name in EVOLVED} == individual.values
         assert config["trainer"]["limit_train_batches"] == 2
         assert individual.fitness == json.loads((run / "metrics.json").read_text())["fitness"]
-        assert individual.figures["val/box_loss"] > 0
+        assert individual.metrics["val/box_loss"] > 0
         assert not (run / "plots").exists()
     best = max(individuals, key=lambda i: (i.fitness or 0, -i.number))
     assert [p.parent.parent.name for p in Path("found").glob("trials/*/checkpoints/best.ckpt")] == [f"{best.number:04d}"]

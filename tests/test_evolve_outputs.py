@@ -25,7 +25,7 @@ from detector.commands.evolve.space import YOLOV5_GENES, Gene
 ROOT = Path(cli.__file__).parent
 GENES = [YOLOV5_GENES[name] for name in ("lr0", "anchors", "hsv_h", "mosaic", "warmup_epochs")]
 PICTURES = {"evolve.png", "fitness.png", "importances.png"}
-FIGURES = {
+METRICS = {
     "P": 0.75,
     "R": 0.5,
     "mAP50": 0.625,
@@ -44,12 +44,12 @@ def individual(number: int, genes: list[Gene] = GENES, fitness: float | None = N
     fitness = 0.4 - 30 * (values.get("hsv_h", 0.0) - 0.03) ** 2 + rng.normal() * 0.005 if fitness is None else fitness
     place = {"generation": number // population, "index": number % population}
     return Individual(
-        **{"number": number, **place, "values": values, "state": "done", "fitness": fitness, "figures": FIGURES} | more
+        **{"number": number, **place, "values": values, "state": "done", "fitness": fitness, "metrics": METRICS} | more
     )
 
 
 def failed(number: int, genes: list[Gene] = GENES) -> Individual:
-    told = individual(number, genes, state="failed", figures={}, reason='the loss was not finite\nin epoch 3, "batch" 4')
+    told = individual(number, genes, state="failed", metrics={}, reason='the loss was not finite\nin epoch 3, "batch" 4')
     told.fitness = None
     return told
 
@@ -75,7 +75,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 
 def test_table_has_yolov5s_columns_first(tmp_path: Path) -> None:
-    running = individual(3, state="running", fitness=0.9, figures={})
+    running = individual(3, state="running", fitness=0.9, metrics={})
     cut = individual(2, state="pruned", fitness=0.25, reason="worse than half")
     write_outputs(tmp_path, GENES, [cut, failed(1), individual(0, fitness=1 / 3, seconds=12.34), running], 5)
     lines = (tmp_path / "evolve.csv").read_text().splitlines()

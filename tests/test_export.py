@@ -28,7 +28,16 @@ from detector.model.postprocess import nms
 from detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[1]
-QUICK = ["--data.image_size", "64", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
+QUICK = [
+    "--data.image_size",
+    "64",
+    "--data.workers",
+    "0",
+    "--trainer.enable_progress_bar",
+    "false",
+    "--report.enabled",
+    "false",
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +48,7 @@ def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     options = ["--model.width_multiple", "0.0625", "--model.depth_multiple", "0.1", "--model.levels", "[4, 5]"]
     options += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
     options += ["--trainer.limit_val_batches", "1", "--trainer.precision", "32-true", "--autoanchor.enabled", "false"]
-    data = ["--data.dataset", str(small_data), "--data.batch_size", "4", "--run", str(run)]
+    data = ["--data.dataset", str(small_data), "--data.batch_size", "4", "--run", str(run), "--pictures.enabled", "false"]
     cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), *data, *QUICK, *options])
     path = run / "checkpoints" / "best.ckpt"
     network = read_trained(str(path)).network.train()
@@ -200,7 +209,7 @@ def test_a_file_of_one_size_is_fed_that_size(
     cli.main(["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--batch", "3", "--image_size", "64,96"])
     assert zipfile.ZipFile(path).testzip() is None  # an earlier export is replaced
     assert path.stat().st_ino != first  # a new one stands in its place
-    cli.main(["validate", "--ckpt_path", str(path), "--run", "val"])
+    cli.main(["validate", "--ckpt_path", str(path), "--run", "val", "--report.enabled", "false"])
     assert json.loads(Path("val/metrics.json").read_text())["images"] == 8
     config = yaml.safe_load(Path("val/config.yaml").read_text())
     assert config["data"]["dataset"] == str(small_data)

@@ -114,7 +114,8 @@ def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.Captu
     """Through the front door."""
     line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "64", "--data.batch_size", "8",
             "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.max_epochs", "1",
-            "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--trainer.precision", "32-true",
+            "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false",
+            "--trainer.precision", "32-true",
             "--trainer.accelerator", "cpu"]  # fmt: skip
     runs = []
     for options in ([], ["--data.cache", "ram"], ["--data.cache", "disk", "--data.cache_budget", "200KB"]):

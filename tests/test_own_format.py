@@ -48,7 +48,16 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     """The csv holds what the text files hold; validate takes the format over from the run."""
     options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME, *SMALL, "--data.batch_size", "8"]
-    tiny = ["--model.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false"]
+    tiny = [
+        "--model.width_multiple",
+        "0.125",
+        "--trainer.max_epochs",
+        "1",
+        "--report.enabled",
+        "false",
+        "--pictures.enabled",
+        "false",
+    ]
     cli.main(["fit", *options, *tiny, "--run", "run"])
     dropped = (here / "run/dropped.txt").read_text()
     assert f"train: {data / 'train.csv'}, line 2: not a number\n" in dropped

@@ -29,7 +29,7 @@ ROOT = Path(cli.__file__).parent
 OWN = ["--model.head", "my_parts.FreeHead", "--model.head.init_args.hidden", "8", "--model.assigner", "my_parts.BestCells"]
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--data.batch_size", "12", "--model.width_multiple", "0.125",
          "--model.depth_multiple", "0.1", "--trainer.accelerator", "cpu", "--trainer.precision", "32-true",
-         "--trainer.enable_progress_bar", "false", "--report.enabled", "false"]  # fmt: skip
+         "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_d
     assert len(list(csv.reader((here / "found/predictions.csv").open()))) > 8
     again = Detector.load(last, "cpu").predict(sorted(images.glob("*"))[0], conf=0.001)
     assert len(again) > 0
-    cli.main(["validate", "--ckpt_path", last, "--run", "valid", "--model.ensemble", f"[{last}]"])
+    cli.main(["validate", "--ckpt_path", last, "--run", "valid", "--model.ensemble", f"[{last}]", *SMALL[-4:]])
     assert (here / "valid/metrics.json").is_file()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_pipeline import CASES, LR, STEPS, Case, batch, main, network_and_loss
+from made_pipeline import CASES, LR, STEPS, Case, batch, cut_networks, main, network_and_loss
 from ranks import together
 
 import cli
@@ -22,10 +22,8 @@ DEADLINE = 240  # seconds; a rank that waits for ever fails the test instead of 
 @pytest.fixture(scope="module", params=[2, 4], ids=["pipeline", "data x pipeline"])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
     """Per rank what each case told."""
-    network, _ = network_and_loss(CASES[2][0])
-    cut(network, CASES[2][0].at, torch.rand(1, 3, 64, 64))  # what torch imports for it the ranks need not import again
     folder = tmp_path_factory.mktemp("ranks")
-    together(main, folder, ranks=request.param, deadline=DEADLINE)
+    together(main, folder, cut_networks(request.param), ranks=request.param, deadline=DEADLINE)
     return [torch.load(folder / f"{rank}.pt") for rank in range(request.param)]
 
 

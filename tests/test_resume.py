@@ -96,7 +96,7 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
 
 LOGGED = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
           "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true",
-          "--report.enabled", "false", "--run", "run"]  # fmt: skip
+          "--report.enabled", "false", "--pictures.enabled", "false", "--run", "run"]  # fmt: skip
 
 
 def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path) -> None:

@@ -89,7 +89,7 @@ def options(data: Path, **more: Any) -> list[Any]:
         "model.width_multiple": 0.125, "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
         "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
-        "trainer.enable_progress_bar": "false", "report.enabled": "false", **more,
+        "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", **more,
     }  # fmt: skip
     return [x for k, v in given.items() for x in (f"--{k}", v)]
 
@@ -152,7 +152,19 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
     assert apart(elsewhere, ddp) < 1e-4
 
     last = str(whole / "checkpoints/last.ckpt")
-    cli.main(["validate", "--ckpt_path", last, "--run", str(tmp_path / "validated"), "--trainer.devices", "1"])
+    cli.main(
+        [
+            "validate",
+            "--ckpt_path",
+            last,
+            "--run",
+            str(tmp_path / "validated"),
+            "--trainer.devices",
+            "1",
+            "--report.enabled",
+            "false",
+        ]
+    )
     assert "mAP50" in capsys.readouterr().out
     assert "ckpt_path (" in refusal(capsys, "--trainer.strategy", "deepspeed_stage_2", *OFF, "--ckpt_path", last)
 
@@ -162,7 +174,19 @@ def test_a_checkpoint_without_average_is_validated(small_data: Path, here: Path,
     short = {"trainer.max_epochs": 1, "trainer.limit_train_batches": 1, "ema.enabled": "false", "autoanchor.enabled": "false"}
     cli.main(["fit", "--run", "run", *map(str, options(small_data, **short))])
     trained = json.loads(Path("run/metrics.json").read_text())
-    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "validated", "--trainer.accelerator", "cpu"])
+    cli.main(
+        [
+            "validate",
+            "--ckpt_path",
+            "run/checkpoints/last.ckpt",
+            "--run",
+            "validated",
+            "--trainer.accelerator",
+            "cpu",
+            "--report.enabled",
+            "false",
+        ]
+    )
     validated = json.loads(Path("validated/metrics.json").read_text())
     assert validated["coco/AP"] == pytest.approx(trained["coco/AP"], abs=1e-3)
 

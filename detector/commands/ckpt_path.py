@@ -112,8 +112,8 @@ def resolve_ckpt_path(
     trained = _find_trained(ckpt_path, run, command, constructor)
     if trained is None:
         return None
-    brought = trained.arguments(constructor)
-    defaults = {f"model.{name}": value for name, value in brought.items() if f"model.{name}" not in LINKS}
+    arguments = trained.arguments(constructor)
+    defaults = {f"model.{name}": value for name, value in arguments.items() if f"model.{name}" not in LINKS}
     defaults |= {"data.names": trained.names, "data.image_size": trained.image_size}
     return ResolvedCkptPath(trained.path, trained, defaults=defaults, home=run_of(trained.path) if trained.checkpoint else None)
 

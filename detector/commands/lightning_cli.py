@@ -49,7 +49,7 @@ class DetectorCLI(SubcommandCLI):
     """
 
     run: Path
-    brought: ResolvedCkptPath | None = None  # what --ckpt_path means
+    resolved: ResolvedCkptPath | None = None  # what --ckpt_path means
     continues = False  # a fit that continues an older one in its folder
     defaults: Any  # of the command, before a checkpoint brings its own
 
@@ -92,34 +92,34 @@ class DetectorCLI(SubcommandCLI):
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
             if options.get("ckpt_path"):
                 folder = Path(options.run) if options.run else None
-                self.brought = resolve_ckpt_path(options.ckpt_path, folder, command, Detector)
+                self.resolved = resolve_ckpt_path(options.ckpt_path, folder, command, Detector)
             elif options.model.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = class_names(options.model.weights)
-            if self.brought:
-                defaults = {**self.brought.defaults, **DEFAULTS.get(command, {})}
+            if self.resolved:
+                defaults = {**self.resolved.defaults, **DEFAULTS.get(command, {})}
                 if not options.config:
-                    inherit_config(self.brought, command)
+                    inherit_config(self.resolved, command)
                 if command != "fit" and not options.get("json"):
-                    rank_zero_print(self.brought.line(command, not options.config and command != "predict"))
-            on_demo = {} if self.brought else demo.defaults(command, options.data.dataset)
+                    rank_zero_print(self.resolved.line(command, not options.config and command != "predict"))
+            on_demo = {} if self.resolved else demo.defaults(command, options.data.dataset)
             defaults |= on_demo
             self.defaults = self._subcommand_parsers[command].get_defaults()
             if defaults or len(asked) < len(args):
-                inherited = self.brought.arguments if self.brought else []
+                inherited = self.resolved.arguments if self.resolved else []
                 self._subcommand_parsers[command].set_defaults(defaults)
                 super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
             if on_demo and not self.config[command].get("json"):
-                rank_zero_print(demo.told(flatten(self.config[command].as_dict()), options.data.dataset))
-            if self.brought:
+                rank_zero_print(demo.options_sentence(flatten(self.config[command].as_dict()), options.data.dataset))
+            if self.resolved:
                 options = self.config[command]
-                self.brought.check_paths(options.data.dataset, options.model.ensemble)
+                self.resolved.check_paths(options.data.dataset, options.model.ensemble)
         except InputError as e:
             raise InputError(explained(str(e), self._subcommand_parsers)) from None
 
     @property
     def checkpoint(self) -> Path | None:
         """The training checkpoint that Lightning restores."""
-        return self.brought.path if self.brought and self.brought.checkpoint else None
+        return self.resolved.path if self.resolved and self.resolved.checkpoint else None
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint override what the user typed."""
@@ -129,17 +129,17 @@ class DetectorCLI(SubcommandCLI):
         trainer, strategy = options.trainer, strategy_name(options.trainer.strategy)
         check_ranges({name: value for name, value in options.items() if name not in LINKS})
         check_accelerator(trainer.accelerator)
-        if self.brought:
-            _keep_provenance(self.brought, options, self.typed)
+        if self.resolved:
+            _keep_provenance(self.resolved, options, self.typed)
         self.text = self._config_text(options)
-        if self.brought:
+        if self.resolved:
             options.model.weights = None  # never opened: the file may be gone
         self.run = self._run_folder(options)
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
         if "ckpt_path" in options:
-            path = self.brought.path if self.brought and command in ("anchors", "doctor") else self.checkpoint
+            path = self.resolved.path if self.resolved and command in ("anchors", "doctor") else self.checkpoint
             options.ckpt_path = str(path) if path else None
-        if self.brought and self.brought.exported and trainer.precision == DEFAULT:
+        if self.resolved and self.resolved.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
         if command == "fit":
@@ -147,7 +147,7 @@ class DetectorCLI(SubcommandCLI):
         elif strategy in ("fsdp2", "deepspeed_stage_2"):
             trainer.strategy = "auto"  # that of the training's config.yaml; only a training has what they shard
         check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
-        continued = self.brought.checkpoint if self.brought and self.continues else None
+        continued = self.resolved.checkpoint if self.resolved and self.continues else None
         place_loggers(trainer.logger, self.run, continued.content if continued else {})
         trainer.devices, trainer.num_nodes = torchrun.processes_and_machines() or (trainer.devices, trainer.num_nodes)
 
@@ -168,17 +168,17 @@ class DetectorCLI(SubcommandCLI):
 
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
-        if self.brought is None or self.subcommand in ("anchors", "doctor"):
+        if self.resolved is None or self.subcommand in ("anchors", "doctor"):
             return
-        if self.brought.exported:
-            self.brought.exported.look_for(self.model, self.datamodule)
-        elif self.brought.checkpoint:
-            check_network(self.model, self.brought.checkpoint.content)
+        if self.resolved.exported:
+            self.resolved.exported.look_for(self.model, self.datamodule)
+        elif self.resolved.checkpoint:
+            check_network(self.model, self.resolved.checkpoint.content)
             if self.subcommand == "fit":
-                check_resume(self.model, self.brought.checkpoint.content, self.trainer.max_epochs)
-            self.checkpoint_io.preloaded = self.brought.release()  # Lightning need not read the file again
-        elif self.brought.trained:
-            self.brought.trained.fill(self.model)
+                check_resume(self.model, self.resolved.checkpoint.content, self.trainer.max_epochs)
+            self.checkpoint_io.preloaded = self.resolved.release()  # Lightning need not read the file again
+        elif self.resolved.trained:
+            self.resolved.trained.fill(self.model)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[L.Callback]) -> L.Trainer:
         resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run))
@@ -211,14 +211,14 @@ class DetectorCLI(SubcommandCLI):
         return self._parser(self.subcommand).dump(config, skip_unset=False)
 
 
-def _keep_provenance(brought: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
+def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
     """Have model.weights in config.yaml name what the training started from, whatever is typed beside a checkpoint."""
     given = options.model.weights
     asked = any(word.partition("=")[0] == "--model.weights" for word in typed)
-    if asked and given != brought.started_from and options.ckpt_path != "auto":
-        rank_zero_print(f"model.weights {given} is not read: {brought.path} gives the weights")
-    if brought.checkpoint:
-        options.model.weights = brought.started_from
+    if asked and given != resolved.started_from and options.ckpt_path != "auto":
+        rank_zero_print(f"model.weights {given} is not read: {resolved.path} gives the weights")
+    if resolved.checkpoint:
+        options.model.weights = resolved.started_from
 
 
 def quiet_lightning() -> None:

@@ -52,7 +52,7 @@ def defaults(command: str, dataset: str | None) -> dict[str, Any]:
     return {}
 
 
-def told(options: Mapping[str, Any], dataset: str | None) -> str:
+def options_sentence(options: Mapping[str, Any], dataset: str | None) -> str:
     """A line on which of these options hold. options: flat name -> value; dataset: as the user gave it."""
     held = [f"{name} {value}" for name, value in OPTIONS.items() if options.get(name) == value]
     what = "the demo data set" if dataset else "no --data.dataset is given: this is on the demo data set"

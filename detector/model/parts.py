@@ -63,18 +63,18 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     if not isinstance(path, str) or not isinstance(config.get("init_args") or {}, Mapping):
         raise InputError(f"{option}: give class_path, like my_parts.MyClass, and init_args, a map of its arguments")
     module, _, name = path.rpartition(".")
-    told = f"{option} is {path}, which is not found"
+    message = f"{option} is {path}, which is not found"
     advice = "put the folder of its file into PYTHONPATH, or install the package that it is in"
     if not module:
-        raise MissingPart(f"{told}: the file is missing in it, as in my_parts.{path}")
+        raise MissingPart(f"{message}: the file is missing in it, as in my_parts.{path}")
     if module not in sys.modules and not _is_defined(module, name):
-        raise MissingPart(f"{told}: Python finds no file of {module} with a class {name}; {advice}")
+        raise MissingPart(f"{message}: Python finds no file of {module} with a class {name}; {advice}")
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # whatever a file of the user's raises
-        raise MissingPart(f"{told}: importing {module} fails ({type(e).__name__}: {e}); {advice}") from e
+        raise MissingPart(f"{message}: importing {module} fails ({type(e).__name__}: {e}); {advice}") from e
     if found is None:
-        raise MissingPart(f"{told}: {module} has no class {name}")
+        raise MissingPart(f"{message}: {module} has no class {name}")
     return _check_subclass(found, base, option)
 
 

@@ -38,10 +38,10 @@ class Row:
         if self.trial.error:
             return self.trial.error
         memory = f"{self.trial.memory / 2**30:.1f} GiB"
-        gpu = self.trial.figures["gpu_memory"]
+        gpu = self.trial.measured["gpu_memory"]
         return (
             f"{self.trial.rate:.3g} images/s, {memory}{f' and {gpu / 2**30:.1f} GiB on the GPU' if gpu else ''}, "
-            f"{self.trial.figures['waiting']:.0%} waiting for data"
+            f"{self.trial.measured['waiting']:.0%} waiting for data"
         )
 
 
@@ -77,13 +77,13 @@ class Report:
             text += f", {row.trial.rate / plain.trial.rate:.2f} times those of {plain.setting}"
             if row.trial.rate < max(r.trial.rate for r in self.rows):
                 text += f" and within {1 - EVEN:.0%} of the fastest row, which costs more devices, digits or memory"
-        if row.trial.figures["waiting"] > WAITING:
-            text += f"; it waits for data {row.trial.figures['waiting']:.0%} of the time, so try --data.cache ram too"
+        if row.trial.measured["waiting"] > WAITING:
+            text += f"; it waits for data {row.trial.measured['waiting']:.0%} of the time, so try --data.cache ram too"
         return text
 
     def cells(self) -> list[list[str]]:
         """Header and rows of the table."""
-        on_gpu = any(row.trial.figures.get("gpu_memory") for row in self.rows)
+        on_gpu = any(row.trial.measured.get("gpu_memory") for row in self.rows)
         head = ["row", "precision", "devices", "workers", "images/s", "memory, GiB", "waiting for data", "steps"]
         lines = [[*head[:6], "of a GPU, GiB", *head[6:]] if on_gpu else head]
         for number, row in enumerate(self.rows, 1):
@@ -93,8 +93,8 @@ class Report:
                 line += ["-"] * (len(lines[0]) - len(line))
             else:
                 line += [f"{t.rate:.3g}", f"{t.memory / 2**30:.2f}"]
-                line += [f"{t.figures['gpu_memory'] / 2**30:.2f}"] if on_gpu else []
-                line += [f"{t.figures['waiting']:.0%}", str(t.figures["steps"])]
+                line += [f"{t.measured['gpu_memory'] / 2**30:.2f}"] if on_gpu else []
+                line += [f"{t.measured['waiting']:.0%}", str(t.measured["steps"])]
             lines.append(line)
         return lines
 
@@ -133,7 +133,7 @@ class Report:
                 **asdict(row.setting),
                 "images_per_second": row.trial.rate,
                 "memory": row.trial.memory,
-                **row.trial.figures,
+                **row.trial.measured,
                 "trials": [t.rate for t in row.trials],
                 "error": row.trial.error,
                 "command": row.command,
@@ -147,11 +147,11 @@ class Report:
         """Bars of each row to an image file."""
         names = [f"{number}: {row.setting}" for number, row in enumerate(self.rows, 1)]
         trials = [row.trial for row in self.rows]
-        on_gpu = any(t.figures.get("gpu_memory") for t in trials)
-        memory = [None if t.error else (t.figures["gpu_memory"] if on_gpu else t.memory) / 2**30 for t in trials]
+        on_gpu = any(t.measured.get("gpu_memory") for t in trials)
+        memory = [None if t.error else (t.measured["gpu_memory"] if on_gpu else t.memory) / 2**30 for t in trials]
         panels = [
             Panel("images/s", [None if t.error else t.rate for t in trials], "{:.3g}"),
-            Panel("waiting for data, %", [None if t.error else 100 * t.figures["waiting"] for t in trials], "{:.0f}"),
+            Panel("waiting for data, %", [None if t.error else 100 * t.measured["waiting"] for t in trials], "{:.0f}"),
             Panel(f"memory of {'a GPU' if on_gpu else 'all processes'}, GiB", memory, "{:.2f}"),
         ]
         chosen = self.rows.index(self.chosen) if self.chosen else None

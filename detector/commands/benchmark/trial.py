@@ -20,17 +20,17 @@ _POLL_INTERVAL = 0.5  # seconds between two looks at the memory
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it. figures: the Stopwatch's, empty after an error · memory: most bytes of all its processes together ·
+    """What came of it. measured: the Stopwatch's, empty after an error · memory: most bytes of all its processes together ·
     error: in one line, empty if all went well."""
 
-    figures: dict[str, Any]
+    measured: dict[str, Any]
     memory: int
     error: str
 
     @property
     def rate(self) -> float:
         """Images a second; 0 after an error."""
-        return self.figures["images"] / self.figures["seconds"] if self.figures else 0.0
+        return self.measured["images"] / self.measured["seconds"] if self.measured else 0.0
 
 
 def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
@@ -52,9 +52,9 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
             process.wait()
         log.seek(0)
         output = log.read().decode(errors="replace")
-    figures = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
-    if figures.get("steps"):
-        return Trial(figures, memory, "")
+    measured = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
+    if measured.get("steps"):
+        return Trial(measured, memory, "")
     return Trial({}, memory, reason(code, output, deadline))
 
 

@@ -8,7 +8,7 @@ from detector.commands.doctor.labels import examine_labels
 from detector.commands.doctor.layout import all_images, examine_layout
 from detector.commands.doctor.memory import recall, remember, state_of
 from detector.commands.doctor.statistics import statistics
-from detector.commands.doctor.summary import by_kind, told
+from detector.commands.doctor.summary import by_kind, sentence
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.formats import FORMATS
@@ -34,7 +34,7 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
     lines = []
     for group in groups[:most]:
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-        lines.append(f"doctor: {group[0].severity}: {told(group[0])}{more}")
+        lines.append(f"doctor: {group[0].severity}: {sentence(group[0])}{more}")
     if lines:
         options = "" if file.share is None else f" --data.split {file.share:g}"
         options += "" if file.format in FORMATS else f" --data.format {file.format}"

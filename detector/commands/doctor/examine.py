@@ -68,10 +68,10 @@ def diagnose(
         remember(file.source, f"images of {split}", state_of(dataset.files), own)
         findings += [f for f in left_out(split, dataset) if f.file not in broken]
         findings += examine_labels(file, split, dataset)
-    figures, of_figures = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
-    findings += [*examine_layout(file, datasets), *of_figures]
+    values, of_values = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
+    findings += [*examine_layout(file, datasets), *of_values]
     findings.sort(key=lambda f: (SEVERITIES.index(f.severity), f.kind not in CONCLUSIONS))
-    return Diagnosis(file.source, findings, figures)
+    return Diagnosis(file.source, findings, values)
 
 
 def _objects(datasets: dict[str, DetectionDataset]) -> Callable[[str], np.ndarray | None]:

@@ -47,25 +47,25 @@ def statistics(
     """
     names = next(iter(datasets.values())).names if datasets else []
     splits = {split: _Objects.of(dataset, image_size) for split, dataset in datasets.items()}
-    figures: dict[str, Any] = {
+    values: dict[str, Any] = {
         "image_size": image_size,
         "names": list(names),
-        "splits": {split: objects.figures(len(names)) for split, objects in splits.items()},
+        "splits": {split: objects.summary(len(names)) for split, objects in splits.items()},
         "histograms": _histograms(splits, image_size),
     }
     findings = []
     for split, objects in splits.items():
-        findings += _missing_classes(split, figures["splits"][split]["class_counts"], names)
+        findings += _missing_classes(split, values["splits"][split]["class_counts"], names)
         findings += _odd_boxes(split, objects, datasets[split], image_size)
     if splits:
         split, objects = next(iter(splits.items()))
-        findings += _imbalance(split, figures["splits"][split]["class_counts"], names)
+        findings += _imbalance(split, values["splits"][split]["class_counts"], names)
         findings += _small_objects(split, objects, image_size)
         if anchors is not None and len(objects.sizes):
             fit = measure(anchors.reshape(-1, 2), objects.sizes, anchor_t)
-            figures["anchors"] = {"pixels": anchors.reshape(-1, 2).tolist(), **fit._asdict()}
+            values["anchors"] = {"pixels": anchors.reshape(-1, 2).tolist(), **fit._asdict()}
             findings += _bad_anchors(split, fit.bpr, image_size)
-    return figures, findings
+    return values, findings
 
 
 @dataclass
@@ -107,7 +107,7 @@ class _Objects:
         """(n,) longer side over the shorter."""
         return self.sizes.max(1) / np.maximum(self.sizes.min(1), 1e-9)
 
-    def figures(self, classes: int) -> dict[str, Any]:
+    def summary(self, classes: int) -> dict[str, Any]:
         lengths = self.lengths()
         known = self.classes[self.classes < classes]  # a class without a name is a finding of its own
         group = np.bincount(np.digitize(lengths, COCO_BORDERS), minlength=3)

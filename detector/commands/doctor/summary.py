@@ -21,14 +21,14 @@ def summary(diagnosis: Diagnosis, most: int = 3) -> list[str]:
     lines = []
     for group in by_kind(diagnosis.findings):
         lines.append(f"{group[0].severity}: {group[0].kind} ({len(group)})")
-        lines += [f"  {told(finding)}" for finding in group[:most]]
+        lines += [f"  {sentence(finding)}" for finding in group[:most]]
         if len(group) > most:
             lines.append(f"  ... and {len(group) - most} more")
     counts = [_count(diagnosis.count(severity), severity) for severity in SEVERITIES]
     return [*lines, f"{diagnosis.source}: {', '.join(counts)}" if diagnosis.findings else f"{diagnosis.source}: nothing found"]
 
 
-def told(finding: Finding) -> str:
+def sentence(finding: Finding) -> str:
     """Where, and what."""
     line = str(finding).removeprefix(f"{finding.severity}: ")
     return line.encode(errors="backslashreplace").decode()  # file names need not be text

@@ -18,7 +18,7 @@ class Individual:
         values: gene name -> value.
         state: what became of it.
         fitness: what is maximised; a mean over seeds if there are several; None until it is done, or if it failed.
-        figures: of the training's best epoch: P, R, mAP50, mAP50-95, val/box_loss, val/obj_loss, val/cls_loss, ...
+        metrics: of the training's best epoch: P, R, mAP50, mAP50-95, val/box_loss, val/obj_loss, val/cls_loss, ...
         reason: why it failed or was cut short, in a sentence.
         seconds: the training took.
     """
@@ -29,7 +29,7 @@ class Individual:
     values: dict[str, float]
     state: State = "running"
     fitness: float | None = None
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     seconds: float = 0.0
 

@@ -28,11 +28,11 @@ class Lost(Interrupted):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an individual. fitness: None after a failure · figures: of the best epoch · reason: of a failure, or why it
+    """What came of an individual. fitness: None after a failure · metrics: of the best epoch · reason: of a failure, or why it
     was cut short · pruned: ended early, as hopeless."""
 
     fitness: float | None
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     pruned: bool = False
 
@@ -80,7 +80,7 @@ class Lease:
         seconds = time.monotonic() - self._began
         state = TrialState.PRUNED if outcome.pruned else TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
         with lost_if_finished():
-            self._trial.set_user_attr("figures", outcome.figures)
+            self._trial.set_user_attr("metrics", outcome.metrics)
             self._trial.set_user_attr("seconds", round(seconds, 1))
             if state != TrialState.COMPLETE:  # before the state: a failure without a reason counts as interrupted
                 self._trial.set_user_attr("reason", outcome.reason or "no reason given")

@@ -18,7 +18,7 @@ from detector.commands.evolve.space import Gene
 from detector.data.cache.folder import own_name
 from detector.system.atomic_file import not_fatal, write_beside
 
-FIGURES = {  # YOLOv5's columns, in its order, and what they are called here
+METRICS = {  # YOLOv5's columns, in its order, and what they are called here
     "metrics/precision": "P",
     "metrics/recall": "R",
     "metrics/mAP_0.5": "mAP50",
@@ -86,13 +86,13 @@ def _table(genes: Sequence[Gene], ended: Sequence[Individual]) -> list[str]:
     """Lines of evolve.csv, the first with the names of the columns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*FIGURES, *(g.name for g in genes), *OURS])
+    writer.writerow([*METRICS, *(g.name for g in genes), *OURS])
     for i in ended:
-        figures = [f"{i.figures[name]:.6g}" if name in i.figures else "" for name in FIGURES.values()]
+        metrics = [f"{i.metrics[name]:.6g}" if name in i.metrics else "" for name in METRICS.values()]
         values = [str(_number(g, i.values[g.name])) if g.name in i.values else "" for g in genes]
         fitness = "" if i.fitness is None else f"{i.fitness:.6g}"
         reason = " ".join(i.reason.split())  # a row is a line
-        writer.writerow([*figures, *values, i.generation, i.index, i.number, i.state, fitness, f"{i.seconds:.1f}", reason])
+        writer.writerow([*metrics, *values, i.generation, i.index, i.number, i.state, fitness, f"{i.seconds:.1f}", reason])
     return text.getvalue().splitlines(keepends=True)
 
 
@@ -124,7 +124,7 @@ def _evolved(genes: Sequence[Gene], ended: Sequence[Individual], generations: in
     place = f"generation {winner.generation} of {generations}, individual {winner.index}, " if generations else ""
     comments = [
         f"The best of {len(done(ended))} individuals: {place}trial {winner.number}, fitness {winner.fitness:.5g}.",
-        ", ".join(f"{name} {winner.figures[name]:.5g}" for name in FIGURES.values() if name in winner.figures),
+        ", ".join(f"{name} {winner.metrics[name]:.5g}" for name in METRICS.values() if name in winner.metrics),
         "An overlay: what was searched for, and what the search kept fixed.",
         "  python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE",
     ]

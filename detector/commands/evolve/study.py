@@ -180,7 +180,7 @@ class Study:
             values={gene.name: float(trial.params[gene.name]) for gene in self.plan.genes if gene.name in trial.params},
             state=STATES[trial.state],
             fitness=trial.value,
-            figures=trial.user_attrs.get("figures", {}),
+            metrics=trial.user_attrs.get("metrics") or trial.user_attrs.get("figures", {}),  # older studies
             reason=trial.user_attrs.get("reason", ""),
             seconds=trial.user_attrs.get("seconds", 0.0),
         )

@@ -64,8 +64,8 @@ class Training:
                 return outcome
             outcomes.append(outcome)
         count = len(outcomes)
-        figures = {k: sum(o.figures[k] for o in outcomes) / count for k in outcomes[0].figures}
-        return Outcome(sum(o.fitness or 0.0 for o in outcomes) / count, figures)
+        metrics = {k: sum(o.metrics[k] for o in outcomes) / count for k in outcomes[0].metrics}
+        return Outcome(sum(o.fitness or 0.0 for o in outcomes) / count, metrics)
 
     def run(self, individual: Individual, seed: int) -> Path:
         """The run folder of a training."""
@@ -141,11 +141,11 @@ class Training:
             epoch = json.loads((run / "metrics.json").read_text())
         except FileNotFoundError:
             return Outcome(None, reason="the training was never validated")
-        figures = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
+        metrics = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
         row = next((r for r in _rows(run) if int(r["epoch"]) == epoch["epoch"]), {})
-        figures |= {name: float(row[name]) for name in row if name.startswith("val/") and name.endswith("_loss") and row[name]}
-        fitness = figures["mAP50" if self.literal else "fitness"]
-        return Outcome(fitness, figures) if math.isfinite(fitness) else Outcome(None, figures, f"its fitness is {fitness}")
+        metrics |= {name: float(row[name]) for name in row if name.startswith("val/") and name.endswith("_loss") and row[name]}
+        fitness = metrics["mAP50" if self.literal else "fitness"]
+        return Outcome(fitness, metrics) if math.isfinite(fitness) else Outcome(None, metrics, f"its fitness is {fitness}")
 
 
 def epochs(run: Path) -> list[tuple[int, float]]:

@@ -71,7 +71,8 @@ def cut(network: YOLOv5, at: str, images: Tensor) -> tuple[nn.Module, nn.Module]
 
     Args:
         network: stays whole and usable; the halves hold its own parameters and buffers, by their names. It is cut as it runs
-            now: for training or for evaluation.
+            now: for training or for evaluation. Its weights are made contiguous (no channels_last), since what crosses the cut
+            must be; that changes no number by more than rounding.
         at: where the second half begins, a name of `network.layer_names()`.
         images: (b, 3, H, W), the shape of every micro-batch.
 
@@ -79,10 +80,11 @@ def cut(network: YOLOv5, at: str, images: Tensor) -> tuple[nn.Module, nn.Module]
         InputError: there is no such layer, or nothing before it.
     """
     check_cut(network, at)
+    network.to(memory_format=torch.contiguous_format)
     # torch marks the cut on the module that it is given, for good. So it is given a copy that shares the tensors.
     shared = {id(t): t for t in chain(network.parameters(), network.buffers())}
     twin = copy.deepcopy(network, shared)
-    pipe = pipeline(twin, (images,), split_spec={at: SplitPoint.BEGINNING})
+    pipe = pipeline(twin, (images.contiguous(),), split_spec={at: SplitPoint.BEGINNING})
     return pipe.get_stage_module(0), pipe.get_stage_module(1)
 
 
@@ -97,9 +99,7 @@ class Pipeline:
     """This rank's half of a network, in a mesh of data x pipeline parallelism.
 
     Args:
-        network: see `cut`; every rank has the same on its CPU, and only the rank's half moves to the device. Its weights are
-            made contiguous (no channels_last), which changes no number by more than rounding.
-        at: see `cut`.
+        halves: of `cut`; every rank has the same on its CPU, and only the rank's half moves to the device.
         loss: raw maps of a micro-batch, its targets (n, 6) -> scalar, a sum over images.
         images: (b, 3, H, W), the shape of every micro-batch.
         count: micro-batches a batch; 1f1b needs at least 2.
@@ -109,13 +109,12 @@ class Pipeline:
             for their backward pass.
 
     Raises:
-        InputError: an unknown layer, or too few micro-batches.
+        InputError: too few micro-batches.
     """
 
     def __init__(
         self,
-        network: YOLOv5,
-        at: str,
+        halves: tuple[nn.Module, nn.Module],
         loss: Callable[[list[Tensor], Tensor], Tensor],
         images: Tensor,
         count: int,
@@ -126,9 +125,7 @@ class Pipeline:
         if schedule == "1f1b" and count < 2:
             raise InputError("schedule 1f1b needs at least 2 micro-batches; give more, or take gpipe")
         index, replicas = mesh.get_local_rank("pp"), mesh["dp"].size()
-        network.to(memory_format=torch.contiguous_format)  # what crosses the cut must be contiguous to be sent
         images = images.contiguous()
-        halves = cut(network, at, images)
         crossing, raw = shapes(*halves, images)
         self.half = halves[index].to(device)
         module: nn.Module = self.half

@@ -21,7 +21,7 @@ from detector.checkpoint.runs import next_run
 from detector.commands.benchmark.picture import draw_bars
 from detector.commands.benchmark.stopwatch import timed
 from detector.commands.benchmark.table import markdown
-from detector.commands.pipeline.halves import Pipeline, ScheduleName, check_count, check_cut, micro_batches
+from detector.commands.pipeline.halves import Pipeline, ScheduleName, check_count, check_cut, cut, micro_batches
 from detector.commands.pipeline.timing import Timing, cells, panels
 from detector.data.transforms.letterbox import round_up
 from detector.model.loss import DetectionLoss, scaled_gains
@@ -178,7 +178,7 @@ def steps(plan: Plan, device: torch.device) -> dict[tuple[str, int], Callable[[]
     def in_halves(count: int, schedule: ScheduleName) -> Callable[[], object]:
         network, loss = network_and_loss()
         part, _ = micro_batches(images, targets, count)[0]
-        pipeline = Pipeline(network, plan.at, loss, part, count, mesh, device, schedule)
+        pipeline = Pipeline(cut(network, plan.at, part), loss, part, count, mesh, device, schedule)
 
         def step() -> None:
             network.zero_grad()
