@@ -3,6 +3,7 @@
 import copy
 import random
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from detector.checkpoint.compatibility import check_network, check_resume
 from detector.checkpoint.content import check_checkpoint, check_detector
 from detector.checkpoint.file import validate, validate_file
 from detector.checkpoint.recipe_state import CALLBACKS
+from detector.checkpoint.restricted import is_plain
 from detector.checkpoint.starting_weights import load_weights
 from detector.checkpoint.trained import read_trained
 from detector.checkpoint.validators import InvalidContent
@@ -288,3 +290,31 @@ def test_a_tensor_is_no_larger_than_its_file(whole: dict[str, Any]) -> None:
     tensors: dict[str, Tensor] = {**whole["state_dict"], "network.anchors": torch.zeros(1).expand(10**11)}
     with pytest.raises(InvalidContent, match=r"network\.anchors is an unusual tensor"):
         check_detector({**whole, "state_dict": tensors})
+
+
+def test_plain_files_are_those_that_load(whole: dict[str, Any], tmp_path: Path) -> None:
+    """The quick look at what was just written passes nothing that the restricted reading refuses."""
+    contents = {
+        "whole": (whole, True, ""),
+        "sixteen bits": (
+            {"a": torch.ones(2, dtype=torch.bfloat16), "b": torch.ones(2).half(), "c": torch.ones(1) > 0},
+            True,
+            "",
+        ),
+        "parameter": ({"a": torch.nn.Parameter(torch.ones(2))}, False, ""),
+        "path": ({"a": Path("b")}, False, "refused, because it holds"),
+        "list": ([1], False, "not a checkpoint"),
+    }
+    for name, (content, plain, problem) in contents.items():
+        path = tmp_path / f"{name}.ckpt"
+        torch.save(content, path)
+        with open(path, "rb") as file:
+            assert is_plain(file) == plain, name
+        assert problem in validate_file(path), name
+        assert bool(validate_file(path)) == bool(problem), name
+    with zipfile.ZipFile(tmp_path / "whole.ckpt") as old, zipfile.ZipFile(tmp_path / "short.ckpt", "w") as new:
+        for name in old.namelist()[:-3]:  # the last tensor's record is not there
+            new.writestr(name, old.read(name))
+    with open(tmp_path / "short.ckpt", "rb") as file:
+        assert not is_plain(file)
+    assert validate_file(tmp_path / "short.ckpt")

@@ -18,6 +18,7 @@ from test_distributed import SMALL
 
 import cli
 from benchmarks.resume_fuzz import difference
+from detector.distributed.process_group import lost_contact
 
 ROOT = Path(cli.__file__).parent
 SOON = 30.0  # seconds within which all is over after the trouble
@@ -154,3 +155,21 @@ def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, log: Path
     cause = told[told.index("Root Cause (first observed failure)") :]
     assert "rank      : 1 " in cause
     assert "ZeroDivisionError: made trouble" in cause
+
+
+@pytest.mark.parametrize(
+    ("words", "gone"),
+    [  # what gloo/transport/tcp says, by chance of the moment
+        ("Connection closed by peer [127.0.0.1]:4242", True),
+        ("Read error [127.0.0.1]:4242: Connection reset by peer", True),
+        ("writev [127.0.0.1]:4242: Broken pipe", True),
+        ("Socket unexpectedly closed [127.0.0.1]:4242", True),
+        ("Pair is not connected ([127.0.0.1]:4242 <--> [127.0.0.1]:4243)", True),
+        ("Application timeout caused pair closure", True),
+        ("Timed out waiting 5000ms for recv operation to complete", True),
+        ("Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?", False),
+    ],
+)
+def test_gloo_words_for_a_process_that_is_gone(words: str, gone: bool) -> None:
+    assert lost_contact(RuntimeError(f"[pair.cc:525] gloo: {words}. This is typically caused by a remote worker")) is gone
+    assert not lost_contact(RuntimeError(words.replace("gloo", "")))

@@ -6,13 +6,15 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from detector.checkpoint.content import InvalidContent, check_checkpoint
-from detector.checkpoint.restricted import load_restricted
+from detector.checkpoint.restricted import is_plain, load_restricted
 from detector.model.parts import MissingPart
 from detector.system.errors import InputError
 from detector.system.text_file import is_file
+
+Content = TypeVar("Content")
 
 
 class FileVersion(NamedTuple):
@@ -55,7 +57,7 @@ def read_checkpoint(path: Path, constructor: Callable[..., Any] | None = None) -
         InputError: "PATH: why": it is missing, damaged, or not a training checkpoint.
         MissingPart: it may be intact, but it needs a class of the user's own that is not found.
     """
-    content, version = _read(path)
+    content, version = _read(path, lambda file: load_restricted(path, [], file))
     try:
         check_checkpoint(content, constructor)
     except MissingPart as e:
@@ -72,7 +74,13 @@ def validate(path: Path, constructor: Callable[..., Any] | None = None) -> str:
 
 def validate_file(path: Path) -> str:
     """The same of the file alone, whatever it holds: for what was just written."""
-    return _reason(path, lambda: _read(path))
+
+    def check(file: BinaryIO) -> None:
+        if not is_plain(file):
+            file.seek(0)
+            load_restricted(path, [], file)
+
+    return _reason(path, lambda: _read(path, check))
 
 
 def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -> tuple[CheckpointFile | None, list[str]]:
@@ -98,7 +106,8 @@ def _reason(path: Path, read: Callable[[], object]) -> str:
     return ""
 
 
-def _read(path: Path) -> tuple[dict[str, Any], FileVersion]:
+def _read(path: Path, load: Callable[[BinaryIO], Content]) -> tuple[Content, FileVersion]:
+    """What `load` makes of a file whose bytes are as they were written, and the file's version."""
     if not is_file(path):
         raise InputError(f"{path}: no such weights file")
     try:
@@ -108,7 +117,7 @@ def _read(path: Path) -> tuple[dict[str, Any], FileVersion]:
             if problem:
                 raise InputError(f"{path}: {problem}")
             file.seek(0)
-            return load_restricted(path, [], file), version
+            return load(file), version
     except InputError:
         raise
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as e:

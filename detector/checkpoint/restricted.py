@@ -6,8 +6,11 @@ only keeps what the file says of it.
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
+import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +18,9 @@ import torch
 
 from detector.system.errors import InputError
 from detector.system.text_file import is_file
+
+STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+PLAIN = {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2", *(f"torch.{name}Storage" for name in STORAGES)}
 
 
 class StandIn:
@@ -55,3 +61,39 @@ def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None 
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
     return content
+
+
+def is_plain(file: BinaryIO) -> bool:
+    """Whether a torch file whose bytes are known to be right holds tensors and plain types, with a record for each tensor: then
+    `load_restricted` reads it. False where only `load_restricted` itself can tell. It makes no tensor, and takes a tenth of the
+    time."""
+    with zipfile.ZipFile(file) as archive:
+        records = set(archive.namelist())
+        (pickled,) = (name for name in records if name.endswith("/data.pkl"))
+        reader = _PlainReader(io.BytesIO(archive.read(pickled)))
+        try:
+            content = reader.load()
+        except pickle.UnpicklingError:
+            return False
+    folder = pickled.removesuffix(".pkl")
+    return isinstance(content, dict) and all(f"{folder}/{key}" in records for key in reader.keys)
+
+
+class _PlainReader(pickle.Unpickler):
+    """Reads the structure around the tensors; refuses all names but PLAIN."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self.keys: set[str] = set()  # of the tensors' records
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in PLAIN:
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return OrderedDict if name == "OrderedDict" else _no_tensor
+
+    def persistent_load(self, storage: Any) -> None:
+        self.keys.add(storage[2])
+
+
+def _no_tensor(*_: Any) -> None:
+    """In a tensor's place."""

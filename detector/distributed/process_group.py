@@ -17,6 +17,7 @@ from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-d
 from detector.system import parent
 from detector.system.errors import InputError
 
+GONE = re.compile("timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE)
 STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
 
 
@@ -56,7 +57,7 @@ def end_together(trainer: L.Trainer) -> Iterator[None]:
 def lost_contact(error: BaseException) -> bool:
     """Whether an error of torch.distributed means that another process is gone or timed out. gloo's are plain RuntimeErrors."""
     ours = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
-    return ours and bool(re.search("timed? ?out|by peer|broken pipe|refused|(read|write) error", str(error), re.IGNORECASE))
+    return ours and GONE.search(str(error)) is not None
 
 
 def die_with_parent() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from detector.model.anchors import Choice, measure, side_ratios
 from detector.model.head import Head
-from detector.report.figure import new_figure
+from detector.report.panel import panel, save
 from detector.system.atomic_file import write_atomically
 
 COLUMNS = ("labels", "BPR", "AAT", "mean best ratio")
@@ -103,8 +103,9 @@ class AnchorReport:
 
     def draw(self, path: Path, most: int = 4000) -> None:
         """Labels as a scatter of width and height with both anchor sets drawn in, to an image file."""
-        figure = new_figure(7.5, 7, layout="constrained")
-        axis = figure.subplots()
+        from matplotlib.ticker import LogLocator, NullFormatter
+
+        figure, axis = panel(self.choice.reason, "width, px", "height, px", wide=7.5, tall=7)
         shown = self.sizes
         if len(shown) > most:
             shown = shown[np.random.default_rng(0).choice(len(shown), most, replace=False)]
@@ -117,14 +118,15 @@ class AnchorReport:
             axis.scatter(
                 *_columns(self.choice.anchors[i]), s=70, marker=mark, color="#0072B2", label=f"in use, stride {stride}"
             )
-        axis.set(xscale="log", yscale="log", xlabel="width, px", ylabel="height, px", title=self.choice.reason)
+        axis.set(xscale="log", yscale="log")
         axis.set_aspect("equal", adjustable="datalim")
         for side in (axis.xaxis, axis.yaxis):
+            side.set_major_locator(LogLocator(subs=(1, 2, 5)))
             side.set_major_formatter("{x:g}")
-            side.set_minor_formatter("{x:g}")
+            side.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3, which="both")
         axis.legend(fontsize=8)
-        write_atomically(path, lambda file: figure.savefig(file, dpi=110))
+        save(figure, path)
 
 
 def _columns(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
