@@ -10,13 +10,14 @@ import cli
 ROOT = Path(__file__).parents[1]
 
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]
+SMALL = ["--model.width_multiple", "0.25", "--model.depth_multiple", "0.1"]
 
 
 def train(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:
     cli.main(
         ["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(ROOT / "configs/debug.yaml"), "--run", str(run),
          "--data.dataset", str(data), "--data.augment.mixup", "0.5", "--data.batch_size", "5",
-         "--trainer.limit_train_batches", "1.0", *QUIET, *options]
+         "--trainer.limit_train_batches", "1.0", *QUIET, *SMALL, *options]
     )  # fmt: skip
     content = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
     momentum = {f"momentum {k}": v["momentum_buffer"] for k, v in content["optimizer_states"][0]["state"].items()}
@@ -62,7 +63,7 @@ def test_options_train_and_repeat(options: list[str], small_data: Path, tmp_path
 
 def cli_weights(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:
     base = ["--config", str(ROOT / "configs/yolo.yaml"), "--config", str(ROOT / "configs/debug.yaml")]
-    cli.main(["fit", *base, "--run", str(run), "--data.dataset", str(data), *QUIET, *options])
+    cli.main(["fit", *base, "--run", str(run), "--data.dataset", str(data), *QUIET, *SMALL, *options])
     return torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 

@@ -35,7 +35,7 @@ def batches() -> list[Batch]:
 
 def small_detector(**options: Any) -> Detector:
     torch.manual_seed(0)
-    return Detector(["a", "b"], width_multiple=0.125, image_size=64, batch_size=BATCH, **options)
+    return Detector(["a", "b"], width_multiple=0.125, depth_multiple=0.1, image_size=64, batch_size=BATCH, **options)
 
 
 def plain_loop(
