@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the backgro
 SLOW = Path(__file__).with_name(
     "slow.tsv"
 )  # seconds and name of the tests that are not quick, of all their parameters together
-QUICK = 0.6  # seconds up to which a test is
+QUICK = 0.5  # seconds up to which a test is
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

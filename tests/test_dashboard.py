@@ -70,7 +70,7 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "config": here / "loggers.yaml", "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8,
         "data.workers": 0, "model.width_multiple": 0.125, "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
         "trainer.enable_progress_bar": "false", "trainer.precision": "32-true",
-        "autoanchor.enabled": "false", "run": here / "first",
+        "autoanchor.enabled": "false", "report.enabled": "false", "run": here / "first",
         "dashboard.images": 3, "dashboard.conf": 0.001, "dashboard.artifacts": "all", "checkpoints.save_period": 2,
     }  # fmt: skip
     line = ["fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
@@ -271,7 +271,16 @@ def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
     monkeypatch.setattr("detector.loggers.tensorboard_board.TensorBoard.ending", full)
     line = ["fit", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
     line += ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
-    line += ["--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false", "--run", "run"]
+    line += [
+        "--trainer.enable_progress_bar",
+        "false",
+        "--autoanchor.enabled",
+        "false",
+        "--report.enabled",
+        "false",
+        "--run",
+        "run",
+    ]
     cli.main([*line, "--trainer.max_epochs", "2", "--dashboard.megabytes", "0.02"])
     told = capsys.readouterr().out
     assert told.count("gets no more (dashboard.megabytes is 0.02)") == 1

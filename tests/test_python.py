@@ -99,7 +99,17 @@ def test_the_program_trains_what_the_command_trains(small_data: Path, here: Path
     assert tables[0] == tables[1]
 
     capsys.readouterr()
-    cli.main(["validate", "--ckpt_path", "runs/fit-1/checkpoints/last.ckpt", "--trainer.accelerator", "cpu"])
+    cli.main(
+        [
+            "validate",
+            "--ckpt_path",
+            "runs/fit-1/checkpoints/last.ckpt",
+            "--trainer.accelerator",
+            "cpu",
+            "--report.enabled",
+            "false",
+        ]
+    )
     figures = re.search(r"^all +28 .* (\S+)\n", capsys.readouterr().out, re.M)
     assert figures
     assert float(figures[1]) == pytest.approx(float(tables[0][-1]["val/coco/AP"]), abs=5.1e-4)

@@ -5,13 +5,13 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -175,10 +175,14 @@ def steps(plan: Plan, device: torch.device) -> dict[tuple[str, int], Callable[[]
 
         return step
 
+    @cache
+    def network_in_halves(count: int) -> tuple[YOLOv5, tuple[nn.Module, nn.Module]]:
+        network, _ = network_and_loss()
+        return network, cut(network, plan.at, images[: plan.batch // count])
+
     def in_halves(count: int, schedule: ScheduleName) -> Callable[[], object]:
-        network, loss = network_and_loss()
-        part, _ = micro_batches(images, targets, count)[0]
-        pipeline = Pipeline(cut(network, plan.at, part), loss, part, count, mesh, device, schedule)
+        (network, halves), (_, loss) = network_in_halves(count), network_and_loss()
+        pipeline = Pipeline(halves, loss, images[: plan.batch // count], count, mesh, device, schedule)
 
         def step() -> None:
             network.zero_grad()
