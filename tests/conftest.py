@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the backgro
 SLOW = Path(__file__).with_name(
     "slow.tsv"
 )  # seconds and name of the tests that are not quick, of all their parameters together
-QUICK = 0.5  # seconds up to which a test is
+QUICK = 0.4  # seconds up to which a test is
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +49,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for each in (order, *files.values()):
             rng.shuffle(each)
     items[:] = [item for file in order for item in files[file]]
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: some tests wait. Each takes memory and seconds to start."""
+    return min(len(os.sched_getaffinity(0)) + 1, 5)
 
 
 def pytest_collection_finish() -> None:

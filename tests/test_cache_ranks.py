@@ -13,6 +13,7 @@ def test_one_copy_for_all(small_data: Path, tmp_path: Path, monkeypatch: pytest.
     """By the kernel's count: a page that k processes have mapped is 1 / k page in each."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     options = ["--data.image_size", "128", "--data.batch_size", "8", "--data.cache", "ram"]
+    options += ["--report.enabled", "false", "--pictures.enabled", "false", "--doctor.enabled", "false"]
     found = train(str(small_data), tmp_path, *options, "--data.cache_budget", str(BUDGET))
     assert found["images"] == 32
     assert found["stored"] <= BUDGET

@@ -289,7 +289,8 @@ def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path)
     """Found in a process that launches others: all of them end."""
     options = ["--data.dataset", str(small_data), *QUICK, "--data.batch_size", "3", "--trainer.accelerator", "cpu"]
     command = [sys.executable, cli.__file__, "fit", *options, "--trainer.devices", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    with forks():
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert "data.batch_size 3 does not divide by 2 devices; nearest: 2 or 4" in done.stderr
     assert not (here / "runs").exists()

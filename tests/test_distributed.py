@@ -21,7 +21,8 @@ from callbacks import EMA, Warmup
 from detector.distributed.process_group import first_to_report
 
 ROOT = Path(cli.__file__).parent
-SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.accelerator", "cpu",
+SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125",
+         "--model.depth_multiple", "0.1", "--trainer.accelerator", "cpu",
          "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false",
          "--report.enabled", "false", "--pictures.enabled", "false",
          "--doctor.enabled", "false"]  # fmt: skip

@@ -4,8 +4,10 @@ import ctypes
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,8 @@ import yaml
 
 import cli
 from detector.data.datamodule import DetectionData
+from detector.data.loading.handover import SMALL
+from detector.data.loading.loader import make_loader
 from detector.data.sample import Batch
 from detector.data.transforms.augment import Augment
 from detector.system.errors import InputError, in_one_line
@@ -121,3 +125,35 @@ def test_out_of_memory_in_a_worker_is_one_sentence(many: Path, tmp_path: Path) -
 
     said = with_shm(None, fail, tmp_path / "log").splitlines()[-1]
     assert said.startswith("out of memory: a loader's worker finds no room for a batch of 3 MB (File too large); use fewer")
+
+
+class Loaded:
+    """Its batches fit into the pipe's messages, but not into the pipe."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(SMALL // 4)
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also when the pipe is full of batches that nobody takes."""
+    log = tmp_path / "workers"
+
+    def train() -> None:
+        loader = make_loader(Loaded(), [[k] for k in range(16)], lambda items: Batch(*[items[0]] * 6), 1, 0)  # type: ignore[arg-type]
+        batches = iter(loader)
+        next(batches)
+        (worker,) = multiprocessing.active_children()
+        log.write_text(str(worker.pid))
+        time.sleep(1)  # it fills the pipe
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=train)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    worker, until = Path("/proc") / log.read_text(), time.monotonic() + 60
+    while worker.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    if worker.exists():
+        os.kill(int(worker.name), signal.SIGKILL)
+        pytest.fail("the worker waits for ever")

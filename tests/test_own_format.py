@@ -48,16 +48,8 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     """The csv holds what the text files hold; validate takes the format over from the run."""
     options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME, *SMALL, "--data.batch_size", "8"]
-    tiny = [
-        "--model.width_multiple",
-        "0.125",
-        "--trainer.max_epochs",
-        "1",
-        "--report.enabled",
-        "false",
-        "--pictures.enabled",
-        "false",
-    ]
+    quiet = ["--report.enabled", "false", "--pictures.enabled", "false"]
+    tiny = ["--model.width_multiple", "0.125", "--trainer.max_epochs", "1", *quiet]
     cli.main(["fit", *options, *tiny, "--run", "run"])
     dropped = (here / "run/dropped.txt").read_text()
     assert f"train: {data / 'train.csv'}, line 2: not a number\n" in dropped
@@ -70,6 +62,9 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
             assert np.array_equal(labels.classes, theirs[Path(image).name].classes)
     cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "again", "--report.enabled", "false"])
     assert json.loads((here / "again/metrics.json").read_text())
+    cli.main(["report", "run"])
+    assert "the data set cannot be opened" not in (here / "run/report.html").read_text()
+    assert (here / "run/plots/labels_classes.png").is_file(), "the labels were read"
 
 
 def test_doctor_names_the_line_and_repairs(data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:

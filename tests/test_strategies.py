@@ -86,7 +86,8 @@ def options(data: Path, **more: Any) -> list[Any]:
     """Two epochs of three batches; windows of three batches; everything that the average and the optimizer can hold."""
     given = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
-        "model.width_multiple": 0.125, "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
+        "model.width_multiple": 0.125, "model.depth_multiple": 0.1,
+        "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
         "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
         "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", **more,

@@ -47,7 +47,7 @@ def _open(files: RunFiles) -> Mapping[str, DetectionDataset] | str:
     if source is None:
         return "config.yaml is missing, or names no data set"
     try:
-        file = DatasetFile.read(str(source), files.option("data.split"))
+        file = DatasetFile.read(str(source), files.option("data.split"), files.option("data.format"))
         datasets = {split: file.open(split) for split in SPLITS.get(command, ("val",))}
         for dataset in datasets.values():
             if files.option("data.single_class", False):
