@@ -71,7 +71,7 @@ def test_models(model: dict) -> None:
     assert {c.out_channels for c in network.head.convs} == {model["head_channels"]}
     assert max(network.layer_names()) + 1 == model["top_layers"]
     with FlopCounterMode(display=False) as counter:
-        raw = network(torch.zeros(1, 3, 640, 640, device="meta"))
+        raw = network.eval()(torch.zeros(1, 3, 640, 640, device="meta"))
     assert [list(r.shape) for r in raw] == model["level_shapes_640"]
     assert sum(r[..., 0].numel() for r in raw) == model["eval_rows_640"]
     close(counter.get_total_flops() / 1e9, model["gflops_conv_only_640"], 0, 1e-5)
