@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from forked import forks
 
 from benchmarks.cache_memory import RANKS, WORKERS, train
 
@@ -15,8 +14,7 @@ def test_one_copy_for_all(small_data: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     options = ["--data.image_size", "128", "--data.batch_size", "8", "--data.cache", "ram"]
     options += ["--report.enabled", "false", "--pictures.enabled", "false", "--doctor.enabled", "false"]
-    with forks():
-        found = train(str(small_data), tmp_path, *options, "--data.cache_budget", str(BUDGET))
+    found = train(str(small_data), tmp_path, *options, "--data.cache_budget", str(BUDGET))
     assert found["images"] == 32
     assert found["stored"] <= BUDGET
     processes = found["processes"]
