@@ -81,6 +81,7 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
         if callable(signal.getsignal(number)) or number == signal.SIGHUP:  # which nohup has ignored
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.excepthook = sys.__excepthook__  # wandb's and torch.distributed's are chained to it in a process that has used them
     faulthandler.disable()
     atexit._clear()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
