@@ -29,9 +29,9 @@ CASES = {  # by number of ranks
     2: [
         Case("backbone.down.5", 1, "gpipe"),
         Case("backbone.down.5", 4, "1f1b"),
-        Case("neck.top_down.3", 2, "gpipe", train=False, frozen=True),
+        Case("neck.top_down.3", 2, "gpipe", frozen=True),
     ],
-    4: [Case("neck.lateral.4", 2, "1f1b", frozen=True)],
+    4: [Case("backbone.down.5", 2, "gpipe"), Case("neck.lateral.4", 2, "1f1b", train=False, frozen=True)],
 }
 
 
