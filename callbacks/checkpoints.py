@@ -8,6 +8,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.file import read_checkpoint
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
@@ -21,6 +22,9 @@ class Checkpoints(Checkpoint):
     SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and end with exit code 143,
     130 or 129. During validation they exit at once: a resumed run continues from the last checkpoint. Gradients of an open
     accumulation window are in the checkpoint (RunState).
+
+    With AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training goes on; where a run ends, for
+    whatever reason but a kill, the last file is waited for.
 
     Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
 
@@ -48,6 +52,8 @@ class Checkpoints(Checkpoint):
     ) -> None:
         """Never after the last batch of an epoch: Lightning would skip its validation when it resumes there."""
         self._trained = True
+        if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+            trainer.strategy.checkpoint_io.look()
         if trainer.is_last_batch:
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
@@ -55,11 +61,11 @@ class Checkpoints(Checkpoint):
         if not _anyone(trainer, bool(late or due or self.signal.received)):
             return
         self._save(trainer, "last.ckpt")
-        if _anyone(trainer, bool(self.signal.received)):
-            raise SystemExit(self.signal.exit_code if self.signal.received else 143)
+        self._stop_if_told(trainer)
 
     def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if self.signal.received:
+            _wait(trainer)
             raise SystemExit(self.signal.exit_code)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -68,16 +74,19 @@ class Checkpoints(Checkpoint):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, so their state is that of the finished epoch."""
-        epoch, fitness = trainer.current_epoch, self.fitness
+        epoch, fitness, names = trainer.current_epoch, self.fitness, ["last.ckpt"]
         self.fitness = None
+        if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
+            names.insert(0, f"epoch{epoch}.ckpt")
         if fitness is not None and fitness > self.best_fitness:
             self.best_fitness = fitness
-            self._save(trainer, "best.ckpt")
-        if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
-            self._save(trainer, f"epoch{epoch}.ckpt")
-        self._save(trainer, "last.ckpt")
-        if _anyone(trainer, bool(self.signal.received)):
-            raise SystemExit(self.signal.exit_code if self.signal.received else 143)
+            names.insert(0, "best.ckpt")
+        self._save(trainer, *names)
+        self._stop_if_told(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Lightning calls this after all other callbacks, and all on_fit_end after it."""
+        _wait(trainer)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
@@ -86,9 +95,23 @@ class Checkpoints(Checkpoint):
         if trainer.is_global_zero and not self._trained and own and _steps(target) < trainer.global_step:
             write_atomically(target, lambda file: file.write(source.read_bytes()))
 
-    def _save(self, trainer: L.Trainer, name: str) -> None:
-        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / name, weights_only=False)
+    def _save(self, trainer: L.Trainer, *names: str) -> None:
+        """The same content under each of these names, in this order."""
+        folder, io = Path(trainer.default_root_dir) / "checkpoints", trainer.strategy.checkpoint_io
+        if isinstance(io, AtomicCheckpointIO):
+            with io.background(*names[1:]):
+                trainer.save_checkpoint(folder / names[0], weights_only=False)
+        else:
+            for name in names:
+                trainer.save_checkpoint(folder / name, weights_only=False)
         self._saved = time.monotonic()
+
+    def _stop_if_told(self, trainer: L.Trainer) -> None:
+        """After a signal to any process, once the checkpoint is on the disk."""
+        if _anyone(trainer, bool(self.signal.received)):
+            _wait(trainer)
+            trainer.strategy.barrier("Checkpoints")
+            raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.signal.restore()
@@ -106,6 +129,12 @@ def _steps(path: Path) -> int:
         return read_checkpoint(path).content["global_step"]
     except InputError:
         return -1
+
+
+def _wait(trainer: L.Trainer) -> None:
+    """Until the thread has written the checkpoint that it is writing, if it is."""
+    if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+        trainer.strategy.checkpoint_io.wait()
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:
