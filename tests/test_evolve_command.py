@@ -43,6 +43,7 @@ def test_three_generations_of_three(small_data: Path, here: Path, capsys: pytest
         config = yaml.safe_load((run / "config.yaml").read_text())
         assert {name: config["data"]["augment"][name] for name in EVOLVED} == individual.values
         assert config["trainer"]["limit_train_batches"] == 2
+        assert config["data"]["cache"] == "none", "two at a time would each take a quarter of the same memory"
         assert individual.fitness == json.loads((run / "metrics.json").read_text())["fitness"]
         assert individual.metrics["val/box_loss"] > 0
         assert not (run / "plots").exists()

@@ -118,13 +118,55 @@ def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.Captu
             "--trainer.precision", "32-true",
             "--trainer.accelerator", "cpu"]  # fmt: skip
     runs = []
-    for options in ([], ["--data.cache", "ram"], ["--data.cache", "disk", "--data.cache_budget", "200KB"]):
+    for options in (
+        ["--data.cache", "none"],
+        ["--data.cache", "ram"],
+        ["--data.cache", "disk", "--data.cache_budget", "200KB"],
+    ):
         cli.main([*line, "--run", f"run{len(runs)}", *options])
         runs.append(torch.load(f"run{len(runs)}/checkpoints/last.ckpt", weights_only=True)["state_dict"])
     assert all(torch.equal(v, run[k]) for run in runs[1:] for k, v in runs[0].items())
     said = capsys.readouterr().out
     assert "train: 24 of 24 images cached in memory (0.3 MB)" in said
     assert "; there is no room for more)" in said
+
+
+# ---- By itself
+
+
+SMALL = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
+         "--model.depth_multiple", "0.1", "--trainer.enable_progress_bar", "false", "--report.enabled", "false",
+         "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.max_epochs", "1"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "free", "said"),
+    [
+        ([], 4_000_000, "train: 24 of 24 images cached in memory (0.3 MB)"),
+        ([], 400_000, "would take 0.000375 GB, more than a quarter of the memory that is free (0.0001 GB)"),
+        (["--data.cache_budget", "1MB"], 500_000, "train: 24 of 24 images cached in memory (0.3 MB)"),
+        (["--data.cache_budget", "1MB"], 400_000, "more than four fifths of the memory that is free (0.00032 GB)"),
+        (["--data.cache_budget", "200KB"], 4_000_000, "more than data.cache_budget (0.0002 GB)"),
+        (["--trainer.limit_train_batches", "2"], 4_000_000, ""),
+        (["--data.cache", "none"], 4_000_000, ""),
+    ],
+)  # fmt: skip
+def test_in_memory_if_there_is_plenty(
+    small_data: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    options: list[str],
+    free: int,
+    said: str,
+) -> None:
+    """The default: only the whole set, only for a training that reads about all of it."""
+    for module in ("auto", "images"):
+        monkeypatch.setattr(f"detector.data.cache.{module}.free_memory", lambda: free)
+    cli.main(["fit", "--data.dataset", str(small_data), *SMALL, *options])
+    told = capsys.readouterr().out
+    assert said in told
+    assert ("cached" in told) == bool(said)
 
 
 # ---- The budget

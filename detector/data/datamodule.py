@@ -13,6 +13,7 @@ import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
+from detector.data.cache.auto import fits_in_memory
 from detector.data.cache.budget import bytes_of
 from detector.data.cache.images import ImageCache
 from detector.data.cache.node import Node
@@ -78,7 +79,8 @@ class DetectionData(L.LightningDataModule):
         tile_size: Side of a tile in pixels of the image file; default: image_size.
         tile_overlap: Least share of a tile that neighbours have in common.
         names: Class names, where there is no data set to give them (`predict`).
-        cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`, in the cache folder.
+        cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`, in the cache folder; `auto`:
+            `ram` if they take no more than a quarter of the memory that is free.
         split: Share of the training images to validate on, like 0.2, for a data set that names none: always the same images.
         format: Label format, if the data set does not say: yolo, voc, coco, or the import path of a class of your own
             (docs/formats.md).
@@ -113,7 +115,7 @@ class DetectionData(L.LightningDataModule):
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
         names: list[str] | None = None,
-        cache: Literal["none", "ram", "disk"] = "none",
+        cache: Literal["auto", "none", "ram", "disk"] = "auto",
         cache_budget: int | str | None = None,
         split: float | None = None,
         format: str | None = None,
@@ -200,11 +202,26 @@ class DetectionData(L.LightningDataModule):
         """Stores of what `Resize`, the first step of training and of validation, makes of the images."""
         if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
             return
-        cache = ImageCache(self.cache, self.cache_budget, Node(self.trainer))
+        where, node = self.cache, Node(self.trainer)
+        if where == "auto":
+            sizes = [self.datasets[split].shapes() for split in ("train", "val")]
+            if not self._reads_all() or not fits_in_memory(sizes, self.image_size, self.cache_budget, node):
+                return
+            where = "ram"
+        cache = ImageCache(where, self.cache_budget, node)
         for split, first in (("train", self.train_steps[0]), ("val", self._inputs(pad=0.5).resize)):
             assert isinstance(first, Resize)
             if not self.datasets[split].store:  # a roll-back comes by again
                 cache.add(split, self.datasets[split], first, self.file.places(split))
+
+    def _reads_all(self) -> bool:
+        """Whether the training is long enough to read about every image, so that keeping them takes nothing."""
+        if self.trainer is None or self.trainer.max_epochs is None:
+            return False
+        count = len(self.datasets["train"])
+        batches = math.ceil(count / min(self.batch_size, count))
+        epochs = math.inf if self.trainer.max_epochs < 0 else self.trainer.max_epochs
+        return epochs * min(self._limit(batches) or batches, batches) * self.batch_size >= count
 
     def _find_sources(self) -> None:
         if self.source is None:

@@ -51,9 +51,11 @@ def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, 
     if not shared.is_file() or shared.read_text() != text:
         write_atomically(shared, lambda file: file.write(text.encode()))
     fit, seeds = [*trainer.train, "--config", str(shared)], [plan.seed + k for k in range(evolve.seeds)]
-    options = WorkerOptions(str(folder), evolve.storage, fit, evolve.deadline, seeds, evolve.trials, evolve.hours)
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
     variables = environments(evolve.workers, trainer.num_devices if on_gpu else 0)
+    if len(variables) > 1 and datamodule.cache == "auto":
+        fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
+    options = WorkerOptions(str(folder), evolve.storage, fit, evolve.deadline, seeds, evolve.trials, evolve.hours)
     progress = Progress(study, evolve.trials, evolve.seeds, len(variables), trainer)
     with exit_on_signals(), WorkerPool(options, variables) as workers, progress.bar:
         while workers.alive():

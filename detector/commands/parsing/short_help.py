@@ -80,7 +80,7 @@ SHORTER = {  # than the docstrings of the classes, or specific to the recipe
     "seed_everything": "Seed of everything random.",
     "data.dataset": "A data.yaml, a VOC folder, or demo: drawn on the spot.",
     "data.image_size": "Longer side of the network's input in pixels.",
-    "data.cache": "Keep resized images: none, ram or disk.",
+    "data.cache": "Keep resized images: auto, none, ram or disk.",
     "model.size": "n, s, m, l, x; n6 ... x6, p2, p34, p6, p7.",
     "model.weights": "Start from a YOLOv5 .pt file or a checkpoint of ours.",
     "early_stop.patience": "Stop after so many epochs without a better fitness.",

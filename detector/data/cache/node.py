@@ -34,6 +34,11 @@ class Node:
             all_done = done if self.strategy is None else self.strategy.reduce_boolean_decision(done)
         return result
 
+    def agree(self, opinion: bool) -> bool:
+        """Whether the first processes of all machines say yes."""
+        opinion = opinion or not self.first
+        return opinion if self.strategy is None else self.strategy.reduce_boolean_decision(opinion)
+
     def hear(self, item: T) -> T:
         """What the first process of this machine says."""
         if not dist.is_initialized():
