@@ -1,0 +1,184 @@
+"""This commit beside an older one, turn about: whole trainings by the command line, and where their time goes.
+
+    python -m benchmarks.speed --against 7757bac --dataset BCCD --weights yolov5n.pt --epochs 4 --rounds 3
+
+The older commit is checked out beside (git worktree) and runs in the same environment. Each training is a process with options
+that both know, everything else at its default; Lightning's SimpleProfiler notes the parts. A ratio is that of a round's two
+trainings; the table has the median of the rounds, the least and the greatest ratio. Both have parsed the labels once before.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
+PARTS = {  # name: profiled actions that belong to it, the action that counts how often it happened
+    "a training batch: forward, loss, backward, step": (r"run_training_batch", r"run_training_batch"),
+    "waiting for a training batch": (r"\[_TrainingEpochLoop\]\.train_dataloader_next", r"run_training_batch"),
+    "a validation: batches, boxes, metrics": (
+        r"\[_EvaluationLoop\]\.val_next|\[Strategy\]\w+\.(validation_step|batch_to_device)"
+        r"|\[LightningModule\]Detector\.on_validation_(start|epoch_end)",
+        r"\[LightningModule\]Detector\.on_validation_epoch_end",
+    ),
+    "checkpoints of an epoch, as the loop waits": (
+        r"\[Callback\]Checkpoints\.on_train_epoch_end",
+        r"\[Callback\]Checkpoints\.on_train_epoch_end",
+    ),
+    "report": (r"\[Callback\]Report\.on_fit_end", r"\[Callback\]Report\.on_fit_end"),
+    "an epoch, validation and checkpoints included": (r"run_training_epoch", r"run_training_epoch"),
+}
+LOADER = """
+import inspect, sys, time
+from detector.data.datamodule import DetectionData
+dataset, size = sys.argv[1], int(sys.argv[2])
+kept = inspect.signature(DetectionData).parameters["cache"].default == "auto"
+data = DetectionData(dataset, image_size=size, batch_size=16, workers=0, cache="ram" if kept else "none")
+data.prepare_data()
+data.setup("fit")
+rates = []
+for _ in range(3):
+    start = time.process_time()
+    count = sum(len(batch.images) for batch in data.train_dataloader())
+    rates.append((time.process_time() - start) / count)
+print("seconds", min(rates))
+"""
+
+
+class Training(NamedTuple):
+    """Command line options of both."""
+
+    dataset: str
+    weights: str | None
+    image_size: int
+    epochs: int
+    more: list[str]
+
+
+@contextmanager
+def worktree(commit: str) -> Iterator[Path]:
+    """The files of a commit, in a folder of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, commit)
+        subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True, capture_output=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds of a command, and the most memory of its first process in bytes; what it prints goes to log.txt."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log.txt").open("w") as log:
+        start = time.perf_counter()
+        process = subprocess.Popen(line, cwd=folder, env=environment, stdout=log, stderr=log)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+    if status:
+        raise SystemExit(f"{' '.join(line)} failed:\n{(folder / 'log.txt').read_text()[-2000:]}")
+    return seconds, used.ru_maxrss * 1024
+
+
+def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[str, float]:
+    """The figures of one training, of the loader alone, and of `fit --help`."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "BOLTBOX_CACHE": str(folder.parent / "cache"),
+        "WANDB_MODE": "offline",
+    }
+    options = {
+        "data.dataset": training.dataset,
+        "data.image_size": training.image_size,
+        "trainer.max_epochs": training.epochs,
+        "trainer.enable_progress_bar": "false",
+        "trainer.profiler": PROFILER,
+        "trainer.profiler.dirpath": folder,
+        "trainer.profiler.filename": "profile",
+        "seed_everything": seed,
+        "run": folder / "run",
+    }
+    line = [sys.executable, str(tree / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
+    line += ["--model.weights", training.weights] if training.weights else []
+    seconds, memory = timed([*line, *training.more], folder, environment)
+    actions = profile(folder / "fit-profile.txt")
+    found = {"the whole command": seconds}
+    for name, (wanted, counted) in PARTS.items():
+        total = sum(time for action, (_, time) in actions.items() if re.fullmatch(wanted, action))
+        count = max((calls for action, (calls, _) in actions.items() if re.fullmatch(counted, action)), default=0)
+        if count:
+            found[name] = total / count
+    epochs = sum(time for action, (_, time) in actions.items() if action == "run_training_epoch")
+    found["start and end: all but the epochs"] = seconds - epochs
+    help_line = [sys.executable, str(tree / "cli.py"), "fit", "--help"]
+    found["fit --help"] = timed(help_line, folder / "help", environment)[0]
+    loader = [sys.executable, "-c", LOADER, training.dataset, str(training.image_size)]
+    timed(loader, folder / "loader", environment)
+    found["an image of the loader alone, one process"] = float((folder / "loader/log.txt").read_text().split("seconds ")[-1])
+    found["memory of the training process, GB"] = memory / 1e9
+    return found
+
+
+def profile(path: Path) -> dict[str, tuple[int, float]]:
+    """Action -> calls, seconds in all, of a SimpleProfiler's report."""
+    actions = {}
+    for row in path.read_text().splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if len(cells) == 5 and re.fullmatch(r"\d+", cells[2]) and cells[0] != "Total":
+            actions[cells[0]] = int(cells[2]), float(cells[3])
+    return actions
+
+
+def table(rounds: list[tuple[dict[str, float], dict[str, float]]], older: str) -> str:
+    """Markdown. rounds: figures of the older commit and of this one."""
+    lines = [f"| | {older} | this commit | ratio | lowest, highest |", "|---|---|---|---|---|"]
+    for name in rounds[0][1]:
+        pairs = [(old[name], new[name]) for old, new in rounds if name in old and name in new]
+        if not pairs:
+            continue
+        ratios = [new / old for old, new in pairs]
+        old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
+        lines.append(
+            f"| {name} | {old:.3g} | {new:.3g} | {statistics.median(ratios):.2f} | {min(ratios):.2f}, {max(ratios):.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", default="7757bac", help="the older commit")
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--weights", help="to start from")
+    parser.add_argument("--image_size", type=int, default=320)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("more", nargs="*", help="further options of fit, for both, after --")
+    given = parser.parse_args()
+    weights = given.weights and str(Path(given.weights).resolve())
+    training = Training(str(Path(given.dataset).resolve()), weights, given.image_size, given.epochs, given.more)
+    rounds = []
+    with worktree(given.against) as older, tempfile.TemporaryDirectory() as folder:
+        trees = {"older": older, "this": ROOT}
+        for side, tree in trees.items():  # labels parsed, files in the kernel's cache, byte code compiled
+            short = training._replace(epochs=1, more=[*training.more, "--trainer.limit_train_batches", "1"])
+            measured(tree, Path(folder, side, "warm"), short, 0)
+        for k in range(given.rounds):
+            found = {}
+            for side in sorted(trees, reverse=bool(k % 2)):
+                found[side] = measured(trees[side], Path(folder, side, str(k)), training, k)
+            rounds.append((found["older"], found["this"]))
+            print(f"after {k + 1} of {given.rounds} rounds, seconds:\n\n{table(rounds, given.against)}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
