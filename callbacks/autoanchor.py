@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
+from callbacks.pictures import are_drawn
 from detector.data.datamodule import DetectionData
 from detector.data.images import read_image
 from detector.model.anchors import Choice, choose_anchors, label_sizes, measure
@@ -23,7 +24,7 @@ class AutoAnchor(L.Callback):
 
     New anchors are accepted only if neither best possible recall nor fitness falls, on the labels and on the augmented labels.
     Anchors that model.anchors lists are measured and kept; `model.anchors: N` asks for N new ones per level. A resumed run
-    keeps those of its checkpoint. The report is written to anchors.json, plots/anchors.png and the loggers.
+    keeps those of its checkpoint. The report is written to anchors.json, the loggers, and (see Pictures) plots/anchors.png.
 
     Args:
         enabled: Off: the anchors stay as they are.
@@ -89,6 +90,10 @@ class AutoAnchor(L.Callback):
             print(table)
         with not_fatal(folder / "anchors.json"):
             report.save(folder)
+        picture = folder / "plots/anchors.png" if are_drawn(trainer) else None
+        if picture:
+            with not_fatal(picture):
+                report.draw(picture)
         content = report.content()
         metrics = {
             f"anchors/{when}/{name}": value
@@ -100,7 +105,9 @@ class AutoAnchor(L.Callback):
             if isinstance(logger, WandbLogger):
                 rows = content.get("after", content["before"])["rows"]
                 logger.log_table("anchors/table", list(rows[0]), [list(row.values()) for row in rows])
-                logger.log_image("anchors/picture", [str(folder / "plots/anchors.png")])
+                if picture:
+                    logger.log_image("anchors/picture", [str(picture)])
             elif isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_text("anchors", f"{report.choice.reason}\n\n```\n{table}\n```")
-                logger.experiment.add_image("anchors", read_image(folder / "plots/anchors.png"), dataformats="HWC")
+                if picture:
+                    logger.experiment.add_image("anchors", read_image(picture), dataformats="HWC")

@@ -25,7 +25,7 @@ class Pictures(L.Callback):
     the last validation), curves.png. Predictions below `conf` are not drawn.
 
     Args:
-        enabled: Off: none is drawn.
+        enabled: Off: none is drawn, nor AutoAnchor's anchors.png.
         conf: Least confidence of a detection to draw.
     """
 
@@ -82,3 +82,8 @@ class Pictures(L.Callback):
 
 def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "plots"
+
+
+def are_drawn(trainer: L.Trainer) -> bool:
+    """Whether a training's pictures are wanted."""
+    return all(c.enabled for c in trainer.callbacks if isinstance(c, Pictures))  # type: ignore[attr-defined]

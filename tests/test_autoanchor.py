@@ -210,7 +210,7 @@ def load(path: Path) -> dict[str, Any]:
 def test_new_anchors_travel(flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Into network, average, checkpoint and predictions; a resume keeps them although the labels have changed."""
     shutil.copytree(flat_data.parent, here / "data")
-    cli.main(["fit", "--data.dataset", "data/data.yaml", *QUICK, "--run", "run"])
+    cli.main(["fit", "--data.dataset", "data/data.yaml", *QUICK, "--pictures.enabled", "true", "--run", "run"])
     told = capsys.readouterr().out
     assert re.search(r"^new anchors: BPR 0\.\d+ -> ", told, re.M)
     assert re.search(r"^all +72 +0\.\d{4} > ", told, re.M)
@@ -273,6 +273,7 @@ def test_a_number_of_anchors_a_level(flat_data: Path, here: Path) -> None:
     report = json.loads((here / "run/anchors.json").read_text())
     assert state["network.anchors"].shape == (3, 2, 2)
     assert report["changed"] is True
+    assert not (here / "run/plots").exists(), "without pictures"
     assert state["network.head.convs.0.bias"].shape == (2 * 7,)
     cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", *QUICK[:2]])
 

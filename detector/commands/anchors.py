@@ -43,6 +43,7 @@ def anchors(
         examiner = next(c for c in trainer.callbacks if isinstance(c, Examiner))  # type: ignore[attr-defined]
         report = examiner.examine(model, datamodule)
         report.save(run)
+        report.draw(run / "plots/anchors.png")
     if json:
         print(json_.dumps({**report.content(), "yaml": report.yaml_line()}))
     else:

@@ -96,10 +96,9 @@ class AnchorReport:
         return f"model: {{anchors: {rows}}}"
 
     def save(self, folder: Path) -> None:
-        """anchors.json and plots/anchors.png."""
+        """To anchors.json."""
         text = json.dumps(self.content(), indent=1)
         write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
-        self.draw(folder / "plots" / "anchors.png")
 
     def draw(self, path: Path, most: int = 4000) -> None:
         """Labels as a scatter of width and height with both anchor sets drawn in, to an image file."""
