@@ -7,11 +7,11 @@ from typing import Any
 
 import lightning as L
 import torch.distributed as dist
-import yaml
 
 from callbacks.training_guard import TrainingGuard
 from detector.system.configuration import flatten
 from detector.system.errors import InputError
+from detector.system.yaml_text import load_yaml
 
 OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
     "data.dataset",
@@ -41,7 +41,7 @@ class ConsistencyCheck(L.Callback):
         if stage != "fit" or trainer.world_size == 1:
             return
         checkpoint = _checksums(self.checkpoint) if self.checkpoint else None
-        options = {name: v for name, v in flatten(yaml.safe_load(self.config)).items() if not _is_of_a_machine(name)}
+        options = {name: v for name, v in flatten(load_yaml(self.config)).items() if not _is_of_a_machine(name)}
         everyone = _gather(trainer, (str(self.checkpoint), checkpoint, options))
         first_path, first_checkpoint, first_options = everyone[0][1]
         for who, (_, checkpoint, options) in everyone:

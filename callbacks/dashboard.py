@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
-import yaml
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -19,6 +18,7 @@ from detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from detector.report.folder import best_epoch
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
+from detector.system.yaml_text import load_yaml
 from detector.training.module import Detector
 
 BOXES = 100  # an image, the surest
@@ -71,7 +71,7 @@ class Dashboard(L.Callback):
                 self._boards.append(TensorBoard(logger))
         if self._boards:
             config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there may be none
-            options = yaml.safe_load(config.read_text()) if config.is_file() else {"model": dict(pl_module.hparams)}
+            options = load_yaml(config.read_text()) if config.is_file() else {"model": dict(pl_module.hparams)}
             options["names"] = list(pl_module.names)
             self._tell(lambda board: board.start(options, self.best))
 

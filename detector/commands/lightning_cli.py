@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
@@ -31,6 +30,7 @@ from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
+from detector.system.yaml_text import load_yaml
 from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
 from detector.training.module import Detector
 from detector.training.precision import DEFAULT, usable_precision
@@ -158,7 +158,7 @@ class DetectorCLI(SubcommandCLI):
         elif command == "evolve":
             from detector.commands.evolve.command import study_folder  # imports optuna
 
-            run = study_folder(yaml.safe_load(self.text))
+            run = study_folder(load_yaml(self.text))
         elif self.continues and self.checkpoint:
             run = self.checkpoint.parent.parent
         else:
@@ -192,13 +192,13 @@ class DetectorCLI(SubcommandCLI):
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
         trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
-        trainer.configuration = yaml.safe_load(self.text)
+        trainer.configuration = load_yaml(self.text)
         trainer.train = [sys.executable, str(self.script), "fit"]
         return trainer
 
     def _changed(self) -> dict[str, Any]:
         """By flat name, the options that differ from the defaults of the command."""
-        before, after = (yaml.safe_load(text) for text in (self._config_text(self.defaults), self.text))
+        before, after = (load_yaml(text) for text in (self._config_text(self.defaults), self.text))
         return {name: value for name, (_, value) in differences([before, after]).items()}
 
     def _config_text(self, options: Any) -> str:
