@@ -8,7 +8,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
+from detector.checkpoint.atomic_io import AtomicCheckpointIO, wait_for_checkpoint
 from detector.checkpoint.file import read_checkpoint
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
@@ -65,7 +65,7 @@ class Checkpoints(Checkpoint):
 
     def on_validation_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if self.signal.received:
-            _wait(trainer)
+            wait_for_checkpoint(trainer)
             raise SystemExit(self.signal.exit_code)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -86,7 +86,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it."""
-        _wait(trainer)
+        wait_for_checkpoint(trainer)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
@@ -109,7 +109,7 @@ class Checkpoints(Checkpoint):
     def _stop_if_told(self, trainer: L.Trainer) -> None:
         """After a signal to any process, once the checkpoint is on the disk."""
         if _anyone(trainer, bool(self.signal.received)):
-            _wait(trainer)
+            wait_for_checkpoint(trainer)
             trainer.strategy.barrier("Checkpoints")
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
@@ -129,12 +129,6 @@ def _steps(path: Path) -> int:
         return read_checkpoint(path).content["global_step"]
     except InputError:
         return -1
-
-
-def _wait(trainer: L.Trainer) -> None:
-    """Until the thread has written the checkpoint that it is writing, if it is."""
-    if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-        trainer.strategy.checkpoint_io.wait()
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:

@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.early_stop import EarlyStop
+from detector.checkpoint.atomic_io import wait_for_checkpoint
 from detector.report.progress_line import duration, loss_label
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
@@ -118,6 +119,7 @@ class EpochLines(L.Callback):
             )
 
     def _hint(self, trainer: L.Trainer) -> str:
+        wait_for_checkpoint(trainer)
         if not (Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt").is_file():
             return "; there is no checkpoint yet to go on from: start again"
         return f"; go on with: {self.go_on}" if self.go_on else ""

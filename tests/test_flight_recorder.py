@@ -124,7 +124,7 @@ def test_a_crash_of_the_loader_names_the_batch(workers: int, split: str, tmp_pat
     made = make_demo(tmp_path / "demo", train=24, val=8)
     order = [[key.index for key in keys] for keys in TrainBatches(24, 8, 0, lambda: 0).batches(0)]
     lost, batch, images = (order[1][5], 1, order[1]) if split == "train" else (3, 0, list(range(8)))
-    data = Vanishing(str(made), image_size=64, batch_size=8, workers=workers, augment=Augment(mosaic=0.0))
+    data = Vanishing(str(made), image_size=64, batch_size=8, workers=workers, augment=Augment(mosaic=0.0), cache="none")
     data.lost, recorder = (split, lost), TrainingGuard()
     with pytest.raises(Exception, match=f"{lost:04d}.jpg") as crash:
         trainer_in(tmp_path, Warmup(), recorder).fit(detector_of_the_data(), data)

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import lightning as L
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
@@ -88,6 +89,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         finally:
             if thread:
                 thread.shutdown()
+
+
+def wait_for_checkpoint(trainer: L.Trainer) -> None:
+    """Until the thread has written the checkpoint that it is writing, if it is."""
+    if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+        trainer.strategy.checkpoint_io.wait()
 
 
 def _save(content: dict[str, Any], targets: list[Path]) -> list[str]:
