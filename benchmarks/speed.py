@@ -95,7 +95,6 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
         **os.environ,
         "PYTHONPATH": str(tree),
         "BOLTBOX_CACHE": str(folder.parent / "cache"),
-        "WANDB_MODE": "offline",
     }
     options = {
         "data.dataset": training.dataset,

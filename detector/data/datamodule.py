@@ -202,13 +202,12 @@ class DetectionData(L.LightningDataModule):
         """Stores of what `Resize`, the first step of training and of validation, makes of the images."""
         if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
             return
-        where, node = self.cache, Node(self.trainer)
-        if where == "auto":
-            sizes = [self.datasets[split].shapes() for split in ("train", "val")]
+        datasets, node = [self.datasets[split] for split in ("train", "val")], Node(self.trainer)
+        if self.cache == "auto" and not any(dataset.store for dataset in datasets):
+            sizes = [dataset.shapes() for dataset in datasets]
             if not self._reads_all() or not fits_in_memory(sizes, self.image_size, self.cache_budget, node):
                 return
-            where = "ram"
-        cache = ImageCache(where, self.cache_budget, node)
+        cache = ImageCache("ram" if self.cache == "auto" else self.cache, self.cache_budget, node)
         for split, first in (("train", self.train_steps[0]), ("val", self._inputs(pad=0.5).resize)):
             assert isinstance(first, Resize)
             if not self.datasets[split].store:  # a roll-back comes by again
