@@ -1,5 +1,7 @@
 """Which cells and anchors answer for which object."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +15,11 @@ from detector.system.errors import InputError
 
 class Assignment(NamedTuple):
     """The n rows of one level, each an (object, anchor, cell) triple: image, anchor, row, column (n,) int64 index the raw map;
-    box (n, 4) cxcywh in grid units relative to the cell's corner; cls (n,) int64."""
+    box (n, 4) cxcywh in grid units relative to the cell's corner; cls (n,) int64.
+
+    valid (n,) bool: which rows count; None: all. With it n can be the number of candidates, which is known without looking at
+    the targets' values: a GPU is not waited for, and a compiler sees one shape. The rows that do not count index a cell too.
+    """
 
     image: Tensor
     anchor: Tensor
@@ -21,6 +27,13 @@ class Assignment(NamedTuple):
     column: Tensor
     box: Tensor
     cls: Tensor
+    valid: Tensor | None = None
+
+    def only_valid(self) -> Assignment:
+        """Without the rows that do not count."""
+        if self.valid is None:
+            return self
+        return Assignment(*(field[self.valid] for field in self[:-1] if field is not None))
 
 
 class Assigner(ABC):
@@ -77,28 +90,42 @@ def assign_targets(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int
         anchor_t: an anchor is matched if neither side differs by this factor or more.
 
     Returns:
-        One Assignment a level. Rows: own cells, then left, upper, right, lower neighbours, each by anchor, then by target.
+        One Assignment a level of 5 A N rows: own cells, then left, upper, right, lower neighbours, each by anchor, then by
+        target; `valid` where anchor and neighbour match.
     """
+    image, cls = targets[:, :2].long().unbind(1)  # (N,)
     levels = []
     for level_anchors, (rows, columns) in zip(anchors, shapes, strict=True):
-        grid = targets.new_tensor([columns, rows])  # (2,) width and height of the map
-        centre, size = targets[:, 2:4] * grid, targets[:, 4:6] * grid  # (N, 2) grid units
-        ratio = size / level_anchors[:, None]  # (A, N, 2)
+        x, y, w, h = targets[:, 2] * columns, targets[:, 3] * rows, targets[:, 4] * columns, targets[:, 5] * rows  # grid units
+        ratio = torch.stack((w, h), 1) / level_anchors[:, None]  # (A, N, 2)
         matches = torch.max(ratio, 1 / ratio).amax(2) < anchor_t  # (A, N)
-        anchor, target = matches.nonzero(as_tuple=True)
-        xy = centre[target]  # (m, 2)
 
         # A neighbour shares the object if the centre lies in the half of the cell next to it and the neighbour exists.
-        near_low = (xy % 1 < 0.5) & (xy > 1)  # (m, 2): left, upper
-        near_high = ((grid - xy) % 1 < 0.5) & (grid - xy > 1)  # (m, 2): right, lower
-        shifts = xy.new_tensor([[0, 0], [-0.5, 0], [0, -0.5], [0.5, 0], [0, 0.5]])
-        chosen = torch.stack([torch.ones_like(near_low[:, 0]), *near_low.T, *near_high.T])  # (5, m)
-        shift, match = chosen.nonzero(as_tuple=True)
-        anchor, target, xy = anchor[match], target[match], xy[match]
+        left, right = _near(x), _near(columns - x)
+        upper, lower = _near(y), _near(rows - y)
+        chosen = torch.stack((torch.ones_like(left), left, upper, right, lower))  # (5, N)
+        # Truncation toward zero, as YOLOv5's.
+        column = torch.stack((x, x - 0.5, x, x + 0.5, x)).long().clamp(0, columns - 1)
+        row = torch.stack((y, y, y - 0.5, y, y + 0.5)).long().clamp(0, rows - 1)
+        box = torch.stack((x - column, y - row, w.expand_as(row), h.expand_as(row)), 2)  # (5, N, 4)
 
-        cell = (xy + shifts[shift]).long()  # truncation toward zero, as YOLOv5's
-        column, row = cell[:, 0].clamp(0, columns - 1), cell[:, 1].clamp(0, rows - 1)
-        box = torch.cat((xy - torch.stack((column, row), 1), size[target]), 1)
-        image, cls = targets[target, :2].long().T
-        levels.append(Assignment(image, anchor, row, column, box, cls))
+        anchor = torch.arange(len(matches), device=row.device)[:, None]  # (A, 1)
+        valid = chosen[:, None] & matches  # (5, A, N)
+        levels.append(
+            Assignment(
+                image.expand(valid.shape).flatten(),
+                anchor.expand(valid.shape).flatten(),
+                row[:, None].expand(valid.shape).flatten(),
+                column[:, None].expand(valid.shape).flatten(),
+                box[:, None].expand(*valid.shape, 4).reshape(-1, 4),
+                cls.expand(valid.shape).flatten(),
+                valid.flatten(),
+            )
+        )
     return levels
+
+
+def _near(distance: Tensor) -> Tensor:
+    """Whether the neighbour on this side exists and is the nearer one; distance (N,) of a centre from that edge of the map, in
+    cells."""
+    return (distance % 1 < 0.5) & (distance > 1)

@@ -109,48 +109,62 @@ class DetectionLoss(Loss):
         self.gains = scaled_gains(*self.unscaled_gains, self.levels, self.num_classes, image_size)
 
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """See Loss. raw: per level (B, A, H, W, 5 + C) logits."""
+        """See Loss. raw: per level (B, A, H, W, 5 + C) logits. Shapes go by those of the arguments alone, not by values."""
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
         level_losses = []
         assigned = self.assigner.assign(raw, targets, head)
         for level, (maps, rows, balance) in enumerate(zip(raw, assigned, self.balance.clone(), strict=True)):
-            overlap_map = torch.zeros_like(maps[..., 4])  # (B, A, H, W)
             cell = (rows.image, rows.anchor, rows.row, rows.column)
-            if len(rows.image):
-                pred = maps[cell]  # (n, 5 + C)
-                anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
-                iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), rows.box)  # (n,)
-                box_loss = box_loss + (1 - iou).mean()
-                self._write(overlap_map, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0))
-                if self.num_classes > 1:
-                    wanted = torch.full_like(pred[:, 5:], self.negative)
-                    wanted[torch.arange(len(rows.cls), device=wanted.device), rows.cls] = self.positive
-                    cls_loss = cls_loss + self._cross_entropy(pred[:, 5:], wanted, self.cls_pw)
-            level_losses.append(self._cross_entropy(maps[..., 4], overlap_map, self.obj_pw))
+            valid = torch.ones_like(rows.cls, dtype=torch.bool) if rows.valid is None else rows.valid  # (n,)
+            # What does not count becomes harmless numbers, so that neither it nor its gradient is ever infinite times 0.
+            pred = maps[cell].where(valid[:, None], 0)  # (n, 5 + C)
+            true_box = rows.box.where(valid[:, None], 1)
+            anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
+            iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), true_box)  # (n,)
+            box_loss = box_loss + _mean(1 - iou, valid)
+            overlap = self._overlap_map(maps, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0), valid)
+            level_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
             obj_loss = obj_loss + level_losses[-1] * balance
+            if self.num_classes > 1:
+                right = rows.cls[:, None] == torch.arange(self.num_classes, device=valid.device)  # (n, C)
+                wanted = torch.where(right, pred.new_full((), self.positive), self.negative)
+                cls_loss = cls_loss + self._cross_entropy(pred[:, 5:], wanted, self.cls_pw, valid)
         if self.autobalance and self.training:
             self._rebalance(torch.stack(level_losses).detach())
         box, obj, cls = self.gains
         return {"box_loss": box * box_loss, "obj_loss": obj * obj_loss, "cls_loss": cls * cls_loss}
 
-    def _write(self, overlap_map: Tensor, cell: tuple[Tensor, ...], iou: Tensor) -> None:
+    def _overlap_map(self, maps: Tensor, cell: tuple[Tensor, ...], overlap: Tensor, valid: Tensor) -> Tensor:
+        """(B, A, H, W): `overlap` (n,) in the cells of the rows that count, 0 elsewhere."""
+        shape = maps.shape[:4]
+        image, anchor, row, column = cell
+        flat = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column
+        nowhere = shape.numel()  # one place more, for the rows that do not count
+        flat = torch.where(valid, flat, nowhere)
+        overlaps = maps.new_zeros(nowhere + 1)
         if self.shared_cell == "last":
-            overlap_map[cell] = iou
+            overlaps[flat] = overlap
         else:
-            _, a, h, w = overlap_map.shape
-            image, anchor, row, column = cell
-            flat = ((image * a + anchor) * h + row) * w + column
-            overlap_map.view(-1).scatter_reduce_(0, flat, iou, "amax")
+            overlaps.scatter_reduce_(0, flat, overlap, "amax")
+        return overlaps[:nowhere].view(shape)
 
-    def _cross_entropy(self, logits: Tensor, wanted: Tensor, positive_weight: float) -> Tensor:
-        weight = logits.new_tensor(positive_weight) if positive_weight != 1 else None
-        if self.fl_gamma == 0:
+    def _cross_entropy(self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None) -> Tensor:
+        """Mean over all elements, or of (n, C) over the rows that count."""
+        weight = logits.new_full((), positive_weight) if positive_weight != 1 else None
+        if self.fl_gamma == 0 and valid is None:
             return binary_cross_entropy_with_logits(logits, wanted, pos_weight=weight)
         loss = binary_cross_entropy_with_logits(logits, wanted, pos_weight=weight, reduction="none")
-        p = logits.sigmoid()
-        p_right = wanted * p + (1 - wanted) * (1 - p)
-        return (loss * (wanted * 0.25 + (1 - wanted) * 0.75) * (1 - p_right) ** self.fl_gamma).mean()
+        if self.fl_gamma:
+            p = logits.sigmoid()
+            p_right = wanted * p + (1 - wanted) * (1 - p)
+            loss = loss * (wanted * 0.25 + (1 - wanted) * 0.75) * (1 - p_right) ** self.fl_gamma
+        return loss.mean() if valid is None else _mean(loss.mean(1), valid)
 
     def _rebalance(self, level_losses: Tensor) -> None:
         balance = self.balance * 0.9999 + 0.0001 / level_losses
         self.balance.copy_(balance / balance[self.reference_level])
+
+
+def _mean(values: Tensor, valid: Tensor) -> Tensor:
+    """Of the (n,) values that count; 0 if there is none."""
+    return values.where(valid, 0).sum() / valid.sum().clamp(1)

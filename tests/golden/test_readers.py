@@ -161,7 +161,8 @@ def loss_case(folder: Path, strides: list[int], shared_cell: str, **meta: Any) -
         "out_balance": loss.balance,
     }
     arrays["out_items_box_obj_cls"] = parts
-    for i, rows in enumerate(assign_targets(targets, per_level, [r.shape[2:4] for r in raw], hyp["anchor_t"])):  # type: ignore[misc]
+    assigned = assign_targets(targets, per_level, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"])
+    for i, rows in enumerate(rows.only_valid() for rows in assigned):
         arrays |= {f"in_pred_{i}": raw[i].detach().half(), f"out_grad_{i}": raw[i].grad}  # type: ignore[dict-item]
         arrays |= {f"out_idx_{i}": torch.stack((rows.image, rows.anchor, rows.row, rows.column), 1), f"out_tcls_{i}": rows.cls}
         arrays |= {f"out_tbox_{i}": rows.box, f"out_anch_{i}": per_level[i][rows.anchor]}

@@ -1,0 +1,109 @@
+"""Between a batch and its step nothing waits for the device, and the loss compiles as one graph: seen on a CPU."""
+
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from made_heads import head_of
+from test_network import STRIDES, random_targets, raw_maps, the_anchors
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity, profile
+
+import cli
+from detector.model.loss import DetectionLoss
+
+OPTIONS = (
+    {},
+    {"fl_gamma": 1.5, "cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1},
+    {"iou_ratio": 0.9, "autobalance": True},
+)
+WAITING_OPERATORS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::masked_select", "aten::is_nonzero")
+WAITING_METHODS = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__array__")
+
+
+def case(count: int, seed: int) -> tuple[list[Tensor], Tensor]:
+    """Raw maps that want gradients, and so many objects."""
+    rng = torch.Generator().manual_seed(seed)
+    return [maps.requires_grad_() for maps in raw_maps(rng)], random_targets(rng, count)
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1] | OPTIONS[2]])
+def test_the_loss_is_one_graph(options: dict[str, Any]) -> None:
+    """For any number of objects above one: the third batch finds it compiled. Values and gradients are those of eager.
+    (backend: the graph is run as it is. Machine code for it takes a minute.)"""
+    torch.compiler.reset()
+    head = head_of(the_anchors(), STRIDES)
+    compiled, eager = (DetectionLoss(4, STRIDES, **options) for _ in range(2))
+    compiled.compile(fullgraph=True, dynamic=True, backend="eager")
+    for k, count in enumerate((30, 7, 111)):
+        with torch.compiler.set_stance("fail_on_recompile" if k == 2 else "default"):
+            outcomes = []
+            for loss in (compiled, eager):
+                raw, targets = case(count, k)
+                total, parts = loss(raw, targets, head)
+                total.backward()
+                outcomes.append([total.detach(), *parts.values(), *(maps.grad for maps in raw), loss.balance])
+        for ours, wanted in zip(*outcomes, strict=True):
+            torch.testing.assert_close(ours, wanted)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_loss_waits_for_nothing(options: dict[str, Any]) -> None:
+    head, loss = head_of(the_anchors(), STRIDES), DetectionLoss(4, STRIDES, **options)
+    raw, targets = case(30, 0)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        loss(raw, targets, head)[0].backward()
+    called = Counter(event.name for event in seen.events())
+    assert called["aten::sigmoid"] >= 3, "the loss is in the profile"
+    assert not [name for name in WAITING_OPERATORS if called[name]]
+
+
+class Waits(TorchFunctionMode):
+    """Counts calls that would make the host wait for a GPU, by name and the file of ours that the call is from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in WAITING_METHODS:
+            ours = [f.filename for f in traceback.extract_stack() if str(Path(cli.__file__).parent) in f.filename]
+            self.calls[name, Path([f for f in ours if f != __file__][-1]).name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def waits_of_batches(patch: pytest.MonkeyPatch) -> Iterator[list[Counter]]:
+    """Of each training batch: fetching it, forward, loss, backward, step, callbacks."""
+    batches: list[Counter] = []
+    advance = _TrainingEpochLoop.advance
+
+    def watched(self: Any, data_fetcher: Any) -> None:
+        with Waits() as waits:
+            advance(self, data_fetcher)
+        batches.append(waits.calls)
+
+    with patch.context() as patched:
+        patched.setattr(_TrainingEpochLoop, "advance", watched)
+        yield batches
+
+
+@pytest.mark.parametrize(("policy", "wanted"), [("off", {}), ("stop", {("tolist", "finite.py"): 1})])
+def test_a_batch_waits_at_most_once(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, policy: str, wanted: dict[tuple[str, str], int]
+) -> None:
+    """Namely where a NaN must not get into the weights; that can be switched off. (AMP's scaler waits in its own way.)"""
+    line = f"fit --data.dataset {small_data} --data.image_size 64 --data.batch_size 8 --trainer.max_epochs 1 --data.workers 0"
+    line += f" --flight_recorder.policy {policy} --pictures.enabled false --report.enabled false --model.width_multiple 0.125"
+    with waits_of_batches(monkeypatch) as batches:
+        cli.main([*line.split(), "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"])
+    assert len(batches) > 2
+    assert all(calls == wanted for calls in batches[1:]), batches
