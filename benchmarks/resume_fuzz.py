@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ class Kill(L.Callback):
             self._count()
 
 
-def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 2) -> list[str]:
-    """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that varies."""
+def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 2, more: Sequence[str] = ()) -> list[str]:
+    """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that varies. more: options."""
     options = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": workers,
         "data.augment.mixup": 0.3, "trainer.max_epochs": EPOCHS,
@@ -78,7 +79,7 @@ def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int 
         "checkpoints.every_batches": every_batches, "trainer.enable_progress_bar": "false", "autoanchor.generations": 50,
         "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "pictures.enabled": "false", "run": run,
     }  # fmt: skip
-    return [sys.executable, str(ROOT / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
+    return [sys.executable, str(ROOT / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v)), *more]
 
 
 def start(line: list[str], kill: str = "") -> int:
@@ -130,9 +131,17 @@ def unlike(a: Any, b: Any, place: str) -> str:
     return "" if a == b else place
 
 
-def trial(folder: Path, data: Path, kills: list[str], workers: int, ranks: int, reference: Path) -> tuple[int, str]:
+def trial(
+    folder: Path,
+    data: Path,
+    kills: list[str],
+    workers: int,
+    ranks: int,
+    reference: Path,
+    more: Sequence[str] = (),
+) -> tuple[int, str]:
     """A run that is killed at each of these instants in turn and resumed; how many kills hit, and what differs in the end."""
-    line, hits = command(data, folder, workers, ranks), 0
+    line, hits = command(data, folder, workers, ranks, more=more), 0
     for kill in [*kills, ""]:
         resume = ["--ckpt_path", "auto"] if hits else []
         code = start([*line, *resume], kill)
@@ -154,6 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("more", nargs="*", help="further options of fit, after --: like -- --model.compile true")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -164,14 +174,14 @@ def main() -> None:
         for workers, ranks in ((0, 1), (2, 1), (0, 2), (2, 2)):
             name = f"{workers}-{ranks}"
             reference = root / f"reference-{name}"
-            assert start(command(data, reference, workers, ranks)) == 0
+            assert start(command(data, reference, workers, ranks, more=options.more)) == 0
             if workers == 0:
                 alone = reference
             assert not difference(reference, alone), "the number of workers changes nothing"
             hits = runs = same = 0
             while hits < options.kills:
                 kills = [random_kill(rng) for _ in range(rng.randint(1, 3))]
-                hit, wrong = trial(root / f"run-{name}-{runs}", data, kills, workers, ranks, reference)
+                hit, wrong = trial(root / f"run-{name}-{runs}", data, kills, workers, ranks, reference, options.more)
                 hits, runs, same = hits + hit, runs + 1, same + (not wrong)
                 if wrong:
                     print(f"{kills}: differs in {wrong}", file=sys.stderr)

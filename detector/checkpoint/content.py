@@ -24,6 +24,7 @@ from detector.checkpoint.validators import (
     anything,
     check_tensor,
     fields,
+    instance_of,
     integer,
     list_of,
     mapping_of,
@@ -52,6 +53,7 @@ CHECKPOINT = fields(
         "native_amp_scaling_state": SCALER,
         "processes": nullable(list_of(PROCESS)),
         "accumulate_grad_batches": integer(1),
+        "compiled": instance_of(bool),
         "run": RUN,
     },
 )

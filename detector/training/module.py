@@ -49,6 +49,7 @@ from detector.model.sharding import is_sharded, shard
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
+from detector.training.compilation import Choice, Compilation, compile_for
 from detector.training.optimizer import OptimizerName, build_optimizer
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
@@ -99,6 +100,8 @@ class Detector(L.LightningModule):
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
         freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
+        compile: Train with compiled blocks (torch.compile), which takes minutes at the first start. auto: on processors with
+            AVX-512 where the training is long enough to win; a resumed run as before.
         conf: Least confidence of a detection.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
@@ -156,6 +159,7 @@ class Detector(L.LightningModule):
         freeze: int | list[int] = 0,
         freeze_bn: bool = True,
         multi_scale: bool = False,
+        compile: Choice = "auto",
         conf: float = 0.001,
         iou: float = 0.6,
         max_det: int = 300,
@@ -201,6 +205,8 @@ class Detector(L.LightningModule):
         self.lr_scale = 1.0  # of all learning rates; callbacks.TrainingGuard lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = self._freeze(freeze)
+        self.compilation = Compilation()  # of the training that is on
+        self._compiled_before: bool | None = None  # in the run that is resumed
         self.epoch_losses = LossSums.empty()  # of the epoch so far
         self._evaluation_losses = LossSums.empty(dtype=torch.double)  # of the validation or test so far
         self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
@@ -303,6 +309,15 @@ class Detector(L.LightningModule):
     def on_train_start(self) -> None:
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
         self._prepare_epoch()
+        if self.compilation.shape is None:
+            self._compile()
+
+    def _compile(self) -> None:
+        h, trainer = self.hparams, self.trainer
+        shape = (h["batch_size"] // trainer.world_size, 3, self.image_size, self.image_size)
+        images = (trainer.max_epochs or 0) * int(trainer.num_training_batches) * shape[0]
+        varied = h["multi_scale"] or getattr(getattr(trainer, "datamodule", None), "rect", False)
+        self.compilation = compile_for(self.network, h["compile"], self._compiled_before, shape, varied, images)
 
     def on_train_epoch_start(self) -> None:
         self._prepare_epoch()
@@ -320,7 +335,9 @@ class Detector(L.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         images = self._rescale(batch.images, batch_idx) if self.hparams["multi_scale"] else batch.images
-        total, parts = self.loss(self.network(images), batch.targets, self.network.head)
+        with self.compilation.context(images):
+            raw = self.network(images)
+        total, parts = self.loss(raw, batch.targets, self.network.head)
         self._count_losses(parts)
         return {"loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches, "parts": parts}
 
@@ -470,7 +487,11 @@ class Detector(L.LightningModule):
         values = {f"{split}/{name}": mean for name, mean in losses.means().items()}
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["compiled"] = self.compilation.shape is not None
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         check_network(self, checkpoint)
+        self._compiled_before = checkpoint.get("compiled", False)
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)

@@ -1,0 +1,108 @@
+"""model.compile: the network's blocks as machine code of their own, made by torch.compile."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from detector.model.layers import Bottleneck, Conv
+from detector.model.network import Network
+from detector.model.sharding import is_sharded
+from detector.system.rank_zero import rank_zero_print
+
+Choice = bool | Literal["auto"]
+BACKEND = "inductor"
+WORTH = (
+    2e14  # floating-point operations of a training for which auto compiles: some three times what pays for a minute and a half
+)
+
+
+class Compilation(NamedTuple):
+    """shape: of the batches that go through compiled code, (B, 3, H, W); None: nothing is compiled."""
+
+    shape: tuple[int, ...] | None = None
+
+    def context(self, images: Tensor) -> AbstractContextManager[object]:
+        """For a forward pass. Batches of another shape, like the last one of an epoch, are computed without the compiled code:
+        what is computed depends on the batch, not on those that came before it, so a resumed run computes the same."""
+        if self.shape is not None and images.shape != self.shape:
+            return torch.compiler.set_stance("force_eager")
+        return nullcontext()
+
+
+def compile_for(
+    network: Network, choice: Choice, before: bool | None, shape: tuple[int, ...], varied: bool, images: int
+) -> Compilation:
+    """Compile the blocks of a network for a training, if that is wanted and possible; prints a line about it.
+
+    Args:
+        choice: model.compile.
+        before: whether the run that is resumed had compiled blocks: with auto it goes on so; None: a new run.
+        shape: (B, 3, H, W) of the usual batch of this process.
+        varied: there is no usual one: the images' size changes from batch to batch.
+        images: that this process will train on.
+    """
+    device = next(network.parameters()).device
+    if choice == "auto":
+        choice = not varied and worth_it(network, shape, images, device) if before is None else before
+    if not choice:
+        return Compilation()
+    compiler = os.environ.get("CXX", "g++")
+    obstacle = ""
+    if varied:  # code for any size fails in torch 2.14: wrong strides are expected of an image in channels-last memory
+        obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
+    elif is_sharded(network):
+        obstacle = "its parameters are shared out over processes"
+    elif BACKEND == "inductor" and shutil.which(compiler) is None:
+        obstacle = f"there is no C++ compiler {compiler}; install one, or name it in CXX"
+    if obstacle:
+        rank_zero_print(f"the network is not compiled: {obstacle}")
+        return Compilation()
+    compile_blocks(network)
+    rank_zero_print("the network is compiled: the first batch takes a minute or two; less where it was compiled before")
+    return Compilation(shape)
+
+
+def worth_it(network: Network, shape: tuple[int, ...], images: int, device: torch.device) -> bool:
+    """Whether a training gains more by compiled blocks than compiling costs. So far that was seen on processors with AVX-512
+    only (benchmarks/speed.md); with AVX2 a batch takes as long as before, and no GPU has been measured."""
+    if device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512" or is_sharded(network):
+        return False
+    return 3 * forward_operations(network, shape[2], shape[3]) * images >= WORTH  # the backward pass takes two forward passes
+
+
+def forward_operations(network: Network, height: int, width: int) -> int:
+    """Floating-point operations of one image's forward pass: those of convolutions and products of matrices."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    imagined = copy.deepcopy(network).to("meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        imagined(torch.empty(1, 3, height, width, device="meta"))
+    return counter.get_total_flops()
+
+
+def blocks(network: nn.Module) -> Iterator[nn.Module]:
+    """The bottlenecks, and the convolution blocks that are in none."""
+    for child in network.children():
+        if isinstance(child, Bottleneck | Conv):
+            yield child
+        else:
+            yield from blocks(child)
+
+
+def compile_blocks(network: nn.Module) -> None:
+    """Compile the blocks of a network, in place, each when it first runs; equal ones once. Parameters and their names stay."""
+    import torch._dynamo.config as limits
+
+    found = list(blocks(network))
+    limits.recompile_limit = max(limits.recompile_limit, 2 * len(found))  # torch takes them for versions of one function
+    limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, 2 * len(found))
+    for block in found:
+        block.compile(dynamic=False, backend=BACKEND)

@@ -1,0 +1,112 @@
+"""model.compile: what it computes, when it is chosen, and that it stays with a run."""
+
+import copy
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from forked import forks
+from torch import nn
+
+import cli
+from benchmarks.resume_fuzz import command, difference, start
+from detector.model.layers import Bottleneck, Conv
+from detector.model.network import YOLOv5
+from detector.training import compilation
+from detector.training.compilation import blocks, compile_blocks, compile_for, forward_operations
+
+COMPILED, EAGER = (["--model.multi_scale", "false", "--model.compile", choice] for choice in ("true", "false"))
+
+
+@pytest.fixture
+def graphs_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch.compile makes graphs and runs them as they are, also in processes that are started: machine code takes minutes."""
+    monkeypatch.setattr(compilation, "BACKEND", "eager")
+    torch.compiler.reset()
+    with forks():
+        yield
+    torch.compiler.reset()
+
+
+def test_compiled_blocks_compute_the_same() -> None:
+    """By the real compiler: output, gradients, batch norm's statistics."""
+    torch.manual_seed(0)
+    eager = nn.Sequential(Conv(3, 8, 3, 2), Bottleneck(8, 8)).to(memory_format=torch.channels_last).train()
+    compiled = copy.deepcopy(eager)
+    compile_blocks(compiled)
+    images = torch.rand(4, 3, 32, 32).to(memory_format=torch.channels_last)
+    for network in (eager, compiled):
+        network(images).square().mean().backward()
+    for (name, ours), (_, wanted) in zip(compiled.named_parameters(), eager.named_parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, wanted.grad, msg=name)
+    torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
+    assert (
+        not hasattr(copy.deepcopy(compiled)[0], "_compiled_call_impl") or copy.deepcopy(compiled)[0]._compiled_call_impl is None
+    )
+
+
+def test_blocks_are_all_convolutions_but_the_heads() -> None:
+    """Bottlenecks as a whole; none twice."""
+    network = YOLOv5(3)
+    found = list(blocks(network))
+    of_blocks = [id(m) for block in found for m in block.modules() if isinstance(m, nn.Conv2d)]
+    assert len(of_blocks) == len(set(of_blocks))
+    outside = [name for name, m in network.named_modules() if isinstance(m, nn.Conv2d) and id(m) not in of_blocks]
+    assert outside == ["head.convs.0", "head.convs.1", "head.convs.2"]
+    assert sum(isinstance(block, Bottleneck) for block in found) == 1 + 2 + 3 + 1 + 4
+
+
+def test_operations_are_those_of_published_tables() -> None:
+    """YOLOv5n at 640 px with 80 classes: 4.5 GFLOPs (the YOLOv5 release notes)."""
+    assert forward_operations(YOLOv5(80), 640, 640) == pytest.approx(4.5e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("capability", "images", "varied", "before", "wanted"),
+    [
+        ("AVX512", 10**6, False, None, True),
+        ("AVX512", 10**3, False, None, False),  # over before compiling has paid
+        ("AVX512", 10**6, True, None, False),
+        ("AVX512", 10**6, False, False, False),  # a run goes on as it began
+        ("AVX2", 10**6, False, None, False),
+        ("AVX2", 10**3, False, True, True),
+    ],
+)
+def test_auto(
+    capability: str, images: int, varied: bool, before: bool | None, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    network, shape = YOLOv5(3, width_multiple=0.25), (16, 3, 320, 320)
+    assert (compile_for(network, "auto", before, shape, varied, images).shape == shape) == wanted
+    assert (network.backbone.stem._compiled_call_impl is not None) == wanted
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    network = YOLOv5(3, width_multiple=0.125)
+    assert compile_for(network, True, None, (16, 3, 64, 64), False, 100).shape is None
+    assert "not compiled: there is no C++ compiler no-such-compiler" in capsys.readouterr().out
+    assert network.backbone.stem._compiled_call_impl is None
+
+
+def test_images_of_several_sizes(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.width_multiple": 0.125, "run": "run",
+               "trainer.max_epochs": 1, "report.enabled": "false", "pictures.enabled": "false", "data.rect": "true",
+               "model.compile": "true", "trainer.enable_progress_bar": "false"}  # fmt: skip
+    cli.main(["fit", "--data.dataset", str(small_data), *(str(x) for k, v in options.items() for x in (f"--{k}", v))])
+    assert "not compiled: the images' size changes" in capsys.readouterr().out
+
+
+def test_a_killed_compiled_run_ends_the_same(small_data: Path, tmp_path: Path, graphs_only: None) -> None:
+    """Also with auto, which goes on as the run began: its numbers are not those of eager code to the last digit."""
+    reference, plain, run = (tmp_path / name for name in ("reference", "plain", "run"))
+    assert start(command(small_data, reference, 0, 1, more=COMPILED)) == 0
+    assert start(command(small_data, plain, 0, 1, more=EAGER)) == 0
+    assert difference(plain, reference)
+    assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:9") == -signal.SIGKILL
+    auto = [*command(small_data, run, 0, 1, more=["--model.multi_scale", "false"]), "--ckpt_path", "last"]
+    assert start([*auto, "--model.compile", "auto"]) == 0
+    assert not difference(run, reference)
+    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["compiled"]
