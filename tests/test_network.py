@@ -479,3 +479,24 @@ def test_autobalance_by_hand() -> None:
 def test_scaled_gains() -> None:
     assert scaled_gains(0.05, 1.0, 0.5, 3, 80, 640) == pytest.approx((0.05, 1.0, 0.5))
     assert scaled_gains(0.05, 1.0, 0.5, 4, 20, 1280) == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
+
+
+def test_the_last_object_of_a_cell_is_the_last_with_several_threads() -> None:
+    """torch's indexed assignment leaves that open there."""
+    rng, count = torch.Generator().manual_seed(0), 3000
+    raw, anchors = [torch.randn(2, 3, 8, 16, 9, generator=rng)], the_anchors()[:1]
+    targets = random_targets(rng, count, images=2)
+    loss = DetectionLoss(4, STRIDES[:1], shared_cell="last")
+    (rows,) = (r.only_valid() for r in assign_targets(targets, anchors, [(8, 16)], 4.0))
+    overlap, wanted = torch.rand(len(rows.cls), generator=rng), torch.zeros(2, 3, 8, 16)
+    cell = (rows.image, rows.anchor, rows.row, rows.column)
+    for *place, value in zip(*(v.tolist() for v in cell), overlap, strict=True):
+        wanted[tuple(place)] = value
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        found = [loss._overlap_map(raw[0], cell, overlap, torch.ones_like(rows.cls).bool()) for _ in range(5)]
+    finally:
+        torch.set_num_threads(threads)
+    assert len(rows.cls) > 10 * wanted.count_nonzero(), "most rows share their cell"
+    assert all(torch.equal(f, wanted) for f in found)

@@ -141,11 +141,12 @@ class DetectionLoss(Loss):
         flat = ((image * shape[1] + anchor) * shape[2] + row) * shape[3] + column
         nowhere = shape.numel()  # one place more, for the rows that do not count
         flat = torch.where(valid, flat, nowhere)
-        overlaps = maps.new_zeros(nowhere + 1)
-        if self.shared_cell == "last":
-            overlaps[flat] = overlap
+        if self.shared_cell == "last":  # by number, for threads and GPUs write in no certain order
+            numbers = torch.arange(1, len(flat) + 1, device=flat.device)
+            last = flat.new_zeros(nowhere + 1).scatter_reduce_(0, flat, numbers, "amax")
+            overlaps = torch.cat((overlap.new_zeros(1), overlap))[last]
         else:
-            overlaps.scatter_reduce_(0, flat, overlap, "amax")
+            overlaps = overlap.new_zeros(nowhere + 1).scatter_reduce_(0, flat, overlap, "amax")
         return overlaps[:nowhere].view(shape)
 
     def _cross_entropy(self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None) -> Tensor:
