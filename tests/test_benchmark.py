@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +43,7 @@ def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.Captur
     printed = capsys.readouterr()
     content = json.loads(printed.out)
     assert content == json.loads((here / "runs/benchmark-1/benchmark.json").read_text())
-    assert "2 of 4 combinations are measured" in printed.err
+    assert "2 of 7 combinations are measured" in printed.err
     one, two = content["rows"]
     assert [(r["precision"], r["devices"], r["strategy"], r["workers"]) for r in (one, two)] == [
         ("32-true", 1, "auto", 0),
@@ -54,7 +55,8 @@ def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.Captur
         assert r["images_per_second"] == pytest.approx(r["images"] / r["seconds"])
         assert 0 < r["waiting"] < 1
         assert r["command"].startswith(f"python cli.py fit --data.dataset {small_data} --data.batch_size 6 --model.width")
-        assert r["command"].endswith(f"--trainer.devices {r['devices']} --data.workers 0")
+        rest = "--model.compile false --data.cache auto --data.workers 0"
+        assert r["command"].endswith(f"--trainer.devices {r['devices']} {rest}")
         assert not {"--seconds", "--rows", "--json", "16-mixed"} & set(r["command"].split())
     assert 2**24 < one["memory"] < two["memory"], "another process; what they share with this one counts in part"
     page = (here / "runs/benchmark-1/benchmark.md").read_text()
@@ -215,12 +217,35 @@ def test_memory_of_a_session_counts_shared_pages_once() -> None:
 
 
 def test_settings_that_tell_most_come_first() -> None:
-    found = settings(("32-true", "bf16-mixed"), "ddp", (1, 4), cores=8, workers=8)
-    assert found[0] == Setting("32-true", "auto", 1, 8)
+    found = settings(("32-true", "bf16-mixed"), "ddp", (1, 4), cores=8, workers=8, cache="ram")
+    assert found[0] == Setting("32-true", "auto", 1, 8, cache="ram")
     single = {("bf16-mixed", 1, 8), ("32-true", 4, 2), ("32-true", 1, 0), ("32-true", 1, 2), ("32-true", 1, 4)}
     assert {(s.precision, s.devices, s.workers) for s in found[1:6]} == single
     assert len(found) == len(set(found)) == 2 * (4 + 2)
     assert {s.workers for s in found if s.devices == 4} == {2, 0}, "four devices share eight cores"
+    assert {(s.compiled, s.cache) for s in found} == {(False, "ram")}
+
+    more = settings(("32-true", "bf16-mixed"), "ddp", (1,), cores=2, workers=0, compilable=True)
+    assert more == [
+        Setting("32-true", "auto", 1, 0),
+        Setting("bf16-mixed", "auto", 1, 0),
+        Setting("32-true", "auto", 1, 0, cache="none"),
+        Setting("32-true", "auto", 1, 0, compiled=True),
+        Setting("bf16-mixed", "auto", 1, 0, compiled=True),
+    ]
+    assert more[3].options()[-6:] == ["--model.compile", "true", "--data.cache", "auto", "--data.workers", "0"]
+    assert str(more[3]) == "32-true, 1 device, 0 workers, compiled"
+
+
+def test_what_costs_more_must_gain_more() -> None:
+    """Compilation, of what is as fast; not of what is slower."""
+
+    def compiled(rate: float) -> Row:
+        plain = row("32-true", 1, rate)
+        return replace(plain, setting=replace(plain.setting, compiled=True))
+
+    assert not Report(HOST, [row("32-true", 1, 100), compiled(104)]).chosen.setting.compiled
+    assert Report(HOST, [row("32-true", 1, 100), compiled(120)]).chosen.setting.compiled
 
 
 @pytest.mark.parametrize(
@@ -251,7 +276,7 @@ def test_table_and_page_of_rows_that_failed() -> None:
     page = report.page("x.png")
     assert "2 cores of abacus, 1 GiB, 2 x A, torch 2, lightning 2, OMP_NUM_THREADS=1, load 0 before the start" in page
     assert "; the fastest of 2 trials:" in page
-    assert "| 2 | 16-mixed | 2 (ddp) | 2 | - | - | - | - |" in page
+    assert "| 2 | 16-mixed | 2 (ddp) | 2 | no | auto | - | - | - | - |" in page
     assert report.content()["rows"][1]["error"] == "out of beads"
 
 

@@ -54,20 +54,27 @@ def compile_for(
         choice = not varied and worth_it(network, shape, images, device) if before is None else before
     if not choice:
         return Compilation()
-    compiler = os.environ.get("CXX", "g++")
-    obstacle = ""
+    obstacle = None
     if varied:  # code for any size fails in torch 2.14: wrong strides are expected of an image in channels-last memory
         obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
     elif is_sharded(network):
         obstacle = "its parameters are shared out over processes"
-    elif BACKEND == "inductor" and shutil.which(compiler) is None:
-        obstacle = f"there is no C++ compiler {compiler}; install one, or name it in CXX"
+    else:
+        obstacle = compiler_missing()
     if obstacle:
         rank_zero_print(f"the network is not compiled: {obstacle}")
         return Compilation()
     compile_blocks(network)
     rank_zero_print("the network is compiled: the first batch takes a minute or two; less where it was compiled before")
     return Compilation(shape)
+
+
+def compiler_missing() -> str | None:
+    """A sentence if torch.compile has no C++ compiler here, through which its code for processors goes."""
+    compiler = os.environ.get("CXX", "g++")
+    if BACKEND != "inductor" or shutil.which(compiler):
+        return None
+    return f"there is no C++ compiler {compiler}; install one, or name it in CXX"
 
 
 def worth_it(network: Network, shape: tuple[int, ...], images: int, device: torch.device) -> bool:

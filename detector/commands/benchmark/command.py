@@ -18,6 +18,7 @@ from detector.data.datamodule import DetectionData
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import exit_on_signals
+from detector.training.compilation import compiler_missing
 from detector.training.module import Detector
 from detector.training.trainer import Trainer
 
@@ -32,7 +33,7 @@ def benchmark(
     deadline: float = 300.0,
     json: bool = False,
 ) -> None:
-    """How fast this machine trains: images/s, memory and waiting for data by precision, devices and workers.
+    """How fast this machine trains: images/s, memory, waiting for data by precision, devices, workers, compilation and cache.
 
     Each row is a training of its own with real steps, on one device and on all GPUs (on a CPU in two processes), with
     trainer.strategy (default ddp) and up to data.workers workers. Leaves benchmark.json, .md and .png in the run's folder.
@@ -48,11 +49,13 @@ def benchmark(
         InputError: the data set cannot be used, an option makes no sense, or no row could be measured.
     """
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        report = _report(trainer, datamodule, seconds, rows, deadline, rounds)
+        report = _report(trainer, model, datamodule, seconds, rows, deadline, rounds)
     print(json_.dumps(report.content()) if json else f"\n{report.table()}\nreport: {trainer.default_root_dir}")
 
 
-def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, deadline: float, rounds: int) -> Report:
+def _report(
+    trainer: Trainer, model: Detector, data: DetectionData, seconds: float, most: int, deadline: float, rounds: int
+) -> Report:
     for option, value in (("seconds", seconds), ("rows", most), ("deadline", deadline), ("rounds", rounds)):
         if value <= 0:
             raise InputError(f"{option} is {value:g}; it must be more than 0")
@@ -73,6 +76,8 @@ def _report(trainer: Trainer, data: DetectionData, seconds: float, most: int, de
         sorted({1, several}),
         len(os.sched_getaffinity(0)),
         data.workers,
+        compilable=not model.hparams["multi_scale"] and not data.rect and compiler_missing() is None,
+        cache=data.cache,
     )
     if len(planned) > most:
         rank_zero_print(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
@@ -90,7 +95,7 @@ def typed_for_fit(typed: Sequence[str]) -> list[str]:
     ['--data.image_size', '320']
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    rows_own = ("trainer.precision", "trainer.strategy", "trainer.devices", "data.workers")
+    rows_own = ("trainer.precision", "trainer.strategy", "trainer.devices", "model.compile", "data.cache", "data.workers")
     for option in ("seconds", "rows", "rounds", "deadline", "run", *rows_own):
         parser.add_argument(f"--{option}")
     parser.add_argument("--json", action="store_true")

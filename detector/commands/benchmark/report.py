@@ -54,12 +54,14 @@ class Report:
 
     @property
     def chosen(self) -> Row | None:
-        """Among the rows that are as fast as the fastest: fewest devices, then most exact, then least memory."""
+        """Among the rows that are as fast as the fastest: fewest devices, then most exact, then without compilation, then least
+        memory."""
         best = max((row.trial.rate for row in self.rows), default=0.0)
         near = [row for row in self.rows if row.trial.rate >= EVEN * best > 0]
 
-        def cost(row: Row) -> tuple[int, int, int]:
-            return row.setting.devices, PRECISIONS.index(row.setting.precision), row.trial.memory
+        def cost(row: Row) -> tuple[int, int, bool, int]:
+            s = row.setting
+            return s.devices, PRECISIONS.index(s.precision), s.compiled, row.trial.memory
 
         return min(near, key=cost, default=None)
 
@@ -84,11 +86,12 @@ class Report:
     def cells(self) -> list[list[str]]:
         """Header and rows of the table."""
         on_gpu = any(row.trial.measured.get("gpu_memory") for row in self.rows)
-        head = ["row", "precision", "devices", "workers", "images/s", "memory, GiB", "waiting for data", "steps"]
-        lines = [[*head[:6], "of a GPU, GiB", *head[6:]] if on_gpu else head]
+        head = ["row", "precision", "devices", "workers", "compiled", "cache", "images/s", "memory, GiB"]
+        lines = [[*head, *(["of a GPU, GiB"] if on_gpu else []), "waiting for data", "steps"]]
         for number, row in enumerate(self.rows, 1):
             s, t = row.setting, row.trial
             line = [str(number), s.precision, f"{s.devices} ({s.strategy})" if s.devices > 1 else "1", str(s.workers)]
+            line += ["yes" if s.compiled else "no", s.cache]
             if t.error:
                 line += ["-"] * (len(lines[0]) - len(line))
             else:
