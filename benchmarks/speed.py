@@ -5,9 +5,11 @@
 The older commit is checked out beside (git worktree) and runs in the same environment. Each training is a process with options
 that both know, everything else at its default; Lightning's SimpleProfiler notes the parts. A ratio is that of a round's two
 trainings; the table has the median of the rounds, the least and the greatest ratio. Both have parsed the labels once before.
+A round has a seed of its own, so the last row compares what came of the two trainings.
 """
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -111,12 +113,7 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
     line += ["--model.weights", training.weights] if training.weights else []
     seconds, memory = timed([*line, *training.more], folder, environment)
     actions = profile(folder / "fit-profile.txt")
-    found = {"the whole command": seconds}
-    for name, (wanted, counted) in PARTS.items():
-        total = sum(time for action, (_, time) in actions.items() if re.fullmatch(wanted, action))
-        count = max((calls for action, (calls, _) in actions.items() if re.fullmatch(counted, action)), default=0)
-        if count:
-            found[name] = total / count
+    found = {"the whole command": seconds, **parts(actions)}
     epochs = sum(time for action, (_, time) in actions.items() if action == "run_training_epoch")
     found["start and end: all but the epochs"] = seconds - epochs
     help_line = [sys.executable, str(tree / "cli.py"), "fit", "--help"]
@@ -125,6 +122,7 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
     timed(loader, folder / "loader", environment)
     found["an image of the loader alone, one process"] = float((folder / "loader/log.txt").read_text().split("seconds ")[-1])
     found["memory of the training process, GB"] = memory / 1e9
+    found["mAP50-95 of the best epoch"] = json.loads((folder / "run/metrics.json").read_text())["mAP50-95"]
     return found
 
 
@@ -136,6 +134,17 @@ def profile(path: Path) -> dict[str, tuple[int, float]]:
         if len(cells) == 5 and re.fullmatch(r"\d+", cells[2]) and cells[0] != "Total":
             actions[cells[0]] = int(cells[2]), float(cells[3])
     return actions
+
+
+def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
+    """Seconds of each of PARTS, each time that it happened."""
+    found = {}
+    for name, (wanted, counted) in PARTS.items():
+        total = sum(time for action, (_, time) in actions.items() if re.fullmatch(wanted, action))
+        count = max((calls for action, (calls, _) in actions.items() if re.fullmatch(counted, action)), default=0)
+        if count:
+            found[name] = total / count
+    return found
 
 
 def table(rounds: list[tuple[dict[str, float], dict[str, float]]], older: str) -> str:
