@@ -376,14 +376,12 @@ class Detector(L.LightningModule):
         self._fused, self._composed = [], None
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.prepare(self.hparams["tta"])
-        elif not is_sharded(self.evaluated):
-            self._fused = [self.evaluated.fused()]  # for this validation
         self.metrics.reset()
         self._evaluation_losses = LossSums.empty(dtype=torch.double)
 
     @property
     def evaluated(self) -> YOLOv5:
-        """The network that is validated and predicts: the moving average if there is one; in an evaluation its fused copy."""
+        """The network that is validated and predicts: the moving average if there is one, fused where nothing is trained."""
         return self._fused[0] if self._fused else self.network if self.ema is None else self.ema
 
     def prepare(self, tta: bool) -> None:
@@ -461,8 +459,6 @@ class Detector(L.LightningModule):
 
     def _finish_evaluation(self, split: str) -> None:
         """Metrics are computed once, on the first process, and sent to all."""
-        if self.trainer.state.fn == TrainerFn.FITTING:
-            self._fused = []
         self.metrics.gather()
         self.result = self.metrics.compute() if self.trainer.is_global_zero else None
         self.metrics.reset()
