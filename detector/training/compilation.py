@@ -19,9 +19,8 @@ from detector.system.rank_zero import rank_zero_print
 
 Choice = bool | Literal["auto"]
 BACKEND = "inductor"
-WORTH = (
-    2e14  # floating-point operations of a training for which auto compiles: some three times what pays for a minute and a half
-)
+# Floating-point operations of a training for which auto compiles: some three times what pays for a minute and a half.
+WORTH = 2e14
 
 
 class Compilation(NamedTuple):
@@ -54,7 +53,7 @@ def compile_for(
         choice = not varied and worth_it(network, shape, images, device) if before is None else before
     if not choice:
         return Compilation()
-    obstacle = None
+    obstacle: str | None
     if varied:  # code for any size fails in torch 2.14: wrong strides are expected of an image in channels-last memory
         obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
     elif is_sharded(network):
@@ -78,8 +77,8 @@ def compiler_missing() -> str | None:
 
 
 def worth_it(network: Network, shape: tuple[int, ...], images: int, device: torch.device) -> bool:
-    """Whether a training gains more by compiled blocks than compiling costs. So far that was seen on processors with AVX-512
-    only (benchmarks/speed.md); with AVX2 a batch takes as long as before, and no GPU has been measured."""
+    """Whether a training gains more by compiled blocks than compiling costs: on processors with AVX-512, by figures that
+    we were given and have not measured ourselves. With AVX2 it does not (benchmarks/speed.md); GPUs have not been measured."""
     if device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512" or is_sharded(network):
         return False
     return 3 * forward_operations(network, shape[2], shape[3]) * images >= WORTH  # the backward pass takes two forward passes
