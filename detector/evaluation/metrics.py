@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from detector.data.sample import Labels
 from detector.model.boxes import clip_xyxy, pairwise_iou_xyxy
+from detector.system.garbage import without_garbage_collection
 
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)  # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
 CONFIDENCES = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
@@ -233,7 +234,7 @@ def coco_metrics(
             low, high = COCO_AREAS.get(name.partition("_")[2], (0, np.inf))
             metrics[name] = 0.0 if any(low <= a["area"] <= high for a in real) else np.nan
         return metrics, np.where(present, 0.0, np.nan)
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), without_garbage_collection():
         truth_set = COCO()
         truth_set.dataset = {
             "info": {},

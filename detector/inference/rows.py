@@ -16,6 +16,7 @@ from detector.system.errors import InputError, nearest
 
 # float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it: a network, an exported file, several of them
 Predictor = Callable[[Tensor], Tensor]
+Decoded = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
 
 
 class NMSThresholds(NamedTuple):
@@ -30,8 +31,8 @@ class NMSThresholds(NamedTuple):
     rounded: bool = False
 
 
-def to_rows(decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], thresholds: NMSThresholds) -> list[np.ndarray]:
-    """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
+def to_rows(decoded: Decoded, letterboxes: Sequence[LetterboxInfo | None], thresholds: NMSThresholds) -> list[np.ndarray]:
+    """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
     results = []
     found = nms(decoded, **thresholds._asdict())
     for detections, letterbox in zip(found, letterboxes, strict=True):
@@ -41,11 +42,11 @@ def to_rows(decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], thresh
     return [r.astype(np.float32) for r in results]
 
 
-def rows_of_tiles(predictor: Predictor, batch: Batch, thresholds: NMSThresholds, at_once: int) -> np.ndarray:
+def rows_of_tiles(predictor: Callable[[Tensor], Decoded], batch: Batch, thresholds: NMSThresholds, at_once: int) -> np.ndarray:
     """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
 
     Args:
-        predictor: see Predictor.
+        predictor: see Predictor; it may also give each image's rows.
         batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
         at_once: most windows that go through the network together.
     """

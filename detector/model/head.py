@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from detector.model.anchors import default_anchors, in_level_order
 from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from detector.model.postprocess import boxes_in_pixels, decode
+from detector.model.postprocess import boxes_in_pixels, candidates, decode
 from detector.system.errors import InputError
 
 
@@ -46,6 +46,12 @@ class Head(nn.Module, ABC):
         """The raw prediction -> float32 (B, R, 5 + C): cx, cy, w, h in pixels of the network's input, objectness, class scores,
         which are multiplied together later; a head without objectness gives 1 there."""
         return decode(raw, self.anchors, self.strides, self.box_coder)
+
+    def candidates(self, raw: list[Tensor], conf: float) -> list[Tensor]:
+        """Per image (n, 5 + C): the rows of `decode` whose objectness is above `conf`, in their order."""
+        if type(self).decode is not Head.decode:  # a layout of its own
+            return [rows[rows[:, 4] > conf] for rows in self.decode(raw)]
+        return candidates(raw, self.anchors, self.strides, self.box_coder, conf)
 
     def boxes(self, raw: list[Tensor]) -> list[Tensor]:
         """Per level (B, A, H, W, 4) float32: cx, cy, w, h in pixels. For assigners that look at predictions."""

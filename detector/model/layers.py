@@ -18,7 +18,7 @@ class Conv(nn.Module):
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, bias=False)
         self.bn: nn.Module = BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
-        self.act: nn.Module = nn.SiLU(inplace=True)
+        self.act: nn.Module = nn.SiLU()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.act(self.bn(self.conv(x)))
@@ -28,6 +28,8 @@ class Conv(nn.Module):
         if isinstance(self.bn, nn.BatchNorm2d):
             self.conv = fuse_conv_bn_eval(self.conv.eval(), self.bn.eval())
             self.bn = nn.Identity()
+            if isinstance(self.act, nn.SiLU):
+                self.act.inplace = True  # where a backward pass needs its input, a copy of that would be made first
 
 
 class Bottleneck(nn.Module):

@@ -57,8 +57,26 @@ def decode(raw: Sequence[Tensor], anchors: Tensor | None, strides: Sequence[int]
     return torch.cat([torch.cat(pair, -1).flatten(1, 3) for pair in zip(boxes, scores, strict=True)], 1)
 
 
+def candidates(
+    raw: Sequence[Tensor], anchors: Tensor | None, strides: Sequence[int], box_coder: BoxCoder, conf: float
+) -> list[Tensor]:
+    """The rows of `decode` with objectness above `conf`, per image (n, 5 + C), in its order. Only these are decoded: of
+    thousands of rows a trained network leaves a few hundred. Arguments: see `decode`."""
+    numbers, boxes, images = [], [], []
+    for level, (maps, stride) in enumerate(zip(raw, strides, strict=True)):
+        image, anchor, row, column = (maps[..., 4].float().sigmoid() > conf).nonzero(as_tuple=True)
+        chosen = maps[image, anchor, row, column].float()  # (n, 5 + C)
+        found = box_coder.decode(chosen[:, :4].contiguous(), None if anchors is None else anchors[level][anchor])
+        boxes.append(torch.cat((found[:, :2] + torch.stack((column, row), 1), found[:, 2:]), 1) * stride)
+        numbers.append(chosen[:, 4:])
+        images.append(image)
+    image, order = torch.cat(images).sort(stable=True)
+    rows = torch.cat((torch.cat(boxes), torch.cat(numbers).sigmoid()), 1)[order]
+    return list(rows.split(image.bincount(minlength=len(raw[0])).tolist()))
+
+
 def nms(
-    decoded: Tensor,
+    decoded: Tensor | Sequence[Tensor],
     conf: float = 0.001,
     iou: float = 0.6,
     max_det: int = 300,
@@ -71,7 +89,7 @@ def nms(
     """Greedy non-maximum suppression, image by image; ties in score keep the order of the rows.
 
     Args:
-        decoded: (B, R, 5 + C), as `decode` gives it.
+        decoded: (B, R, 5 + C), as `decode` gives it, or per image (n, 5 + C), as `candidates` gives them.
         conf: least objectness, and least objectness * class score.
         iou: a box is dropped if it overlaps a better one of its class by more than this.
         max_det: most detections an image.
@@ -81,9 +99,9 @@ def nms(
         known: per image (k, 5) class, cx, cy, w, h in pixels: boxes that are taken for certain and join with score 1.
         rounded: compare boxes as YOLOv5 does, in float32 and 7680 px apart by class, which rounds those of class 79 to 1/16 px.
     """
-    num_classes = decoded.shape[2] - 5
     results = []
     for i, rows in enumerate(decoded):
+        num_classes = rows.shape[1] - 5
         if known is not None and len(known[i]):
             certain = rows.new_zeros(len(known[i]), 5 + num_classes)
             certain[:, :4], certain[:, 4] = known[i][:, 1:5], 1
@@ -130,12 +148,12 @@ def _extent(boxes: Tensor) -> Tensor:
 def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> Tensor:
     """Indices of the first `max_det` survivors of the greedy pass over candidates sorted best first.
 
-    Whether a candidate survives depends only on better ones, so the survivors among the best k are the first survivors of all:
-    try k = 4 max_det, and four times as many as long as too few were kept.
+    Whether a candidate survives depends only on better ones that do. So it goes part by part, and ends with enough survivors.
     """
-    k = 4 * max_det
-    while True:
-        keep = suppress(boxes[:k], scores[:k], iou)
-        if len(keep) >= max_det or k >= len(boxes):
-            return keep[:max_det]
-        k *= 4
+    keep = torch.arange(0, device=boxes.device)
+    for part in torch.arange(len(boxes), device=boxes.device).split(4 * max_det):
+        together = torch.cat((keep, part))
+        keep = together[suppress(boxes[together], scores[together], iou)]
+        if len(keep) >= max_det:
+            break
+    return keep[:max_det]

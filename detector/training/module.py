@@ -27,17 +27,15 @@ from detector.data.transforms.letterbox import round_up
 from detector.evaluation.metrics import DetectionMetrics, Result
 from detector.inference.api import Images, predict
 from detector.inference.detections import Detections
-from detector.inference.ensemble import Ensemble, load_member
+from detector.inference.ensemble import load_member
+from detector.inference.inference_network import InferenceNetwork
 from detector.inference.rows import (
+    Decoded,
     NMSThresholds,
-    Predictor,
     class_numbers,
-    dtype_of,
-    forward_function,
     rows_of_tiles,
     to_rows,
 )
-from detector.inference.tta import TestTimeAugmentation
 from detector.model.assigner import Assigner, YOLOv5Assigner
 from detector.model.box_coder import BoxCoder
 from detector.model.head import Head
@@ -209,11 +207,7 @@ class Detector(L.LightningModule):
         self._compiled_before: bool | None = None  # in the run that is resumed
         self.epoch_losses = LossSums.empty()  # of the epoch so far
         self._evaluation_losses = LossSums.empty(dtype=torch.double)  # of the validation or test so far
-        self.predictor: Predictor | None = None  # in evaluation and prediction, instead of the network
-        self._fused: list[YOLOv5] = []  # for inference; in a list it is no submodule and stays out of checkpoints
-        self._members = [load_member(path, names) for path in ensemble or []]  # likewise
-        self._prepared: tuple[Any, ...] | None = None  # what `prepare` was asked for
-        self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
+        self.inference = InferenceNetwork([load_member(path, names) for path in ensemble or []])
         self.wanted = class_numbers(classes, names)
 
     @classmethod
@@ -243,7 +237,7 @@ class Detector(L.LightningModule):
     @property
     def max_stride(self) -> int:
         """Sides of the input are multiples of it, for all networks that predict."""
-        return max(network.max_stride for network in (self.network, *self._members))
+        return max(network.max_stride for network in (self.network, *self.inference.members))
 
     def _build_loss(self, assigner: PartConfig | None, loss: PartConfig | None) -> Loss:
         """The chosen assigner and loss, or YOLOv5's with the options of this detector."""
@@ -373,7 +367,7 @@ class Detector(L.LightningModule):
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:
-        self._fused, self._composed = [], None
+        self.inference.clear()
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.prepare(self.hparams["tta"])
         self.metrics.reset()
@@ -381,26 +375,12 @@ class Detector(L.LightningModule):
 
     @property
     def evaluated(self) -> YOLOv5:
-        """The network that is validated and predicts: the moving average if there is one, fused where nothing is trained."""
-        return self._fused[0] if self._fused else self.network if self.ema is None else self.ema
+        """The network that is validated and predicts: the moving average if there is one."""
+        return self.network if self.ema is None else self.ema
 
     def prepare(self, tta: bool) -> None:
         """Make ready for inference: fused, with the ensemble and test-time augmentation if wanted. What is ready stays."""
-        network = self.network if self.ema is None else self.ema
-        changes = sum(t._version for t in [*network.parameters(), *network.buffers()])  # torch counts what is written in place
-        wanted = tta, self.device, dtype_of(network), changes, self.predictor
-        if self._fused and self._prepared == wanted:
-            return
-        self._fused, self._prepared = [network.fused()], wanted
-        members = [m.to(self.device, dtype_of(self.network)).fused() for m in self._members]
-        networks = [self._fused[0], *members]
-        predictors = [self.predictor or forward_function(self._fused[0]), *map(forward_function, members)]
-        if tta:
-            predictors = [
-                TestTimeAugmentation(predictor, network.head.rows_per_level, network.max_stride)
-                for predictor, network in zip(predictors, networks, strict=True)
-            ]
-        self._composed = Ensemble(predictors) if members else predictors[0] if tta else None
+        self.inference.prepare(self.evaluated, tta)
 
     on_validation_start = on_test_start = on_predict_start = _start_evaluation
 
@@ -411,6 +391,9 @@ class Detector(L.LightningModule):
         return {"detections": self._evaluate(batch, "test")}
 
     def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
+        if self.inference.fused is None and not is_sharded(self.evaluated):
+            # In a fit, not before its first batch: with that one DDP brings the first process's batch norm statistics to all.
+            self.inference.fuse(self.evaluated)
         detections, raw = self.predict_batch(batch, self.nms_thresholds()._replace(multi_label=True))
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
         if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "padding_only", False):
@@ -432,24 +415,15 @@ class Detector(L.LightningModule):
         """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best first; and the raw
         prediction if it is that of the network itself, in one pass. at_once: most tiles that go through it together; default:
         batch_size, at most 32."""
+
+        def decoded(images: Tensor) -> Decoded:
+            return self.inference.predict(self.evaluated, images, thresholds.conf)[0]
+
         if batch.windows is not None:
             at_once = at_once or min(self.hparams["batch_size"], 32)
-            return [rows_of_tiles(lambda images: self._decoded(images)[0], batch, thresholds, at_once)], None
-        decoded, raw = self._decoded(batch.images)
-        return to_rows(decoded, batch.letterboxes, thresholds), raw
-
-    def _decoded(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
-        """Decoded rows (B, R, 5 + C), and the raw prediction if it is that of the network itself. Evaluation is in the
-        Trainer's precision, but never in bfloat16, whose 8 bits are too few for confidences."""
-        with torch.autocast(images.device.type, enabled=False) if self._is_bfloat16() else contextlib.nullcontext():
-            predictor = self._composed or self.predictor
-            if predictor is not None:
-                return predictor(images), None
-            raw = [maps.float() for maps in self.evaluated(images.to(dtype_of(self.evaluated)))]
-        return self.evaluated.decode(raw), raw
-
-    def _is_bfloat16(self) -> bool:
-        return torch.get_autocast_dtype(self.device.type) == torch.bfloat16
+            return [rows_of_tiles(decoded, batch, thresholds, at_once)], None
+        rows, raw = self.inference.predict(self.evaluated, batch.images, thresholds.conf)
+        return to_rows(rows, batch.letterboxes, thresholds), raw
 
     def on_validation_epoch_end(self) -> None:
         self._finish_evaluation("val")

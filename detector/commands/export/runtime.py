@@ -38,7 +38,7 @@ Run = Callable[[Tensor], Tensor]  # images as the file wants them -> what it giv
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported file, ready to look at images in a network's place (`Detector.predictor`).
+    """An exported file, ready to look at images in a network's place (`InferenceNetwork.predictor`).
 
     path: the file or folder · format: one of FORMATS · metadata: what it says of itself · run: float32 (B, 3, H, W) in 0..1 of
     exactly the size and batch that the file takes -> its output, (B, R, 5 + C) or with suppression inside (n, 7).
@@ -113,7 +113,7 @@ class Exported:
         if self.fixed_shape and data.image_size != longest:
             raise InputError(f"{self.path} takes images of {_times(self.metadata.image_size)} px: leave --data.image_size out")
         data.fixed_shape = self.fixed_shape
-        module.predictor = self
+        module.inference.predictor = self
 
     def defaults(self) -> dict[str, Any]:
         """The options that the file brings, as a checkpoint does."""
