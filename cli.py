@@ -24,6 +24,7 @@ from pathlib import Path
 
 from detector.commands.parsing.command_line import Command, CommandLine
 from detector.commands.parsing.table import DEFAULTS, GROUPS, GROUPS_OF, LINKS
+from detector.system.garbage import lasting_imports
 
 TRAINER = "lightning.pytorch.trainer.trainer:Trainer"
 COMMANDS = {
@@ -47,6 +48,7 @@ COMMANDS = {
     "report": Command("detector.commands.report:report", "a run's page anew: curves, confusion, errors", False),
     "compare": Command("detector.commands.compare:compare", "what differs between runs: options, figures, curves", False),
 }
+SLOW_IMPORTS = ("torch.distributed.elastic.multiprocessing.errors", "callbacks.recipe", "detector.commands.lightning_cli")
 LINE = CommandLine(COMMANDS, GROUPS, GROUPS_OF, LINKS, DEFAULTS)
 
 
@@ -84,7 +86,9 @@ def main(args: Sequence[str] | None = None) -> None:
 def run() -> None:
     """The command `boltbox`. torchrun's summary has the traceback of the process that failed first."""
     LINE.check_first(sys.argv[1:])
-    import_module("torch.distributed.elastic.multiprocessing.errors").record(main)()
+    with lasting_imports():
+        errors, *_ = map(import_module, SLOW_IMPORTS)
+    errors.record(main)()
 
 
 if __name__ == "__main__":
