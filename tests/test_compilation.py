@@ -15,7 +15,7 @@ from benchmarks.resume_fuzz import command, difference, start
 from detector.model.layers import Bottleneck, Conv
 from detector.model.network import YOLOv5
 from detector.training import compilation
-from detector.training.compilation import blocks, compile_blocks, compile_for, forward_operations
+from detector.training.compilation import blocks, compile_blocks, compile_for
 
 COMPILED, EAGER = (["--model.multi_scale", "false", "--model.compile", choice] for choice in ("true", "false"))
 
@@ -58,35 +58,18 @@ def test_blocks_are_all_convolutions_but_the_heads() -> None:
     assert sum(isinstance(block, Bottleneck) for block in found) == 1 + 2 + 3 + 1 + 4
 
 
-def test_operations_are_those_of_published_tables() -> None:
-    """YOLOv5n at 640 px with 80 classes: 4.5 GFLOPs (the YOLOv5 release notes)."""
-    assert forward_operations(YOLOv5(80), 640, 640) == pytest.approx(4.5e9, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("capability", "images", "varied", "before", "wanted"),
-    [
-        ("AVX512", 10**6, False, None, True),
-        ("AVX512", 10**3, False, None, False),  # over before compiling has paid
-        ("AVX512", 10**6, True, None, False),
-        ("AVX512", 10**6, False, False, False),  # a run goes on as it began
-        ("AVX2", 10**6, False, None, False),
-        ("AVX2", 10**3, False, True, True),
-    ],
-)
-def test_auto(
-    capability: str, images: int, varied: bool, before: bool | None, wanted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+@pytest.mark.parametrize("before", [None, False, True])
+def test_auto_goes_on_as_the_run_began(before: bool | None) -> None:
+    """Compiled code rounds otherwise. A new run is not compiled."""
     network, shape = YOLOv5(3, width_multiple=0.25), (16, 3, 320, 320)
-    assert (compile_for(network, "auto", before, shape, varied, images).shape == shape) == wanted
-    assert (network.backbone.stem._compiled_call_impl is not None) == wanted
+    assert (compile_for(network, "auto", before, shape, False).shape == shape) == bool(before)
+    assert (network.backbone.stem._compiled_call_impl is not None) == bool(before)
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     network = YOLOv5(3, width_multiple=0.125)
-    assert compile_for(network, True, None, (16, 3, 64, 64), False, 100).shape is None
+    assert compile_for(network, True, None, (16, 3, 64, 64), False).shape is None
     assert "not compiled: there is no C++ compiler no-such-compiler" in capsys.readouterr().out
     assert network.backbone.stem._compiled_call_impl is None
 

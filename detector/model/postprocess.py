@@ -151,7 +151,7 @@ def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> T
     Whether a candidate survives depends only on better ones that do. So it goes part by part, and ends with enough survivors.
     """
     keep = torch.arange(0, device=boxes.device)
-    for part in torch.arange(len(boxes), device=boxes.device).split(4 * max_det):
+    for part in torch.arange(len(boxes), device=boxes.device).split(2 * max_det):
         together = torch.cat((keep, part))
         keep = together[suppress(boxes[together], scores[together], iou)]
         if len(keep) >= max_det:

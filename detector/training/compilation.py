@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ from detector.system.rank_zero import rank_zero_print
 
 Choice = bool | Literal["auto"]
 BACKEND = "inductor"
-# Floating-point operations of a training for which auto compiles: some three times what pays for a minute and a half.
-WORTH = 2e14
 
 
 class Compilation(NamedTuple):
@@ -36,21 +33,18 @@ class Compilation(NamedTuple):
         return nullcontext()
 
 
-def compile_for(
-    network: Network, choice: Choice, before: bool | None, shape: tuple[int, ...], varied: bool, images: int
-) -> Compilation:
+def compile_for(network: Network, choice: Choice, before: bool | None, shape: tuple[int, ...], varied: bool) -> Compilation:
     """Compile the blocks of a network for a training, if that is wanted and possible; prints a line about it.
 
     Args:
-        choice: model.compile.
+        choice: model.compile. auto compiles no new run: on none of the processors that we measured does it pay, and GPUs have
+            not been measured (benchmarks/speed.md).
         before: whether the run that is resumed had compiled blocks: with auto it goes on so; None: a new run.
         shape: (B, 3, H, W) of the usual batch of this process.
         varied: there is no usual one: the images' size changes from batch to batch.
-        images: that this process will train on.
     """
-    device = next(network.parameters()).device
     if choice == "auto":
-        choice = not varied and worth_it(network, shape, images, device) if before is None else before
+        choice = bool(before)
     if not choice:
         return Compilation()
     obstacle: str | None
@@ -74,24 +68,6 @@ def compiler_missing() -> str | None:
     if BACKEND != "inductor" or shutil.which(compiler):
         return None
     return f"there is no C++ compiler {compiler}; install one, or name it in CXX"
-
-
-def worth_it(network: Network, shape: tuple[int, ...], images: int, device: torch.device) -> bool:
-    """Whether a training gains more by compiled blocks than compiling costs: on processors with AVX-512, by figures that
-    we were given and have not measured ourselves. With AVX2 it does not (benchmarks/speed.md); GPUs have not been measured."""
-    if device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512" or is_sharded(network):
-        return False
-    return 3 * forward_operations(network, shape[2], shape[3]) * images >= WORTH  # the backward pass takes two forward passes
-
-
-def forward_operations(network: Network, height: int, width: int) -> int:
-    """Floating-point operations of one image's forward pass: those of convolutions and products of matrices."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    imagined = copy.deepcopy(network).to("meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        imagined(torch.empty(1, 3, height, width, device="meta"))
-    return counter.get_total_flops()
 
 
 def blocks(network: nn.Module) -> Iterator[nn.Module]:

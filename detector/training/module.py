@@ -98,8 +98,8 @@ class Detector(L.LightningModule):
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
         freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
-        compile: Train with compiled blocks (torch.compile), which takes minutes at the first start. auto: on processors with
-            AVX-512 where the training is long enough to win; a resumed run as before.
+        compile: Train with compiled blocks (torch.compile), which takes minutes at the first start. auto: as the run that is
+            resumed, else without. `cli.py benchmark` measures whether it pays on a machine.
         conf: Least confidence of a detection.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
@@ -309,9 +309,8 @@ class Detector(L.LightningModule):
     def _compile(self) -> None:
         h, trainer = self.hparams, self.trainer
         shape = (h["batch_size"] // trainer.world_size, 3, self.image_size, self.image_size)
-        images = (trainer.max_epochs or 0) * int(trainer.num_training_batches) * shape[0]
         varied = h["multi_scale"] or getattr(getattr(trainer, "datamodule", None), "rect", False)
-        self.compilation = compile_for(self.network, h["compile"], self._compiled_before, shape, varied, images)
+        self.compilation = compile_for(self.network, h["compile"], self._compiled_before, shape, varied)
 
     def on_train_epoch_start(self) -> None:
         self._prepare_epoch()
