@@ -3,10 +3,9 @@ detection level and up again."""
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from detector.model.layers import C3, Conv
+from detector.model.layers import C3, Conv, concatenate
 
 
 class Neck(nn.Module):
@@ -27,9 +26,9 @@ class Neck(nn.Module):
         laterals = {}
         for k in self.lateral:  # coarse to fine
             laterals[int(k)] = self.lateral[k](x)
-            x = self.top_down[k](torch.cat((self.upsample(laterals[int(k)]), maps[int(k)]), 1))
+            x = self.top_down[k](concatenate(self.upsample(laterals[int(k)]), maps[int(k)]))
         outputs = [x]
         for k in self.bottom_up:  # fine to coarse
-            x = self.bottom_up[k](torch.cat((self.down[k](x), laterals[int(k) - 1]), 1))
+            x = self.bottom_up[k](concatenate(self.down[k](x), laterals[int(k) - 1]))
             outputs.append(x)
         return outputs
