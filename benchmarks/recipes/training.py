@@ -1,0 +1,98 @@
+"""One training of a study: a `fit` of its own process, and the figures that it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from detector.checkpoint.trained import read_trained
+from detector.data.dataset_file import DatasetFile
+from detector.report.curves import points
+from detector.report.folder import RunFiles
+from detector.system.atomic_file import write_atomically
+from detector.system.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+METRIC = "coco/AP"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """score: COCO's AP of the best epoch, on the split named in `split` · curve: (epochs trained, seconds of training and
+    validation so far, COCO's AP on val) after each epoch · parameters: of the network."""
+
+    score: float
+    split: str
+    curve: tuple[tuple[int, float, float], ...]
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """dataset: as for data.dataset · name: of the data set in tables · recipe: its name · words: options of fit that make up
+    the recipe · common: those that all trainings of the study share · seed · folder: of the run."""
+
+    dataset: str
+    name: str
+    recipe: str
+    words: tuple[str, ...]
+    common: tuple[str, ...]
+    seed: int
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"{self.recipe} on {self.name}, seed {self.seed}"
+
+    @property
+    def figures_file(self) -> Path:
+        return self.folder / "figures.json"
+
+    def is_done(self) -> bool:
+        return self.figures_file.is_file()
+
+    def run(self, environment: Mapping[str, str]) -> None:
+        """Train, or go on where the last call was interrupted, then evaluate on the test split if there is one.
+
+        Raises:
+            InputError: the command failed; it names the log.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        given = [*self.words, *self.common, "--data.dataset", self.dataset, "--seed_everything", str(self.seed)]
+        quiet = ["--trainer.enable_progress_bar", "false"]
+        begun = any((self.folder / "checkpoints").glob("last*.ckpt"))
+        resumed = ["--ckpt_path", str(self.folder / "checkpoints/last.ckpt")] if begun else []
+        self._call("fit", [*given, *quiet, "--run", str(self.folder), *resumed], environment)
+        has_test = "test" in DatasetFile.read(self.dataset).splits
+        best = self.folder / "checkpoints/best.ckpt"
+        if has_test:
+            words = ["--ckpt_path", str(best), "--data.dataset", self.dataset, "--run", str(self.folder / "test"), *quiet]
+            self._call("test", words, environment)
+        evaluated = RunFiles.read(self.folder / "test" if has_test else self.folder).metrics
+        parameters = sum(p.numel() for p in read_trained(best).network.parameters())
+        figures = {"score": evaluated[METRIC], "split": evaluated["split"], "parameters": parameters}
+        text = json.dumps(figures, indent=1).encode()
+        write_atomically(self.figures_file, lambda file: file.write(text))
+
+    def _call(self, command: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        log = self.folder / f"{command}.log"
+        with log.open("ab") as file:
+            line = [sys.executable, str(ROOT / "cli.py"), command, *words]
+            code = subprocess.run(line, env={**os.environ, **environment}, stdout=file, stderr=file, check=False).returncode
+        if code:
+            last = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
+            raise InputError(f"{self}: {command} ended with code {code} ({last}); {log}")
+
+    def figures(self) -> Figures:
+        """Of a training that is done."""
+        content = json.loads(self.figures_file.read_text())
+        rows = RunFiles.read(self.folder).epochs
+        scores, times = points(rows, "epoch", f"val/{METRIC}"), points(rows, "epoch", "seconds")
+        seconds = accumulate(spent for _, spent in times)
+        curve = [(int(epoch) + 1, passed, score) for (epoch, score), passed in zip(scores, seconds, strict=True)]
+        return Figures(content["score"], content["split"], tuple(curve), content["parameters"])

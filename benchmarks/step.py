@@ -1,0 +1,77 @@
+"""A training step in several ways, turn about: precision, and compilation by block or as a whole.
+
+    python -m benchmarks.step --size n --image_size 320
+
+Forward, loss, backward, step of the optimizer, on random images with five boxes each. A ratio is that of two steps of a round;
+the table has the median. The first step of a compiled network is that of an empty compiler's cache.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+
+from detector.training.compilation import compile_blocks
+from detector.training.module import Detector
+
+WAYS = [(precision, way) for precision in ("32-true", "bf16-mixed") for way in ("eager", "blocks compiled", "whole compiled")]
+
+
+def step_of(precision: str, way: str, size: str, image_size: int, batch_size: int) -> Callable[[], None]:
+    """A function that makes one training step."""
+    torch.manual_seed(0)
+    detector = Detector(["a", "b", "c"], size, image_size=image_size, batch_size=batch_size).train()
+    network, head = detector.network, detector.network.head
+    images = torch.rand(batch_size, 3, image_size, image_size).contiguous(memory_format=torch.channels_last)
+    boxes = torch.rand(5 * batch_size, 4) * torch.tensor([1, 1, 0.2, 0.2])
+    targets = torch.cat((torch.arange(5 * batch_size)[:, None] % batch_size, torch.randint(3, (5 * batch_size, 1)), boxes), 1)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, nesterov=True)
+    forward: Callable[[torch.Tensor], list[torch.Tensor]] = network
+    if way == "blocks compiled":
+        compile_blocks(network)
+    elif way == "whole compiled":
+        forward = torch.compile(network, dynamic=False)
+
+    def step() -> None:
+        low = torch.autocast("cpu", torch.bfloat16) if precision == "bf16-mixed" else contextlib.nullcontext()
+        with low:
+            loss, _ = detector.loss(forward(images), targets, head)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def seconds(function: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="n")
+    parser.add_argument("--image_size", type=int, default=320)
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        steps = [step_of(*way, given.size, given.image_size, given.batch_size) for way in WAYS]
+        first = [seconds(step) for step in steps]
+        rounds = [[seconds(step) for step in steps] for _ in range(given.rounds)]
+    print("| precision | | first step, s | a step, ms | ratio |\n|---|---|---|---|---|")
+    for k, (precision, way) in enumerate(WAYS):
+        median = statistics.median(found[k] for found in rounds)
+        ratio = statistics.median(found[k] / found[0] for found in rounds)
+        print(f"| {precision} | {way} | {first[k]:.1f} | {1000 * median:.0f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
