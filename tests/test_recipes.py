@@ -58,7 +58,7 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
 
 
 def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is done is not trained again; what failed is named and goes on when the command is given again."""
+    """What is done is not trained again, what was interrupted goes on, what failed is named."""
     common = ["--trainer.max_epochs", "1", "--data.image_size", "64", "--model.width_multiple", "0.125", "--data.workers", "0",
               "--trainer.accelerator", "cpu", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
     words = ["--data", str(small_data), "--seeds", "0", "--jobs", "2", "--folder", str(tmp_path), "--recipe", "plain="]
@@ -66,12 +66,17 @@ def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(SystemExit, match=r"wrong on .*, seed 0: fit ended with code 2"):
         recipes.main()
     (done,) = tmp_path.glob("*/plain/0/figures.json")
-    before = done.stat().st_mtime_ns
+    written = {name: done.with_name(name).read_bytes() for name in ("figures.json", "metrics.csv")}
+    done.unlink()  # as if it had been interrupted after its last epoch
     monkeypatch.setattr(sys, "argv", ["recipes", *words, "--recipe", "slow=--model.lr0 0.001", "--", *common])
     capsys.readouterr()
     recipes.main()
     out = capsys.readouterr().out
-    assert done.stat().st_mtime_ns == before
+    assert {name: done.with_name(name).read_bytes() for name in written} == written
+    assert "ckpt_path auto: going on from" in (done.parent / "fit.log").read_text()
+    age = done.stat().st_mtime_ns
+    recipes.main()
+    assert done.stat().st_mtime_ns == age
     scores = [
         100 * json.loads(next(tmp_path.glob(f"*/{recipe}/0/figures.json")).read_text())["score"] for recipe in ("plain", "slow")
     ]

@@ -65,9 +65,7 @@ class Training:
         self.folder.mkdir(parents=True, exist_ok=True)
         given = [*self.words, *self.common, "--data.dataset", self.dataset, "--seed_everything", str(self.seed)]
         quiet = ["--trainer.enable_progress_bar", "false"]
-        begun = any((self.folder / "checkpoints").glob("last*.ckpt"))
-        resumed = ["--ckpt_path", str(self.folder / "checkpoints/last.ckpt")] if begun else []
-        self._call("fit", [*given, *quiet, "--run", str(self.folder), *resumed], environment)
+        self._call("fit", [*given, *quiet, "--run", str(self.folder), "--ckpt_path", "auto"], environment)
         has_test = "test" in DatasetFile.read(self.dataset).splits
         best = self.folder / "checkpoints/best.ckpt"
         if has_test:
