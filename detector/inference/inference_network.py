@@ -23,7 +23,8 @@ class InferenceNetwork:
     """
 
     def __init__(self, members: Sequence[YOLOv5] = ()) -> None:
-        self.members, self.predictor = list(members), None  # type: list[YOLOv5], Predictor | None
+        self.members = list(members)
+        self.predictor: Predictor | None = None
         self.fused: YOLOv5 | None = None
         self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
         self._prepared: tuple[Any, ...] | None = None  # what `prepare` was asked for

@@ -432,6 +432,8 @@ class Detector(L.LightningModule):
 
     def _finish_evaluation(self, split: str) -> None:
         """Metrics are computed once, on the first process, and sent to all."""
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            self.inference.clear()  # the training needs its memory
         self.metrics.gather()
         self.result = self.metrics.compute() if self.trainer.is_global_zero else None
         self.metrics.reset()
