@@ -27,7 +27,7 @@ def test_a_command_ends_in_order_and_says_nothing_of_what_it_left(tmp_path: Path
     """What was imported is not looked at again; what a command made is: files are written out, registered functions called,
     and what they print on standard error is read."""
     script = f"""
-import atexit, gc, sys, weakref
+import atexit, gc, sys
 sys.argv = ["cli.py", "import-hyp", {str(tmp_path / "none.yaml")!r}]
 import cli
 

@@ -12,6 +12,7 @@ from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures
 from benchmarks.recipes.verdict import first_pass, interval, judge
 from detector.data.dataset_file import DatasetFile
+from detector.system.errors import InputError
 
 
 def run(score: float, curve: list[float], seconds: float = 10.0, parameters: int = 100) -> Figures:
@@ -55,6 +56,14 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
         assert len(subset.open("val").files) == len(whole.open("val").files)
         assert subset.names == whole.names
     assert files[3] < files[5]
+
+
+def test_no_subset_whose_validation_images_would_be_trained_on(small_data: Path, tmp_path: Path) -> None:
+    root = small_data.parent if small_data.is_file() else small_data
+    divided = tmp_path / "data.yaml"
+    divided.write_text(f"path: {root}\ntrain: images/train\nsplit: 0.5\nnames: {DatasetFile.read(str(small_data)).names}\n")
+    with pytest.raises(InputError, match="its val is a share of train"):
+        write_subset(str(divided), 3, tmp_path / "subset")
 
 
 def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks.recipes.page import Study, gains, html, markdown, scores
+from benchmarks.recipes.page import Study, gains, html, scores
 from benchmarks.recipes.study import run_all
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Training
+from detector.commands.benchmark.table import markdown
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
 
@@ -90,7 +91,8 @@ def main() -> None:
         raise SystemExit(f"error: {e}") from None
     study = study_of(trainings)
     command = f"python -m benchmarks.recipes {shlex.join(words)}"
-    text = f"    {command}\n\nAP in hundredths.\n\n{markdown(gains(study))}\n\n{markdown(scores(study))}\n"
+    lines = [f"    {command}", "", "AP in hundredths.", "", *markdown(gains(study)), "", *markdown(scores(study)), ""]
+    text = "\n".join(lines)
     print(f"\n{text}")
     write_atomically(given.folder / "study.md", lambda file: file.write(text.encode()))
     page = html(study, "Recipes side by side", command)

@@ -57,11 +57,6 @@ def gains(study: Study) -> list[list[str]]:
     return rows
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
-
-
 def html(study: Study, title: str, command: str) -> bytes:
     """The tables, and for each data set the mean curves of all recipes over epochs and over seconds."""
     parts = [f"<h1>{escape(title)}</h1>", f"<pre>{escape(command)}</pre>", _table(gains(study)), _table(scores(study))]

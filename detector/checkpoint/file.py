@@ -120,6 +120,7 @@ def _read(path: Path, load: Callable[[BinaryIO], Content]) -> tuple[Content, Fil
             return load(file), version
     except InputError:
         raise
+    # What zipfile and torch raise of bytes that are damaged: cut short, sizes and offsets that cannot be, unknown compression.
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise InputError(f"{path}: cut short, or not a checkpoint ({reason})") from None
