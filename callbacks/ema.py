@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from detector.model.sharding import local
 from detector.training.module import Detector
-from detector.training.schedule import ema_decay
+from detector.training.schedule import ema_decay, ema_exponent, power_decay
 
 
 class EMA(L.Callback):
@@ -20,11 +20,13 @@ class EMA(L.Callback):
     Args:
         decay: Share of the old average that an update keeps in the end; 0 makes the average a plain copy.
         tau: Updates after which about 63 % of that is reached.
+        width: Instead of both, an average over the same share of the training so far at any time: its standard deviation, like
+            0.05.
         enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 
-    def __init__(self, decay: float = 0.9999, tau: float = 2000.0, enabled: bool = True) -> None:
-        self.decay, self.tau, self.enabled, self.updates = decay, tau, enabled, 0
+    def __init__(self, decay: float = 0.9999, tau: float = 2000.0, width: float | None = None, enabled: bool = True) -> None:
+        self.decay, self.tau, self.width, self.enabled, self.updates = decay, tau, width, enabled, 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
 
@@ -50,7 +52,13 @@ class EMA(L.Callback):
     def _update(self, optimizer: Optimizer, *_: Any) -> None:
         """After every real step: neither batches that only collect gradients nor steps that AMP skips count."""
         self.updates += 1
-        torch._foreach_lerp_(self._average, self._current, 1 - ema_decay(self.updates, self.decay, self.tau))
+        torch._foreach_lerp_(self._average, self._current, 1 - self._kept())
+
+    def _kept(self) -> float:
+        """The share of the old average that this update keeps."""
+        if self.width is None:
+            return ema_decay(self.updates, self.decay, self.tau)
+        return power_decay(self.updates, ema_exponent(self.width))
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates}

@@ -41,14 +41,15 @@ class Warmup(L.Callback):
         h, batches = pl_module.hparams, int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
         last = warmup_iterations(self.warmup_epochs, batches, trainer.max_epochs or 1, self.warmup_min_iterations, self.literal)
-        accumulate = accumulation(h["nominal_batch_size"], h["batch_size"])
+        nominal = pl_module.nominal_batch_size
+        accumulate = accumulation(nominal, h["batch_size"])
         if iteration <= last and last > 0:
             state = warmup(
                 iteration,
                 last,
                 lr=pl_module.learning_rate(trainer.current_epoch),
                 momentum=h["momentum"],
-                accumulate=h["nominal_batch_size"] / h["batch_size"],
+                accumulate=nominal / h["batch_size"],
                 warmup_bias_lr=self.warmup_bias_lr * pl_module.lr_scale,
                 warmup_momentum=self.warmup_momentum,
             )

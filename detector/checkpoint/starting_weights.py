@@ -15,17 +15,17 @@ from detector.model.network import YOLOv5
 from detector.system.errors import InputError
 
 
-def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False) -> str:
+def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False, reuse_head: bool = False) -> str:
     """Start a network from a file; of a checkpoint of ours its moving average is taken, if it has one.
 
     Args, returns and raises: see `copy_weights`.
     """
     if Path(path).suffix != ".ckpt":
-        return load_yolov5(network, read_yolov5(path), path, keep_anchors)
+        return load_yolov5(network, read_yolov5(path), path, keep_anchors, reuse_head)
     content = _read_ours(path)
     names, made = content["hyper_parameters"]["names"], network_options(content["hyper_parameters"])
     hint = f"its network was made with {_as_typed(made)}" if made else "they are of another size or topology"
-    return copy_weights(network, averaged(content["state_dict"]), len(names), path, hint, keep_anchors)
+    return copy_weights(network, averaged(content["state_dict"]), len(names), path, hint, keep_anchors, reuse_head)
 
 
 def class_names(path: str | Path) -> list[str]:

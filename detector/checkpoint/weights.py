@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from detector.model.network import YOLOv5
@@ -17,7 +18,13 @@ def averaged(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def copy_weights(
-    network: YOLOv5, given: dict[str, Tensor], num_classes: int, source: str | Path, hint: str, keep_anchors: bool = False
+    network: YOLOv5,
+    given: dict[str, Tensor],
+    num_classes: int,
+    source: str | Path,
+    hint: str,
+    keep_anchors: bool = False,
+    reuse_head: bool = False,
 ) -> str:
     """Copy tensors into the network; every one must find its place, except the head's if the number of classes, or the
     kind of head, differs.
@@ -28,6 +35,7 @@ def copy_weights(
         source: the file, for messages.
         hint: what to do about tensors that do not fit, for the message.
         keep_anchors: leave the given anchors out, because the network has been given its own.
+        reuse_head: of a head for other classes take what has nothing to do with classes: boxes and objectness.
 
     Returns:
         One line that says what was taken and what was not.
@@ -45,11 +53,17 @@ def copy_weights(
     else:
         heads = {name: tensor.shape for name, tensor in fresh.items() if name.startswith("head.")}
         another_kind = any(name not in given or given[name].shape != shape for name, shape in heads.items())
-    if there != here or another_kind:
+    reused = reuse_head and not another_kind and there[0] != here[0] and there[1] == here[1] > 0
+    if reused:
+        given = {name: _with_boxes(fresh[name], t, here[1]) if name.startswith("head.") else t for name, t in given.items()}
+    elif there != here or another_kind:
         of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
         left_out |= {name for name in (*fresh, *given) if name.startswith(of_head)}
     if there[1] != here[1] or another_kind:
         left_out.add("anchors")
+    refinements = {name for name in fresh if name.startswith(("head.for_boxes.", "head.for_classes."))}
+    if not refinements & given.keys():
+        left_out |= refinements  # which start from nothing
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = set(given) ^ (set(fresh) - left_out) | {
         name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
@@ -62,6 +76,8 @@ def copy_weights(
         taken += "; not the anchors, which model.anchors gives"
     if another_kind:
         taken += "; not the head, which is of another kind and starts fresh"
+    elif reused:
+        taken += f"; of the head for {there[0]} classes boxes and objectness, its {here[0]} classes start fresh"
     elif there != here:
         unlike = [
             f"{a} {what} there, {b} here"
@@ -70,3 +86,9 @@ def copy_weights(
         ]
         taken += f"; not the head ({'; '.join(unlike)}), which starts fresh"
     return taken
+
+
+def _with_boxes(fresh: Tensor, given: Tensor, num_anchors: int) -> Tensor:
+    """A head's (A (5 + C), ...) weight or bias, with the rows of box and objectness of one for other classes."""
+    rows, theirs = (tensor.detach().unflatten(0, (num_anchors, -1)) for tensor in (fresh, given))  # (A, 5 + C, ...)
+    return torch.cat((theirs[:, :5].to(rows), rows[:, 5:]), 1).flatten(0, 1)

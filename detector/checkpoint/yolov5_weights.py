@@ -143,13 +143,15 @@ def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
     return {names.get(name, name): tensor for name, tensor in weights.state.items() if name not in copies}
 
 
-def load_yolov5(network: YOLOv5, weights: Weights, source: str | Path, keep_anchors: bool = False) -> str:
+def load_yolov5(
+    network: YOLOv5, weights: Weights, source: str | Path, keep_anchors: bool = False, reuse_head: bool = False
+) -> str:
     """Copy published weights into the network.
 
     Args, returns and raises: see `copy_weights`.
     """
     given = by_our_names(network, weights)
-    return copy_weights(network, given, len(weights.names), source, _size_hint(weights), keep_anchors)
+    return copy_weights(network, given, len(weights.names), source, _size_hint(weights), keep_anchors, reuse_head)
 
 
 def _size_hint(weights: Weights) -> str:

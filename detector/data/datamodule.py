@@ -149,6 +149,7 @@ class DetectionData(L.LightningDataModule):
         self.fixed_shape: tuple[int, int] | None = None  # height, width of all images outside training; None: as they need
         self.datasets: dict[str, DetectionDataset] = {}
         self.train_steps: list[Transform] = []
+        self.last_steps: list[Transform] = []  # of the last epochs, augment.close_mosaic
         self.train_order: np.ndarray | None = None
         self._epoch_length = 1  # in batches
         self._output_names: list[str] = []
@@ -196,7 +197,8 @@ class DetectionData(L.LightningDataModule):
         if self.augment.early() and self.resample_once:
             place = self.augment.early()[0]
             rank_zero_print(f"data.augment.after.{place} needs pixels before the warp, which turns data.resample_once off")
-        self.train_steps = self.augment.steps(self.image_size, shapes, self.resample_once, self.hsv_on == "device")
+        made_for = self.image_size, shapes, self.resample_once, self.hsv_on == "device"
+        self.train_steps, self.last_steps = (a.steps(*made_for) for a in (self.augment, self.augment.without_mixing()))
 
     def _cache_images(self) -> None:
         """Stores of what `Resize`, the first step of training and of validation, makes of the images."""
@@ -260,7 +262,9 @@ class DetectionData(L.LightningDataModule):
             world=world,
         )
         self._epoch_length = len(sampler)
-        return self._loader(TrainSamples(dataset, self.train_steps, self.seed), sampler, collate)
+        epochs, closing = self.trainer.max_epochs if self.trainer else None, self.augment.close_mosaic
+        last_from = max(epochs - closing, 0) if epochs and closing else None
+        return self._loader(TrainSamples(dataset, self.train_steps, self.seed, self.last_steps, last_from), sampler, collate)
 
     def seen_sizes(self, most: int = 512) -> np.ndarray:
         """(m, 2) width and height in pixels of the objects in the first `most` training samples; see seen_sizes.py."""

@@ -15,10 +15,12 @@ from detector.model.batch_norm import BatchNorm2d
 class Conv(nn.Module):
     """Convolution without bias, batch norm, SiLU; output (B, c_out, ceil(H / stride), ceil(W / stride)) for odd kernels."""
 
-    def __init__(self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, padding: int | None = None) -> None:
+    def __init__(
+        self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, padding: int | None = None, groups: int = 1
+    ) -> None:
         super().__init__()
         padding = kernel // 2 if padding is None else padding
-        self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, bias=False)
+        self.conv = nn.Conv2d(c_in, c_out, kernel, stride, padding, groups=groups, bias=False)
         self.bn: nn.Module = BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
         self.act: nn.Module = nn.SiLU()
 
@@ -61,6 +63,23 @@ class C3(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cv3(concatenate(self.m(self.cv1(x)), self.cv2(x)))
+
+
+class Refinement(nn.Module):
+    """x plus what a narrow branch (1x1, depthwise 3x3, 1x1) makes of it; at first x itself, since the branch's last batch norm
+    starts from 0 (Net2Net: Chen et al. 2015, arXiv 1511.05641; Goyal et al. 2017, arXiv 1706.02677, section 5.1)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = max(16, channels * 3 // 16)  # two a level make a YOLOv5n 4 % larger
+        self.cv1 = Conv(channels, hidden, 1)
+        self.cv2 = Conv(hidden, hidden, 3, groups=hidden)
+        self.cv3 = Conv(hidden, channels, 1)
+        self.cv3.act = nn.Identity()
+        nn.init.zeros_(self.cv3.bn.weight)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.cv3(self.cv2(self.cv1(x)))
 
 
 class SPPF(nn.Module):

@@ -84,6 +84,7 @@ class YOLOv5(Network):
         class_counts: labels of each class, for AnchorHead's starting bias; None: all classes alike.
         head: another head, as class_path and init_args (`detector.model.parts`).
         box_coder: another box coder than the head's own, likewise.
+        decoupled_head: of AnchorHead; see there.
 
     Raises:
         InputError: options that make no network.
@@ -104,6 +105,7 @@ class YOLOv5(Network):
         class_counts: Tensor | None = None,
         head: PartConfig | None = None,
         box_coder: PartConfig | None = None,
+        decoupled_head: bool = False,
     ) -> None:
         row = resolve_size(size)
         depth = row.depth if depth_multiple is None else depth_multiple
@@ -121,7 +123,7 @@ class YOLOv5(Network):
         neck = Neck(channels, levels, repeats)
         of_head = [channels[k] for k in levels], [2**k for k in levels], num_classes
         if head is None:
-            the_head: Head = AnchorHead(*of_head, anchors, class_counts)
+            the_head: Head = AnchorHead(*of_head, anchors, class_counts, decoupled_head)
         elif anchors is None:
             the_head = build_part(head, Head, "model.head", *of_head)  # type: ignore[type-abstract]
         else:
@@ -131,7 +133,7 @@ class YOLOv5(Network):
         super().__init__(backbone, neck, the_head, levels, 2**top)
         if activation != "silu":
             for module in self.modules():
-                if isinstance(module, Conv):
+                if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
                     module.act = ACTIVATIONS[activation]()
 
     def layer_names(self) -> dict[int, str]:

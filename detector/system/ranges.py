@@ -55,6 +55,7 @@ RANGES = {
     "model.momentum": Range(0, 1, above=True, below=True),  # Nesterov's needs one; Adam's beta1 is below 1
     "model.weight_decay": NOT_NEGATIVE,
     "model.nominal_batch_size": COUNT,
+    "model.start_size": Range(0, 1, above=True),
     "model.t_0": COUNT,
     "model.t_mult": COUNT,
     "model.conf": SHARE,
@@ -79,6 +80,7 @@ RANGES = {
     "data.augment.flipud": SHARE,
     "data.augment.fliplr": SHARE,
     "data.augment.mosaic": SHARE,
+    "data.augment.close_mosaic": NOT_NEGATIVE,
     "data.augment.mixup": SHARE,
     "data.augment.copy_paste": SHARE,
     "trainer.max_epochs": NOT_NEGATIVE,  # 0: only the checks before a training
@@ -93,6 +95,7 @@ RANGES = {
     "warmup.warmup_min_iterations": NOT_NEGATIVE,
     "ema.decay": SHARE,
     "ema.tau": POSITIVE,
+    "ema.width": Range(0, 0.28, above=True, below=True),
     "early_stop.patience": NOT_NEGATIVE,
     "flight_recorder.most_roll_backs": NOT_NEGATIVE,
     "flight_recorder.lr_factor": Range(0, 1, above=True),

@@ -50,7 +50,7 @@ from detector.system.rank_zero import rank_zero_print
 from detector.training.compilation import Choice, Compilation, compile_for
 from detector.training.optimizer import OptimizerName, build_optimizer
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
-from detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
+from detector.training.schedule import LrSchedule, effective_weight_decay, fitting_batch_size, growing_size, lr_factor
 
 
 class DroppedStep(Exception):
@@ -66,6 +66,8 @@ class Detector(L.LightningModule):
         names: Class names; their number is the number of classes.
         size: Network size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
         weights: Weights to start from: a YOLOv5 .pt file or a checkpoint of ours.
+        reuse_head: Where those are for other classes, take their head's boxes and objectness too; false: the whole head starts
+            fresh, as in YOLOv5.
         image_size: Longer side of the input in pixels, for the scale of the objectness loss; default: the training data's.
         batch_size: Images a batch over all devices, for accumulation and weight decay; default: the training data's.
         seed: Of the random image sizes (multi_scale); default: the training data's.
@@ -74,6 +76,7 @@ class Detector(L.LightningModule):
         levels: Detection levels, level k has stride 2**k; instead of those of the size.
         anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor makes so many a level; default: the size's.
         activation: silu, relu, leaky_relu or hardswish.
+        decoupled_head: Give the head maps refined for classes, and others for boxes and objectness: 4 % more parameters.
         class_prior: Starting bias of the classes: all alike, or by their frequency in the training labels.
         box: Gain of the box loss.
         obj: Gain of the objectness loss, for 640 px.
@@ -85,19 +88,23 @@ class Detector(L.LightningModule):
         anchor_t: Anchors whose sides differ from the object's by less than this factor are trained on it.
         autobalance: Adapt the weights of the levels' objectness losses.
         shared_cell: Objectness target where objects share cell and anchor: best overlap, or the last one (YOLOv5 on a CPU).
+        quality_targets: Charge class and objectness for how well the box fits, so that scores rank boxes by it.
+        class_weights: In the class loss: all classes alike, or rare ones more, by the root of their frequency in the labels.
         optimizer: SGD (Nesterov), Adam or AdamW.
         lr0: Learning rate of the first epoch.
         lrf: The learning rate falls towards lr0 * lrf.
         momentum: SGD momentum, Adam beta1.
         weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms.
-        nominal_batch_size: Gradients are accumulated to about so many images.
-        lr_schedule: linear, cosine, or cosine_restarts.
+        nominal_batch_size: Gradients are accumulated to about so many images. auto: to 64, or fewer in a run that would have
+            few steps (docs/recipe.md).
+        lr_schedule: linear, cosine, cosine_restarts, or flat_cosine, which stays at lr0 for half of the run.
         t_0: Epochs of the first cosine before a restart.
         t_mult: Each further cosine is so many times as long.
         schedule_lag: YOLOv5's way: from epoch 1 on, the learning rate of the epoch before.
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
         freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
+        start_size: Share of the image size that the training starts with; it grows to 1 until 4/5 of the epochs are done.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start. auto: as the run that is
             resumed, else without. `cli.py benchmark` measures whether it pays on a machine.
         conf: Least confidence of a detection.
@@ -125,6 +132,7 @@ class Detector(L.LightningModule):
         names: list[str],
         size: str = "n",
         weights: str | None = None,
+        reuse_head: bool = False,
         image_size: int | None = None,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -133,6 +141,7 @@ class Detector(L.LightningModule):
         levels: list[int] | None = None,
         anchors: list[list[float]] | int | None = None,
         activation: str = "silu",
+        decoupled_head: bool = False,
         class_prior: Literal["uniform", "frequency"] = "uniform",
         box: float = 0.05,
         obj: float = 1.0,
@@ -144,12 +153,14 @@ class Detector(L.LightningModule):
         anchor_t: float = 4.0,
         autobalance: bool = False,
         shared_cell: Literal["best", "last"] = "best",
+        quality_targets: bool = False,
+        class_weights: Literal["uniform", "frequency"] = "uniform",
         optimizer: OptimizerName = "SGD",
         lr0: float = 0.01,
         lrf: float = 0.01,
         momentum: float = 0.937,
         weight_decay: float = 0.0005,
-        nominal_batch_size: int = 64,
+        nominal_batch_size: int | Literal["auto"] = 64,
         lr_schedule: LrSchedule = "linear",
         t_0: int = 10,
         t_mult: int = 1,
@@ -157,6 +168,7 @@ class Detector(L.LightningModule):
         freeze: int | list[int] = 0,
         freeze_bn: bool = True,
         multi_scale: bool = False,
+        start_size: float = 1.0,
         compile: Choice = "auto",
         conf: float = 0.001,
         iou: float = 0.6,
@@ -192,11 +204,12 @@ class Detector(L.LightningModule):
             activation,
             head=chosen["head"],
             box_coder=chosen["box_coder"],
+            decoupled_head=decoupled_head,
         )
         self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         if weights:
-            rank_zero_print(load_weights(self.network, weights, keep_anchors=anchors is not None))
+            rank_zero_print(load_weights(self.network, weights, anchors is not None, reuse_head))
         self.loss = self._build_loss(chosen["assigner"], chosen["loss"])
         self.set_image_size(self.hparams["image_size"])
         self.metrics = DetectionMetrics(len(names))
@@ -247,7 +260,8 @@ class Detector(L.LightningModule):
             the_assigner = build_part(assigner, Assigner, "model.assigner")  # type: ignore[type-abstract]
         if loss is not None:
             return build_part(loss, Loss, "model.loss", *options, the_assigner)  # type: ignore[type-abstract]
-        own = ("box", "obj", "cls", "cls_pw", "obj_pw", "label_smoothing", "fl_gamma", "autobalance", "shared_cell")
+        own = ["box", "obj", "cls", "cls_pw", "obj_pw", "label_smoothing", "fl_gamma", "autobalance", "shared_cell"]
+        own.append("quality_targets")
         return DetectionLoss(*options, the_assigner, **{name: h[name] for name in own})
 
     def _freeze(self, freeze: int | list[int]) -> list[nn.Module]:
@@ -270,8 +284,13 @@ class Detector(L.LightningModule):
         if stage == "fit" and isinstance(data, DetectionData):
             follow(self, data)
         if stage == "fit" and self.hparams["class_prior"] == "frequency" and not is_sharded(self.network):
-            counts = torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
-            self.network.head.set_class_prior(counts)
+            self.network.head.set_class_prior(self._class_counts())
+        if stage == "fit" and self.hparams["class_weights"] == "frequency" and isinstance(self.loss, DetectionLoss):
+            self.loss.set_class_weights(self._class_counts())
+
+    def _class_counts(self) -> Tensor:
+        """(C,) training labels of each class."""
+        return torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are shared out over the processes."""
@@ -282,8 +301,18 @@ class Detector(L.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         h = self.hparams
-        decay = effective_weight_decay(h["weight_decay"], h["nominal_batch_size"], h["batch_size"])
+        decay = h["weight_decay"]
+        if h["nominal_batch_size"] != "auto":  # with it, a step sees just as many images
+            decay = effective_weight_decay(decay, h["nominal_batch_size"], h["batch_size"])
         return build_optimizer(self.network, h["optimizer"], h["lr0"], h["momentum"], decay)
+
+    @property
+    def nominal_batch_size(self) -> int:
+        """Images that gradients are accumulated to after warm-up, once a training has begun."""
+        chosen, trainer = self.hparams["nominal_batch_size"], self.trainer
+        if chosen != "auto":
+            return chosen
+        return fitting_batch_size(self.hparams["batch_size"], int(trainer.num_training_batches) * (trainer.max_epochs or 1))
 
     def learning_rate(self, epoch: int) -> float:
         """The learning rate of an epoch outside warm-up."""
@@ -309,7 +338,7 @@ class Detector(L.LightningModule):
     def _compile(self) -> None:
         h, trainer = self.hparams, self.trainer
         shape = (h["batch_size"] // trainer.world_size, 3, self.image_size, self.image_size)
-        varied = h["multi_scale"] or getattr(getattr(trainer, "datamodule", None), "rect", False)
+        varied = h["multi_scale"] or h["start_size"] < 1 or getattr(getattr(trainer, "datamodule", None), "rect", False)
         self.compilation = compile_for(self.network, h["compile"], self._compiled_before, shape, varied)
 
     def on_train_epoch_start(self) -> None:
@@ -327,7 +356,7 @@ class Detector(L.LightningModule):
                 module.eval()
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        images = self._rescale(batch.images, batch_idx) if self.hparams["multi_scale"] else batch.images
+        images = self._rescale(batch.images, batch_idx)
         with self.compilation.context(images):
             raw = self.network(images)
         total, parts = self.loss(raw, batch.targets, self.network.head)
@@ -341,11 +370,15 @@ class Detector(L.LightningModule):
             self._log_losses("train", self.epoch_losses, sync=True)
 
     def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
-        """(B, 3, H, W) resized as YOLOv5's multi-scale does; the size depends on seed and iteration alone."""
-        stride, size = max(self.network.max_stride, 32), self.image_size
+        """(B, 3, H, W) resized by start_size and multi_scale; the size depends on epoch, seed and iteration alone."""
+        h, stride, size = self.hparams, max(self.network.max_stride, 32), self.image_size
+        if h["start_size"] < 1:
+            size = growing_size(self.current_epoch, self.trainer.max_epochs or 1, h["start_size"], size, stride)
+        if not h["multi_scale"] and size == self.image_size:
+            return images
         iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
         rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
-        chosen = int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride * stride
+        chosen = int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride * stride if h["multi_scale"] else size
         sides = [math.ceil(s * chosen / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
         return interpolate(images, sides, mode="bilinear", align_corners=False)
 

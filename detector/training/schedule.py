@@ -5,7 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-LrSchedule = Literal["linear", "cosine", "cosine_restarts"]
+LrSchedule = Literal["linear", "cosine", "cosine_restarts", "flat_cosine"]
+
+ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
 
 
 def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear", t_0: int = 10, t_mult: int = 1) -> float:
@@ -13,13 +15,16 @@ def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linea
 
     Args:
         epoch: from 0. epochs: of the whole run (linear and cosine reach `lrf` at its end).
-        schedule: straight line; half a cosine; or cosines that start anew after t_0 epochs, then after t_mult times as many
-            each time (SGDR: Loshchilov and Hutter 2017, arXiv 1608.03983).
+        schedule: straight line; half a cosine; cosines that start anew after t_0 epochs, then after t_mult times as many
+            each time (SGDR: Loshchilov and Hutter 2017, arXiv 1608.03983); or 1 for half of the epochs, then half a cosine
+            (RTMDet: Lyu et al. 2022, arXiv 2212.07784).
     """
     if schedule == "linear":
         return (1 - epoch / epochs) * (1 - lrf) + lrf
     if schedule == "cosine":
         return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
+    if schedule == "flat_cosine":
+        return lr_factor(max(2 * epoch - epochs, 0), epochs, lrf, "cosine")
     length = t_0
     while epoch >= length:
         epoch, length = epoch - length, length * t_mult
@@ -39,6 +44,17 @@ def warmup_iterations(warmup_epochs: float, batches: int, epochs: int, least: in
     if literal:
         return max(wanted, least)
     return max(wanted, min(least, batches * epochs // 3)) if warmup_epochs > 0 else 0
+
+
+def growing_size(epoch: int, epochs: int, start: float, size: int, stride: int) -> int:
+    """The image size of an epoch: from `start` times `size` straight up to `size` after 4/5 of the epochs, in strides
+    (progressive learning: Tan and Le 2021, arXiv 2104.00298).
+
+    >>> [growing_size(epoch, 10, 0.5, 320, 32) for epoch in range(10)]
+    [160, 192, 192, 224, 256, 256, 288, 288, 320, 320]
+    """
+    share = start + (1 - start) * min(epoch / (0.8 * epochs), 1)
+    return max(round(share * size / stride), 1) * stride
 
 
 class WarmupState(NamedTuple):
@@ -82,6 +98,19 @@ def accumulation(nominal_batch_size: int, batch_size: int) -> int:
     return max(round(nominal_batch_size / batch_size), 1)
 
 
+def fitting_batch_size(batch_size: int, batches: int) -> int:
+    """Images a step for a run of so many batches: 64, as in YOLOv5, or fewer where the run would have less than ENOUGH_STEPS
+    steps: whole batches, and at least 16 images, whose learning rate is still that of 64.
+
+    >>> fitting_batch_size(16, 13 * 30), fitting_batch_size(16, 10_000), fitting_batch_size(16, 1_000_000)
+    (16, 32, 64)
+    >>> fitting_batch_size(4, 100), fitting_batch_size(128, 100)
+    (16, 128)
+    """
+    least, most = (accumulation(images, batch_size) for images in (16, 64))
+    return batch_size * min(max(batches // ENOUGH_STEPS, least), most)
+
+
 def effective_weight_decay(weight_decay: float, nominal_batch_size: int, batch_size: int) -> float:
     """Weight decay scaled with the number of images that a step really sees."""
     return weight_decay * batch_size * accumulation(nominal_batch_size, batch_size) / nominal_batch_size
@@ -90,3 +119,20 @@ def effective_weight_decay(weight_decay: float, nominal_batch_size: int, batch_s
 def ema_decay(updates: int, decay: float = 0.9999, tau: float = 2000.0) -> float:
     """Share of the old average kept in update number `updates` (from 1): small at first, `decay` in the end."""
     return decay * (1 - math.exp(-updates / tau))
+
+
+def ema_exponent(width: float) -> float:
+    """The exponent gamma of `power_decay` for an average whose weights have this standard deviation, as a share of the
+    training so far: the positive root of width^2 (gamma + 2)^2 (gamma + 3) = gamma + 1 (Karras et al. 2023, arXiv 2312.02696).
+
+    >>> round(ema_exponent(0.05), 2), round(ema_exponent(0.1), 2)
+    (16.97, 6.94)
+    """
+    square = width**-2
+    return float(np.roots([1, 7, 16 - square, 12 - square]).real.max())
+
+
+def power_decay(updates: int, exponent: float) -> float:
+    """Share of the old average kept in update number `updates` (from 1), 0 in the first: the average always reaches over the
+    same share of the training so far (Karras et al. 2023, arXiv 2312.02696, section 3.1)."""
+    return (1 - 1 / updates) ** (exponent + 1)

@@ -77,4 +77,4 @@ class Metadata:
         return metadata
 
 
-MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation")
+MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation", "decoupled_head")

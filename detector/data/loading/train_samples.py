@@ -22,12 +22,21 @@ class TrainSamples:
         dataset: item i is a Sample at the file's resolution.
         steps: the augmentation in order; the first is a Resize.
         seed: of the run.
+        last_steps: instead of `steps` from epoch `last_from` on; the first is the same Resize.
     """
 
-    def __init__(self, dataset: DetectionDataset, steps: Sequence[Transform], seed: int) -> None:
+    def __init__(
+        self,
+        dataset: DetectionDataset,
+        steps: Sequence[Transform],
+        seed: int,
+        last_steps: Sequence[Transform] = (),
+        last_from: int | None = None,
+    ) -> None:
         first = steps[0]
         assert isinstance(first, Resize)
         self.dataset, self.resize, self.steps, self.seed = dataset, first, steps, seed
+        self.last_steps, self.last_from = last_steps, last_from
         self._lazy = LazyImages(dataset, first) if any(isinstance(step, Render) for step in steps) else None
 
     def __len__(self) -> int:
@@ -54,6 +63,7 @@ class TrainSamples:
 
     def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
         rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat)))
+        steps = self.steps if self.last_from is None or key.epoch < self.last_from else self.last_steps
 
         def other() -> int:
             if key.partners:
@@ -64,7 +74,7 @@ class TrainSamples:
             """The sample after the first `depth` steps."""
             sample = first(index)
             for i in range(1, depth):
-                sample = self.steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
+                sample = steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
             return sample
 
-        return prepare(key.index, len(self.steps))
+        return prepare(key.index, len(steps))

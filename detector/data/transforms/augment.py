@@ -41,6 +41,7 @@ class Augment:
         flipud: Probability of an upside-down flip.
         fliplr: Probability of a left-right flip.
         mosaic: Probability of a four-image mosaic.
+        close_mosaic: So many epochs at the end without mosaic and MixUp.
         mixup: Probability of blending with another finished sample.
         copy_paste: Share of the objects that are pasted again, mirrored; needs polygon labels.
         albumentations: Transforms of that library, like [{"Blur": {"p": 0.01}}], before the change of colour.
@@ -60,6 +61,7 @@ class Augment:
     flipud: float = 0.0
     fliplr: float = 0.5
     mosaic: float = 1.0
+    close_mosaic: int = 0
     mixup: float = 0.0
     copy_paste: float = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
@@ -77,6 +79,10 @@ class Augment:
         """The arguments as plain values, as they stand in config.yaml."""
         after = {place: [OwnTransform(t, place, False).description() for t in own] for place, own in self.after.items()}
         return asdict(replace(self, after={})) | {"after": after}
+
+    def without_mixing(self) -> "Augment":
+        """The same, but each sample is of one image."""
+        return replace(self, mosaic=0.0, mixup=0.0)
 
     def early(self) -> list[str]:
         """The places of transforms that need pixels before the warp, where lazy images have none."""
