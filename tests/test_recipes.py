@@ -92,3 +92,12 @@ def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"| slow | {scores[1] - scores[0]:+.1f} | {scores[1] - scores[0]:+.2f} |" in out
     assert (tmp_path / "study.html").read_text().count("data:image/png;base64,") == 1
     assert "AP in hundredths" in (tmp_path / "study.md").read_text()
+    elsewhere = ["--folder", str(tmp_path / "elsewhere"), "--known", str(tmp_path / "study.json"), "--recipe", "plain="]
+    monkeypatch.setattr(sys, "argv", ["recipes", *words[:4], *elsewhere, "--", *common])
+    recipes.main()  # without a training
+    (known,) = (tmp_path / "elsewhere").glob("*/plain/0")
+    assert [f.name for f in known.iterdir()] == ["figures.json"]
+    assert json.loads((known / "figures.json").read_text()) == json.loads(done.read_text())
+    monkeypatch.setattr(sys, "argv", ["recipes", *words[:4], *elsewhere[:3], str(small_data), "--recipe", "plain="])
+    with pytest.raises(SystemExit, match=r"--known .*: this is no study.json"):
+        recipes.main()

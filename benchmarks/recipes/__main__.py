@@ -7,19 +7,22 @@
 A recipe is a name and options of `fit`; the first is what the others are compared with. Options after -- are for all. Each
 training is a normal `fit` with a folder of its own. The epoch is chosen on val; figures are those of the test split where a
 data set has one, else those of val. The command can be stopped and given again: what is done stays done, what was interrupted
-goes on. Its figures: COCO's AP, gains over the first recipe on the same data set and seed, the interval of their mean by a
-bootstrap over data sets and seeds, and when a recipe passed the first one's last value.
+goes on; what a study.json given by --known has, that of another machine say, counts as done. Its figures: COCO's AP, gains
+over the first recipe on the same data set and seed, the interval of their mean by a bootstrap over data sets and seeds, and
+when a recipe passed the first one's last value.
 """
 
 import argparse
+import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.recipes.page import Study, gains, html, scores
 from benchmarks.recipes.study import run_all
 from benchmarks.recipes.subset import write_subset
-from benchmarks.recipes.training import Training
+from benchmarks.recipes.training import Figures, Training
 from detector.commands.benchmark.table import markdown
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
@@ -68,6 +71,23 @@ def study_of(trainings: list[Training]) -> Study:
     return found  # type: ignore[return-value]
 
 
+def recall(trainings: Sequence[Training], files: Sequence[Path]) -> None:
+    """Those that earlier studies have done are done.
+
+    Raises:
+        InputError: a file that is no study.json.
+    """
+    known = {}
+    for file in files:
+        try:
+            known |= {record["identity"]: Figures.of(record) for record in json.loads(file.read_text())}
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise InputError(f"--known {file}: this is no study.json of benchmarks.recipes ({type(e).__name__}: {e})") from None
+    for training in trainings:
+        if not training.is_done() and training.identity() in known:
+            training.keep(known[training.identity()])
+
+
 def main() -> None:
     words = sys.argv[1:]
     common = words[words.index("--") + 1 :] if "--" in words else []
@@ -77,7 +97,8 @@ def main() -> None:
     parser.add_argument("--recipe", action="append", required=True, help="NAME=OPTIONS of fit; the first is compared with")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--folder", type=Path, required=True, help="for the runs, study.md and study.html")
+    parser.add_argument("--folder", type=Path, required=True, help="for the runs, study.md, study.html and study.json")
+    parser.add_argument("--known", nargs="+", type=Path, default=[], help="study.json files of earlier studies")
     given = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     try:
         trainings = plan(given, common)
@@ -86,6 +107,7 @@ def main() -> None:
             done = sum(t.is_done() for t in trainings)
             print(f"{done} of {len(trainings)}: {training}: AP {training.figures().score:.4f}", flush=True)
 
+        recall(trainings, given.known)
         run_all(trainings, given.jobs, report)
     except InputError as e:
         raise SystemExit(f"error: {e}") from None
@@ -97,6 +119,8 @@ def main() -> None:
     write_atomically(given.folder / "study.md", lambda file: file.write(text.encode()))
     page = html(study, "Recipes side by side", command)
     write_atomically(given.folder / "study.html", lambda file: file.write(page))
+    records = json.dumps([t.record() for t in trainings]).replace("}, {", "},\n{")
+    write_atomically(given.folder / "study.json", lambda file: file.write(records.encode()))
     print(f"page: {given.folder / 'study.html'}")
 
 

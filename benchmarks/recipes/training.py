@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from detector.checkpoint.trained import read_trained
 from detector.data.dataset_file import DatasetFile
@@ -20,6 +21,7 @@ from detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 METRIC = "coco/AP"
+Curve = tuple[tuple[int, float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,14 @@ class Figures:
 
     score: float
     split: str
-    curve: tuple[tuple[int, float, float], ...]
+    curve: Curve
     parameters: int
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Figures:
+        """From plain types."""
+        curve = tuple((int(epoch), float(seconds), float(score)) for epoch, seconds, score in record["curve"])
+        return cls(record["score"], record["split"], curve, record["parameters"])
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,12 @@ class Training:
             self._call("test", words, environment)
         evaluated = RunFiles.read(self.folder / "test" if has_test else self.folder).metrics
         parameters = sum(p.numel() for p in read_trained(best).network.parameters())
-        figures = {"score": evaluated[METRIC], "split": evaluated["split"], "parameters": parameters}
-        text = json.dumps(figures, indent=1).encode()
+        self.keep(Figures(evaluated[METRIC], evaluated["split"], self._curve(), parameters))
+
+    def keep(self, figures: Figures) -> None:
+        """From now on the training is done, with these figures."""
+        text = json.dumps(asdict(figures)).encode()
+        self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.figures_file, lambda file: file.write(text))
 
     def _call(self, command: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -88,9 +100,21 @@ class Training:
 
     def figures(self) -> Figures:
         """Of a training that is done."""
-        content = json.loads(self.figures_file.read_text())
+        return Figures.of(json.loads(self.figures_file.read_text()))
+
+    def _curve(self) -> Curve:
         rows = RunFiles.read(self.folder).epochs
         scores, times = points(rows, "epoch", f"val/{METRIC}"), points(rows, "epoch", "seconds")
         seconds = accumulate(spent for _, spent in times)
         curve = [(int(epoch) + 1, passed, score) for (epoch, score), passed in zip(scores, seconds, strict=True)]
-        return Figures(content["score"], content["split"], tuple(curve), content["parameters"])
+        return tuple(curve)
+
+    def identity(self) -> str:
+        """What a training is, whatever machine and folder it is done on: of paths only the last part counts."""
+        words = [Path(word).name if "/" in word else word for word in (*self.words, *self.common)]
+        return json.dumps([self.name, self.seed, words])
+
+    def record(self) -> dict[str, Any]:
+        """It and its figures as plain types, for a study's file."""
+        about = {"recipe": self.recipe, "data": self.name, "seed": self.seed, "identity": self.identity()}
+        return about | asdict(self.figures())
