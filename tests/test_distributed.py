@@ -60,7 +60,7 @@ class Diary(L.Callback):
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         pl_module.network.eval()
         groups = trainer.optimizers[0].param_groups
-        rates = [(g["lr"], g["momentum"], g["weight_decay"]) for g in groups]
+        rates = [(g["lr"], g.get("momentum"), g["weight_decay"]) for g in groups]
         self.batches.append({"rates": rates, "images": len(batch.images), "window": trainer.accumulate_grad_batches})
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:

@@ -378,8 +378,9 @@ class Detector(L.LightningModule):
             return images
         iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
         rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
-        chosen = int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride * stride if h["multi_scale"] else size
-        sides = [math.ceil(s * chosen / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
+        if h["multi_scale"]:
+            size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
+        sides = [math.ceil(s * size / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
         return interpolate(images, sides, mode="bilinear", align_corners=False)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
