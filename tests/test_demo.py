@@ -75,10 +75,9 @@ def test_boxes_fit_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(demo, "_stamp", flat)
     monkeypatch.setattr(demo, "_ground", lambda h, w, rng: np.full((h, w, 3), 128, np.float32))
-    monkeypatch.setattr(demo, "OBJECTS", (1, 1))
     errors = []
     for seed in range(100):
-        image, rows = demo.draw_image(np.random.default_rng(seed))
+        image, rows = demo.draw_image(np.random.default_rng(seed), objects=(1, 1))
         assert len(rows) == 1
         apart = np.abs(image.astype(int) - 128).max(2)
         x, y, w, h = cv2.boundingRect((apart > max(45, apart.max() * 0.45)).astype(np.uint8))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.recipes import __main__ as recipes
+from benchmarks.recipes.painted import SETS, paint
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures
 from benchmarks.recipes.verdict import first_pass, interval, judge
@@ -101,3 +102,20 @@ def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "argv", ["recipes", *words[:4], *elsewhere[:3], str(small_data), "--recipe", "plain="])
     with pytest.raises(SystemExit, match=r"--known .*: this is no study.json"):
         recipes.main()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_painted_sets(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is what its name says."""
+    monkeypatch.setitem(SETS, name, SETS[name]._replace(train=40, val=10))
+    dataset = DatasetFile.read(str(paint(name, tmp_path)))
+    labels = dataset.open("train").labels
+    sides = np.concatenate([x.boxes[:, 2:] - x.boxes[:, :2] for x in labels if len(x.boxes)])
+    counts = [len(x.classes) for x in labels]
+    assert len(labels) == 40
+    assert (len(dataset.names), max(max(x.classes, default=0) for x in labels) > 5) == {
+        "one_class": (1, False), "eighty_classes": (80, True)}.get(name, (5, False))  # fmt: skip
+    assert (np.mean(np.array(counts) == 0) > 0.7) == (name == "empty_images")
+    assert (sides.max() < 14) == (name == "tiny")
+    assert (sides.max(1).min() > 80) == (name == "huge")
+    assert len(dataset.open("val").labels) == 10

@@ -110,18 +110,29 @@ def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
     return config
 
 
-def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """One image, (height, width, 3) uint8 BGR, and its labels, (n, 5) float64: class, cx, cy, w, h as fractions."""
+def draw_image(
+    rng: Generator,
+    empty: bool = False,
+    objects: tuple[int, int] = OBJECTS,
+    sizes: tuple[float, float] = SIZES,
+    hues: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One image, (height, width, 3) uint8 BGR, and its labels, (n, 5) float64: class, cx, cy, w, h as fractions.
+
+    Args:
+        empty: without an object. objects, sizes: see OBJECTS and SIZES.
+        hues: so many classes a shape, told apart by their hue; class = shape * hues + hue.
+    """
     height, width = (int(side) for side in rng.integers(160, 225, 2))
     if rng.random() < 0.25:
         width = height
     canvas = _ground(height, width, rng)
     owner = np.zeros((height, width), np.int64)  # the object seen at each pixel, from 1; 0 is ground
     areas, rows = [0], []
-    for _ in range(0 if empty else rng.integers(OBJECTS[0], OBJECTS[1] + 1)):
-        kind = int(rng.integers(len(NAMES)))
-        side = min(height, width) * float(np.exp(rng.uniform(*np.log(SIZES))))
-        alpha, light = _stamp(NAMES[kind], side, rng)
+    for _ in range(0 if empty else rng.integers(objects[0], objects[1] + 1)):
+        kind = int(rng.integers(len(NAMES) * hues))
+        side = min(height, width) * float(np.exp(rng.uniform(*np.log(sizes))))
+        alpha, light = _stamp(NAMES[kind // hues], side, rng)
         solid = alpha > 0.5
         areas.append(int(solid.sum()))
         h, w = alpha.shape
@@ -138,7 +149,9 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
             areas.pop()
             continue
         owner = covered
-        colours = _colours(kind, rng)  # the first that stands out from what lies behind, else the best of them
+        colours = _colours(
+            kind / (len(NAMES) * hues), rng
+        )  # the first that stands out from what lies behind, else the best of them
         far = np.abs(colours - canvas[there][solid[here]].mean(0)).max(1)
         colour = colours[np.minimum(far, CONTRAST).argmax()]
         canvas[there] += alpha[here][..., None] * (colour * light[here][..., None] - canvas[there])
@@ -150,9 +163,9 @@ def draw_image(rng: Generator, empty: bool = False) -> tuple[np.ndarray, np.ndar
     return canvas.clip(0, 255).astype(np.uint8), np.array(rows).reshape(-1, 5)
 
 
-def _colours(kind: int, rng: Generator) -> np.ndarray:
-    """Fifty random colours of a class, (50, 3) float64 BGR: near its hue, from pale to strong."""
-    hue = (kind / len(NAMES) + rng.normal(0, 0.02, 50)) % 1 * 180
+def _colours(hue_of_class: float, rng: Generator) -> np.ndarray:
+    """Fifty random colours of a class, (50, 3) float64 BGR: near its hue (0 to 1), from pale to strong."""
+    hue = (hue_of_class + rng.normal(0, 0.02, 50)) % 1 * 180
     hsv = np.stack((hue, rng.uniform(140, 255, 50), rng.uniform(140, 255, 50)), 1).astype(np.uint8)
     return cv2.cvtColor(hsv[None], cv2.COLOR_HSV2BGR)[0].astype(float)
 
