@@ -5,6 +5,7 @@ from typing import Any
 import lightning as L
 
 from detector.training.module import Detector
+from detector.training.optimizer import RATES
 from detector.training.recipe import ACCUMULATE_ONLY
 from detector.training.schedule import accumulation, warmup, warmup_iterations
 
@@ -17,7 +18,7 @@ class Warmup(L.Callback):
     Args:
         warmup_epochs: Length in epochs; 0 is off.
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
-        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0.
+        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default: SGD 0.1, Adam and AdamW 0.
         warmup_min_iterations: At least so many, but no more than a third of the run.
         literal: Exactly as YOLOv5: the minimum holds for short runs and warmup_epochs 0 too, and gradients of a window that is
             open at the end of an epoch are discarded.
@@ -27,7 +28,7 @@ class Warmup(L.Callback):
         self,
         warmup_epochs: float = 3.0,
         warmup_momentum: float = 0.8,
-        warmup_bias_lr: float = 0.1,
+        warmup_bias_lr: float | None = None,
         warmup_min_iterations: int = 100,
         literal: bool = False,
     ) -> None:
@@ -44,13 +45,14 @@ class Warmup(L.Callback):
         nominal = pl_module.nominal_batch_size
         accumulate = accumulation(nominal, h["batch_size"])
         if iteration <= last and last > 0:
+            bias_lr = RATES[h["optimizer"]].warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
             state = warmup(
                 iteration,
                 last,
                 lr=pl_module.learning_rate(trainer.current_epoch),
                 momentum=h["momentum"],
                 accumulate=nominal / h["batch_size"],
-                warmup_bias_lr=self.warmup_bias_lr * pl_module.lr_scale,
+                warmup_bias_lr=bias_lr * pl_module.lr_scale,
                 warmup_momentum=self.warmup_momentum,
             )
             accumulate = state.accumulate

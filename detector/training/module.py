@@ -48,7 +48,7 @@ from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
 from detector.training.compilation import Choice, Compilation, compile_for
-from detector.training.optimizer import OptimizerName, build_optimizer
+from detector.training.optimizer import RATES, OptimizerName, build_optimizer
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import LrSchedule, effective_weight_decay, fitting_batch_size, growing_size, lr_factor
 
@@ -91,10 +91,11 @@ class Detector(L.LightningModule):
         quality_targets: Charge class and objectness for how well the box fits, so that scores rank boxes by it.
         class_weights: In the class loss: all classes alike, or rare ones more, by the root of their frequency in the labels.
         optimizer: SGD (Nesterov), Adam or AdamW.
-        lr0: Learning rate of the first epoch.
+        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001.
         lrf: The learning rate falls towards lr0 * lrf.
-        momentum: SGD momentum, Adam beta1.
-        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms.
+        momentum: SGD momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9.
+        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms; default: SGD and
+            Adam 0.0005, AdamW 0.05.
         nominal_batch_size: Gradients are accumulated to about so many images. auto: to 64, or fewer in a run that would have
             few steps (docs/recipe.md).
         lr_schedule: linear, cosine, cosine_restarts, or flat_cosine, which stays at lr0 for half of the run.
@@ -156,10 +157,10 @@ class Detector(L.LightningModule):
         quality_targets: bool = False,
         class_weights: Literal["uniform", "frequency"] = "uniform",
         optimizer: OptimizerName = "SGD",
-        lr0: float = 0.01,
+        lr0: float | None = None,
         lrf: float = 0.01,
-        momentum: float = 0.937,
-        weight_decay: float = 0.0005,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
         nominal_batch_size: int | Literal["auto"] = 64,
         lr_schedule: LrSchedule = "linear",
         t_0: int = 10,
@@ -191,6 +192,9 @@ class Detector(L.LightningModule):
         self.hparams.update(chosen)  # plain types: they go into checkpoints
         self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
         self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
+        for name in ("lr0", "momentum", "weight_decay"):
+            if self.hparams[name] is None:
+                self.hparams[name] = getattr(RATES[optimizer], name)
         check_ranges(self.hparams, "model")
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")

@@ -1,13 +1,30 @@
 """The optimizer and its three groups of parameters."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 OptimizerName = Literal["SGD", "Adam", "AdamW"]
+
+
+class Rates(NamedTuple):
+    """What an optimizer is given where the user says nothing else. momentum: of SGD, or Adam's beta1. warmup_bias_lr: learning
+    rate of the biases at the start of the warm-up."""
+
+    lr0: float
+    momentum: float
+    weight_decay: float
+    warmup_bias_lr: float
+
+
+RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, AdamW's measured (docs/recipe.md)
+    "SGD": Rates(0.01, 0.937, 0.0005, 0.1),
+    "Adam": Rates(0.001, 0.9, 0.0005, 0.0),
+    "AdamW": Rates(0.001, 0.9, 0.05, 0.0),
+}
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 
 
