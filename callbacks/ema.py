@@ -9,24 +9,33 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from detector.model.sharding import local
+from detector.system.errors import InputError
 from detector.training.module import Detector
 from detector.training.schedule import ema_decay, ema_exponent, power_decay
 
 
 class EMA(L.Callback):
-    """Keeps an exponential moving average of parameters and batch norm statistics, as YOLOv5 does; validation, checkpoints and
-    predictions use it. It is the submodule `ema` beside `network`, so checkpoints hold both and nothing is ever swapped.
+    """Keeps an exponential moving average of parameters and batch norm statistics; validation, checkpoints and predictions use
+    it. It is the submodule `ema` beside `network`, so checkpoints hold both and nothing is ever swapped.
 
     Args:
-        decay: Share of the old average that an update keeps in the end; 0 makes the average a plain copy.
-        tau: Updates after which about 63 % of that is reached.
-        width: Instead of both, an average over the same share of the training so far at any time: its standard deviation, like
-            0.05.
+        width: The average reaches over the same share of the training so far at any time; this is its standard deviation.
+            Default: 0.05, unless decay or tau is given.
+        decay: Instead, YOLOv5's average: share of the old one that an update keeps in the end; 0 makes it a plain copy.
+            Default: 0.9999.
+        tau: Of YOLOv5's average: updates after which about 63 % of decay is reached; default: 2000.
         enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 
-    def __init__(self, decay: float = 0.9999, tau: float = 2000.0, width: float | None = None, enabled: bool = True) -> None:
-        self.decay, self.tau, self.width, self.enabled, self.updates = decay, tau, width, enabled, 0
+    def __init__(
+        self, decay: float | None = None, tau: float | None = None, width: float | None = None, enabled: bool = True
+    ) -> None:
+        yolov5 = decay is not None or tau is not None
+        if yolov5 and width is not None:
+            raise InputError("ema.width is one kind of average, ema.decay and ema.tau are another: leave one of them out")
+        self.decay, self.tau = 0.9999 if decay is None else decay, 2000.0 if tau is None else tau
+        self.width = None if yolov5 else 0.05 if width is None else width
+        self.enabled, self.updates = enabled, 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
 
@@ -53,6 +62,14 @@ class EMA(L.Callback):
         """After every real step: neither batches that only collect gradients nor steps that AMP skips count."""
         self.updates += 1
         torch._foreach_lerp_(self._average, self._current, 1 - self._kept())
+
+    def description(self) -> str:
+        """What the average is, for the line about the recipe."""
+        if not self.enabled:
+            return "no average"
+        return (
+            f"average with decay {self.decay:g}" if self.width is None else f"average over {self.width:.0%} of the steps so far"
+        )
 
     def _kept(self) -> float:
         """The share of the old average that this update keeps."""

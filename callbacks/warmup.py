@@ -4,9 +4,11 @@ from typing import Any
 
 import lightning as L
 
+from callbacks.ema import EMA
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 from detector.training.optimizer import RATES
-from detector.training.recipe import ACCUMULATE_ONLY
+from detector.training.recipe import ACCUMULATE_ONLY, recipe_line
 from detector.training.schedule import accumulation, warmup, warmup_iterations
 
 
@@ -36,6 +38,13 @@ class Warmup(L.Callback):
         self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
         self.last_step = -1  # iteration of the last optimizer step
         self.accumulate = 1.0  # iterations that the gradients of this one's step are collected over
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
+        batches = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
+        window = accumulation(pl_module.nominal_batch_size, pl_module.hparams["batch_size"])
+        rank_zero_print(recipe_line(pl_module.hparams, batches, window, next(averages, "no average")))
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)

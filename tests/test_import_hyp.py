@@ -52,7 +52,7 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
     assert re.search(r"iou_t 0\.2: left out; nothing reads it", told)
     assert "anchors 3.412: model.anchors 3" in told
     code, printed, _ = run(
-        capsys, "fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", "to/some place/overlay.yaml", "--print_config"
+        capsys, "fit", "--config", str(ROOT / "configs/yolov5.yaml"), "--config", "to/some place/overlay.yaml", "--print_config"
     )
     options = yaml.safe_load(printed)
     assert code == 0

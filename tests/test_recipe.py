@@ -10,8 +10,9 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from yolov5_recipe import MODEL, average
 
-from callbacks import EMA, Warmup
+from callbacks import Warmup
 from detector.data.sample import Batch
 from detector.training.module import Detector
 from detector.training.optimizer import build_optimizer
@@ -35,7 +36,7 @@ def batches() -> list[Batch]:
 
 def small_detector(**options: Any) -> Detector:
     torch.manual_seed(0)
-    return Detector(["a", "b"], width_multiple=0.125, depth_multiple=0.1, image_size=64, batch_size=BATCH, **options)
+    return Detector(["a", "b"], width_multiple=0.125, depth_multiple=0.1, image_size=64, batch_size=BATCH, **MODEL | options)
 
 
 def plain_loop(
@@ -104,7 +105,7 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         max_epochs=EPOCHS,
         gradient_clip_val=CLIP,
         plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))] if half else None,
-        callbacks=[Warmup(literal=literal), EMA(), steps],
+        callbacks=[Warmup(literal=literal), average(), steps],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -50,7 +50,13 @@ from detector.system.rank_zero import rank_zero_print
 from detector.training.compilation import Choice, Compilation, compile_for
 from detector.training.optimizer import RATES, OptimizerName, build_optimizer
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
-from detector.training.schedule import LrSchedule, effective_weight_decay, fitting_batch_size, growing_size, lr_factor
+from detector.training.schedule import (
+    LrSchedule,
+    effective_weight_decay,
+    fitting_batch_size,
+    growing_size,
+    lr_factor,
+)
 
 
 class DroppedStep(Exception):
@@ -133,7 +139,7 @@ class Detector(L.LightningModule):
         names: list[str],
         size: str = "n",
         weights: str | None = None,
-        reuse_head: bool = False,
+        reuse_head: bool = True,
         image_size: int | None = None,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -156,12 +162,12 @@ class Detector(L.LightningModule):
         shared_cell: Literal["best", "last"] = "best",
         quality_targets: bool = False,
         class_weights: Literal["uniform", "frequency"] = "uniform",
-        optimizer: OptimizerName = "SGD",
+        optimizer: OptimizerName = "AdamW",
         lr0: float | None = None,
         lrf: float = 0.01,
         momentum: float | None = None,
         weight_decay: float | None = None,
-        nominal_batch_size: int | Literal["auto"] = 64,
+        nominal_batch_size: int | Literal["auto"] = "auto",
         lr_schedule: LrSchedule = "linear",
         t_0: int = 10,
         t_mult: int = 1,

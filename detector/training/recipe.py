@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import lightning as L
@@ -10,6 +11,7 @@ from detector.data.datamodule import DetectionData
 from detector.data.transforms.letterbox import round_up
 from detector.model.network import Network
 from detector.system.errors import InputError
+from detector.training.optimizer import RATES
 
 UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # of a Detector before it is given its data
 CALLBACKS = {  # of the package `callbacks`, which detector/ does not import: what is missing without them
@@ -33,6 +35,27 @@ def data_of(trainer: L.Trainer) -> DetectionData:
     if not isinstance(data, DetectionData):
         raise InputError("boltbox's callbacks need boltbox's data module: trainer.fit(detector, datamodule=DetectionData(...))")
     return data
+
+
+def recipe_line(options: Mapping[str, Any], batches: int, window: int, average: str) -> str:
+    """What a run trains with, and which rule chose it.
+
+    Args:
+        options: of the Detector, by name. batches: of the whole run. window: of these, that a step collects gradients over.
+        average: about the moving average.
+
+    >>> options = {"optimizer": "AdamW", "lr0": 0.001, "lr_schedule": "linear", "batch_size": 16, "nominal_batch_size": "auto"}
+    >>> recipe_line(options, 390, 1, "no average")
+    "recipe: AdamW, lr0 0.001 (linear), 390 steps of 16 images (auto: of 64 in a longer run), no average; YOLOv5's: \
+--config configs/yolov5.yaml"
+    """
+    h, images = options, options["batch_size"] * window
+    rule = " (auto: of 64 in a longer run)" if h["nominal_batch_size"] == "auto" and images < 64 else ""
+    steps = f"{round(batches / window)} steps of {images} images{rule}"
+    rate = f"{h['optimizer']}, lr0 {h['lr0']:g} ({h['lr_schedule']})"
+    if h["optimizer"] != "SGD" and h["lr0"] >= RATES["SGD"].lr0:
+        rate += f", which is a rate for SGD: {h['optimizer']}'s is {RATES[h['optimizer']].lr0:g}"
+    return f"recipe: {rate}, {steps}, {average}; YOLOv5's: --config configs/yolov5.yaml"
 
 
 class FollowsItsData(Protocol):

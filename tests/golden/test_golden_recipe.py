@@ -11,6 +11,7 @@ import torch
 from golden.cases import Case, close, detector, each
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from yolov5_recipe import MODEL, average
 
 from callbacks import EMA, EarlyStop, Warmup
 from detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
@@ -59,7 +60,7 @@ def options(case: Case) -> dict[str, Any]:
     freeze = meta.get("freeze", 0)
     if isinstance(freeze, list) and len(freeze) == 1:  # one number: so many first layers; several: these layers
         (freeze,) = freeze
-    return {
+    return MODEL | {
         "batch_size": meta["batch_size"],
         "optimizer": meta.get("optimizer", "SGD"),
         "lr_schedule": "cosine" if meta["cos_lr"] else "linear",
@@ -219,7 +220,7 @@ def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder,
     asked = {"image_size": meta["imgsz"], "label_smoothing": meta["label_smoothing"], **options(case), **given}
     module = detector(case, **asked)
     load_yolov5(module.network, Weights(case.tensors("in_w::"), case.names()), case.path)
-    recorder, ema = Recorder(), EMA()
+    recorder, ema = Recorder(), average()
     trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
     return module, recorder, ema
 
@@ -256,12 +257,12 @@ def p6_trace(data: Path, memory: torch.memory_format | None) -> np.ndarray:
     torch.manual_seed(0)
     hyp = {"lr0": 0.01, "batch_size": 8, "nominal_batch_size": 8, "schedule_lag": True, "shared_cell": "last"}
     loaders = DetectionData(str(data), 256, 8, workers=0)
-    module = Detector(loaders.names, "n6", image_size=256, width_multiple=0.125, **hyp)
+    module = Detector(loaders.names, "n6", image_size=256, width_multiple=0.125, **MODEL | hyp)
     if memory is not None:
         module.network.to(memory_format=memory)  # type: ignore[call-overload]
     recorder = Recorder()
     warmup = Warmup(3.0, 0.8, 0.1, literal=True)
-    trainer(2, [warmup, EMA(), recorder]).fit(module, loaders)
+    trainer(2, [warmup, average(), recorder]).fit(module, loaders)
     return recorder.column("loss")
 
 

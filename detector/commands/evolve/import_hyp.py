@@ -53,7 +53,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
         notes.append(_take_anchors(source, numbers["anchors"], options))
     if not options:
         raise InputError(f"{source}: none of its keys means anything here; nothing was written")
-    train = f"python cli.py fit --config configs/yolo.yaml --config {target} --data.dataset FILE"
+    train = f"python cli.py fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
     text = overlay_text(options, [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"])
     try:
         write_atomically(target, lambda place: place.write(text.encode()))

@@ -55,7 +55,7 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "device": "trainer.devices",
     "seed": "seed_everything",
     "noautoanchor": "autoanchor.enabled false",
-    "hyp": "config configs/hyp/low.yaml (for a file of your own see python cli.py import-hyp --help)",
+    "hyp": "config configs/yolov5.yaml --config configs/hyp/low.yaml (your own file: python cli.py import-hyp --help)",
     "resume": "ckpt_path last",
     "project": "run",
     "name": "run",
