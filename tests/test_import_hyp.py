@@ -32,13 +32,14 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize("name", ["low", "voc", "high"])
 def test_flat_values_become_our_file(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours = yaml.safe_load((ROOT / f"configs/hyp/{name}.yaml").read_text())
-    Path("hyp.scratch.yaml").write_text(yaml.safe_dump(flat(ours), sort_keys=False))
+    given = {key: value for key, value in flat(ours).items() if key != "optimizer"}  # it has no key of its own
+    Path("hyp.scratch.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
     code, told, _ = run(capsys, "import-hyp", "hyp.scratch.yaml")
     made = yaml.safe_load(Path("hyp.scratch_boltbox.yaml").read_text())
     assert code == 0
     assert made == ours
     assert list(flat(made)) == list(flat(ours))  # in the same order
-    assert f"holds {len(flat(ours))} of the {len(flat(ours))} keys" in told
+    assert f"holds {len(given)} of the {len(given)} keys" in told
 
 
 def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

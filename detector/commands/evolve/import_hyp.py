@@ -54,7 +54,10 @@ def import_hyp(file: str, out: str | None = None) -> None:
     if not options:
         raise InputError(f"{source}: none of its keys means anything here; nothing was written")
     train = f"python cli.py fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
-    text = overlay_text(options, [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"])
+    rates = {"model.optimizer": "SGD"} if "model.lr0" in options else {}  # which YOLOv5's rates are made for
+    text = overlay_text(
+        {**rates, **options}, [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
+    )
     try:
         write_atomically(target, lambda place: place.write(text.encode()))
     except OSError as e:

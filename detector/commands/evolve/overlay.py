@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 
-def overlay_text(options: Mapping[str, float], comments: Sequence[str]) -> str:
+def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) -> str:
     """An overlay as text.
 
     Args:
