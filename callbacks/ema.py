@@ -67,9 +67,7 @@ class EMA(L.Callback):
         """What the average is, for the line about the recipe."""
         if not self.enabled:
             return "no average"
-        return (
-            f"average with decay {self.decay:g}" if self.width is None else f"average over {self.width:.0%} of the steps so far"
-        )
+        return f"average of decay {self.decay:g}" if self.width is None else f"average of width {self.width:g}"
 
     def _kept(self) -> float:
         """The share of the old average that this update keeps."""

@@ -1,5 +1,6 @@
 """Warm-up of learning rate, momentum and accumulation."""
 
+import math
 from typing import Any
 
 import lightning as L
@@ -42,9 +43,9 @@ class Warmup(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
-        batches = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
         window = accumulation(pl_module.nominal_batch_size, pl_module.hparams["batch_size"])
-        rank_zero_print(recipe_line(pl_module.hparams, batches, window, next(averages, "no average")))
+        steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
+        rank_zero_print(recipe_line(pl_module.hparams, steps, window, next(averages, "no average")))
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)

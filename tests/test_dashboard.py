@@ -91,7 +91,7 @@ def test_one_wandb_run_with_name_and_configuration(run: Run) -> None:
     assert len({h.run_id for h in headers}) == 1
     assert {(h.display_name, h.project, tuple(h.tags), h.notes) for h in headers} == {("first", "test", ("a", "b"), "a note")}
     options = {item.key: json.loads(item.value_json) for config in run.records("config") for item in config.update}
-    assert options["model"]["lr0"] == 0.01
+    assert options["model"]["lrf"] == 0.01
     assert options["data"]["image_size"] == 64
     assert options["trainer"]["max_epochs"] == 3  # the resumed run's
     assert len(options["names"]) == 5

@@ -15,7 +15,7 @@ import yaml
 from made_datasets import lay_out, picture, save, yolo_line
 from ranks import together
 from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
-from yolov5_recipe import average
+from yolov5_recipe import yolov5_average
 
 import cli
 from callbacks import Warmup
@@ -130,7 +130,7 @@ def test_gradients_are_summed_over_processes() -> None:
     wanted, _, _ = plain_loop(small_detector(), None, literal=False, shards=halves, training=False)
     trained = FixedNorms(**module.hparams)
     trained.load_state_dict(module.state_dict())
-    spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), average()]).fit(trained, Halves())
+    spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), yolov5_average()]).fit(trained, Halves())
     ours, start = trained.network.state_dict(), module.network.state_dict()
     for name, value in wanted.items():
         moved = (value - start[name]).double().norm()

@@ -127,7 +127,7 @@ def test_places_that_cannot_be(args: list[str], says: str, here: Path, capsys: p
 def test_anchors_0_leaves_the_anchors_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("hyp.yaml").write_text("anchors: 0\nlr0: 0.5\n")
     assert "anchors 0: left out" in run(capsys, "import-hyp", "hyp.yaml")[1]
-    assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {"model": {"lr0": 0.5}}
+    assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {"model": {"optimizer": "SGD", "lr0": 0.5}}
 
 
 def test_a_flat_file_given_to_fit_is_answered_with_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,7 @@ def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.Captur
     assert guard.roll_backs == 1
     with open(here / "run/metrics.csv", newline="") as file:
         rates = [float(row["lr/weight"]) for row in csv.DictReader(file)]
-    assert rates == [pytest.approx(0.01), pytest.approx(0.5 * 0.01 * 0.505)]
+    assert rates == [pytest.approx(0.001), pytest.approx(0.5 * 0.001 * 0.505)]
     assert [p.name for p in (here / "run/checkpoints").glob("*.json")] == ["incident-1-0.json"]
 
 

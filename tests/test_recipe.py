@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from yolov5_recipe import MODEL, average
+from yolov5_recipe import MODEL, yolov5_average
 
 from callbacks import Warmup
 from detector.data.sample import Batch
@@ -105,7 +105,7 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         max_epochs=EPOCHS,
         gradient_clip_val=CLIP,
         plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))] if half else None,
-        callbacks=[Warmup(literal=literal), average(), steps],
+        callbacks=[Warmup(literal=literal), yolov5_average(), steps],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

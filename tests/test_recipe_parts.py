@@ -27,6 +27,7 @@ from detector.data.transforms.augment import Augment
 from detector.model.assigner import YOLOv5Assigner
 from detector.model.loss import DetectionLoss
 from detector.model.network import YOLOv5
+from detector.training.module import Detector
 from detector.training.schedule import ema_exponent, lr_factor, power_decay
 
 EVERYTHING = {
@@ -179,6 +180,17 @@ def test_a_head_for_other_classes_is_reused(published: Path) -> None:
         torch.testing.assert_close(a[..., :5], b[..., :5], rtol=1e-5, atol=1e-5)
     for a, b in zip(fresh.head.convs, ours.head.convs, strict=True):
         assert torch.equal(a.bias.view(3, 8)[:, 5:], b.bias.view(3, 8)[:, 5:])
+
+
+def test_a_decoupled_head_for_other_classes_is_reused(small_data: Path, here: Path) -> None:
+    """With the maps that boxes and objectness see."""
+    cli.main(small_fit(small_data, here / "run", "--model.decoupled_head", "true", "--trainer.max_epochs", "1"))
+    first = Detector.load(here / "run/checkpoints/best.ckpt", "cpu")
+    options = {"width_multiple": 0.125, "depth_multiple": 0.1, "decoupled_head": True}
+    second = Detector(["a", "b"], weights=str(here / "run/checkpoints/best.ckpt"), **options).eval()
+    images = torch.rand(1, 3, 64, 64)
+    for a, b in zip(first.network(images), second.network(images), strict=True):
+        torch.testing.assert_close(a[..., :5], b[..., :5], rtol=1e-4, atol=1e-4)
 
 
 def test_quality_targets_make_the_score_the_overlap() -> None:

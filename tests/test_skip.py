@@ -13,7 +13,7 @@ from made_trouble import BadGradient, Poison, data_of, detector_of_the_data, fin
 from test_recipe import BATCH, BATCHES, CLIP, Halves, Steps, batches, halves, small_detector, spawn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from yolov5_recipe import average
+from yolov5_recipe import yolov5_average
 
 from callbacks.training_guard import MOST_IN_A_ROW, TrainingGuard
 from callbacks.warmup import Warmup
@@ -95,7 +95,7 @@ def test_skip_equals_a_loop_without_the_batch(where: list[tuple[int, int]], half
 
     module, steps, shown = small_detector(), Steps(), Shown()
     plugins = [MixedPrecision("16-mixed", "cpu", scalers[1])] if half else None
-    callbacks = [Warmup(warmup_epochs=0), average(), Poison(*where), TrainingGuard("skip"), steps, shown]
+    callbacks = [Warmup(warmup_epochs=0), yolov5_average(), Poison(*where), TrainingGuard("skip"), steps, shown]
     trainer = trainer_in(tmp_path, *callbacks, plugins=plugins)
     trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
     assert steps.taken == stepped
@@ -120,7 +120,7 @@ def test_skip_of_a_bad_gradient_costs_the_window(tmp_path: Path) -> None:
     """No step, and weights, momenta and average are those of a loop that makes none either."""
     weights, average, momenta, stepped = loop_without(set(), None, {(0, 1), (1, 6)}, lambda b: [b])
     module, steps, name = small_detector(), Steps(), "network.head.convs.0.weight"
-    callbacks = [Warmup(warmup_epochs=0), average(), BadGradient(name, (0, 1), (1, 6)), TrainingGuard("skip"), steps]
+    callbacks = [Warmup(warmup_epochs=0), yolov5_average(), BadGradient(name, (0, 1), (1, 6)), TrainingGuard("skip"), steps]
     trainer = trainer_in(tmp_path, *callbacks)
     trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
     assert steps.taken == stepped
@@ -153,7 +153,7 @@ def test_skip_of_a_batch_does_not_hide_a_bad_gradient_before_it(tmp_path: Path) 
 def test_skip_gives_up_when_no_batch_is_good(small_data: Path, tmp_path: Path) -> None:
     everywhere = [(epoch, batch) for epoch in range(8) for batch in range(3)]
     trainer = trainer_in(
-        tmp_path, Warmup(), average(), Poison(*everywhere), TrainingGuard("skip"), max_epochs=8, limit_val_batches=0
+        tmp_path, Warmup(), yolov5_average(), Poison(*everywhere), TrainingGuard("skip"), max_epochs=8, limit_val_batches=0
     )
     module = detector_of_the_data()
     with pytest.raises(Incident, match=f"after {MOST_IN_A_ROW} batches in a row"):
@@ -165,7 +165,10 @@ def test_skip_gives_up_when_no_batch_is_good(small_data: Path, tmp_path: Path) -
 def test_two_processes_skip_the_same_batch(where: list[tuple[int, int]], tmp_path: Path) -> None:
     """NaN in the second one only: as a loop that leaves the batches of both out. Each has batch norm statistics of its own."""
     wanted, whole = (loop_without(batches, None, set(), halves)[0] for batches in (set(where), set()))
-    module, callbacks = small_detector(), [Warmup(warmup_epochs=0), average(), Poison(*where, rank=1), TrainingGuard("skip")]
+    module, callbacks = (
+        small_detector(),
+        [Warmup(warmup_epochs=0), yolov5_average(), Poison(*where, rank=1), TrainingGuard("skip")],
+    )
     options = {"max_epochs": 2, "gradient_clip_val": CLIP, "callbacks": callbacks, "default_root_dir": tmp_path}
     spawn(2, **options).fit(module, Halves())
     assert [r["processes"] for r in reports(tmp_path).values()] == [[1]]

@@ -114,7 +114,7 @@ def free_port() -> int:
 
 
 def apart(ours: Path, theirs: Path) -> float:
-    """The largest difference between the last checkpoints of two runs: weights, average, statistics, momentum."""
+    """The largest difference between the last checkpoints of two runs: weights, average, statistics, the optimizer's state."""
     a, b = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (ours, theirs))
     assert a["state_dict"].keys() == b["state_dict"].keys()
     assert a["global_step"] == b["global_step"] > 1
@@ -122,7 +122,7 @@ def apart(ours: Path, theirs: Path) -> float:
     first, second = (c["optimizer_states"][0] for c in (a, b))
     assert first["param_groups"] == second["param_groups"]
     assert first["state"].keys() == second["state"].keys()
-    pairs += [(v["momentum_buffer"], second["state"][k]["momentum_buffer"]) for k, v in first["state"].items()]
+    pairs += [(v, second["state"][k][name]) for k, own in first["state"].items() for name, v in own.items()]
     assert all(type(x) is torch.Tensor for pair in pairs for x in pair)
     return max(float((x.double() - y.double()).abs().max()) for x, y in pairs)
 

@@ -12,5 +12,5 @@ _CONTENT = yaml.safe_load(FILE.read_text())
 MODEL: dict[str, Any] = {name: value for name, value in _CONTENT["model"].items() if name != "size"}
 
 
-def average() -> EMA:
+def yolov5_average() -> EMA:
     return EMA(**_CONTENT["ema"])

@@ -55,7 +55,11 @@ def copy_weights(
         another_kind = any(name not in given or given[name].shape != shape for name, shape in heads.items())
     reused = reuse_head and not another_kind and there[0] != here[0] and there[1] == here[1] > 0
     if reused:
-        given = {name: _with_boxes(fresh[name], t, here[1]) if name.startswith("head.") else t for name, t in given.items()}
+        given = given | {
+            name: _with_boxes(fresh[name], tensor, here[1])
+            for name, tensor in given.items()
+            if name.startswith("head.convs.") and name in fresh and tensor.shape[1:] == fresh[name].shape[1:]
+        }
     elif there != here or another_kind:
         of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
         left_out |= {name for name in (*fresh, *given) if name.startswith(of_head)}

@@ -37,11 +37,11 @@ def data_of(trainer: L.Trainer) -> DetectionData:
     return data
 
 
-def recipe_line(options: Mapping[str, Any], batches: int, window: int, average: str) -> str:
+def recipe_line(options: Mapping[str, Any], steps: int, window: int, average: str) -> str:
     """What a run trains with, and which rule chose it.
 
     Args:
-        options: of the Detector, by name. batches: of the whole run. window: of these, that a step collects gradients over.
+        options: of the Detector, by name. steps: of the whole run. window: batches that a step collects gradients over.
         average: about the moving average.
 
     >>> options = {"optimizer": "AdamW", "lr0": 0.001, "lr_schedule": "linear", "batch_size": 16, "nominal_batch_size": "auto"}
@@ -51,11 +51,10 @@ def recipe_line(options: Mapping[str, Any], batches: int, window: int, average: 
     """
     h, images = options, options["batch_size"] * window
     rule = " (auto: of 64 in a longer run)" if h["nominal_batch_size"] == "auto" and images < 64 else ""
-    steps = f"{round(batches / window)} steps of {images} images{rule}"
     rate = f"{h['optimizer']}, lr0 {h['lr0']:g} ({h['lr_schedule']})"
     if h["optimizer"] != "SGD" and h["lr0"] >= RATES["SGD"].lr0:
         rate += f", which is a rate for SGD: {h['optimizer']}'s is {RATES[h['optimizer']].lr0:g}"
-    return f"recipe: {rate}, {steps}, {average}; YOLOv5's: --config configs/yolov5.yaml"
+    return f"recipe: {rate}, {steps} steps of {images} images{rule}, {average}; YOLOv5's: --config configs/yolov5.yaml"
 
 
 class FollowsItsData(Protocol):

@@ -11,7 +11,7 @@ import torch
 from golden.cases import Case, close, detector, each
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from yolov5_recipe import MODEL, average
+from yolov5_recipe import MODEL, yolov5_average
 
 from callbacks import EMA, EarlyStop, Warmup
 from detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
@@ -220,7 +220,7 @@ def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder,
     asked = {"image_size": meta["imgsz"], "label_smoothing": meta["label_smoothing"], **options(case), **given}
     module = detector(case, **asked)
     load_yolov5(module.network, Weights(case.tensors("in_w::"), case.names()), case.path)
-    recorder, ema = Recorder(), average()
+    recorder, ema = Recorder(), yolov5_average()
     trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
     return module, recorder, ema
 
@@ -262,7 +262,7 @@ def p6_trace(data: Path, memory: torch.memory_format | None) -> np.ndarray:
         module.network.to(memory_format=memory)  # type: ignore[call-overload]
     recorder = Recorder()
     warmup = Warmup(3.0, 0.8, 0.1, literal=True)
-    trainer(2, [warmup, average(), recorder]).fit(module, loaders)
+    trainer(2, [warmup, yolov5_average(), recorder]).fit(module, loaders)
     return recorder.column("loss")
 
 
