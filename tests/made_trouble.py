@@ -71,7 +71,9 @@ def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Traine
 
 def detector_of_the_data(**options: Any) -> Detector:
     torch.manual_seed(0)
-    return Detector(NAMES, width_multiple=0.125, image_size=64, batch_size=8, **{"nominal_batch_size": 8, **options})
+    return Detector(
+        NAMES, width_multiple=0.125, image_size=64, batch_size=8, **{"optimizer": "SGD", "nominal_batch_size": 8, **options}
+    )
 
 
 def data_of(path: Path, **options: Any) -> DetectionData:

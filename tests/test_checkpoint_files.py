@@ -43,7 +43,7 @@ def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
     tensors = content["state_dict"]
     assert {k.partition(".")[0] for k in tensors} == {"network", "ema", "loss"}
     assert {t.dtype for t in tensors.values()} == {torch.float32, torch.int64}
-    assert content["optimizer_states"][0]["state"][0]["momentum_buffer"].dtype == torch.float32
+    assert content["optimizer_states"][0]["state"][0]["exp_avg"].dtype == torch.float32
     states = " ".join(content["callbacks"])
     for name in ("Warmup", "EMA", "EarlyStop", "Checkpoints", "MetricsFiles"):
         assert name in states
@@ -257,11 +257,11 @@ def test_nothing_in_a_checkpoint_is_executed(
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MB."""
+    """A file system of 16 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, b"size=12m"):
+    if libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, b"size=16m"):
         pytest.skip(f"a tmpfs cannot be mounted here ({os.strerror(ctypes.get_errno())})")
     yield folder
     libc.umount(str(folder).encode())

@@ -20,7 +20,8 @@ def train(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:
          "--trainer.limit_train_batches", "1.0", *QUIET, *SMALL, *options]
     )  # fmt: skip
     content = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
-    momentum = {f"momentum {k}": v["momentum_buffer"] for k, v in content["optimizer_states"][0]["state"].items()}
+    states = content["optimizer_states"][0]["state"]
+    momentum = {f"{name} {k}": tensor for k, state in states.items() for name, tensor in state.items()}
     return content["state_dict"] | momentum
 
 

@@ -64,7 +64,7 @@ def test_three_generations_of_three(small_data: Path, here: Path, capsys: pytest
     with pytest.raises(SystemExit) as e:
         cli.main([*line, "--model.lr0", "0.02"])
     assert e.value.code == 2
-    assert "found was begun with other options: model.lr0 is 0.01 in it and 0.02 here" in capsys.readouterr().err
+    assert "found was begun with other options: model.lr0 is 0.001 in it and 0.02 here" in capsys.readouterr().err
     assert [p.name for p in here.iterdir()] == ["found"]
 
 
@@ -149,7 +149,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
 
     plan, others, config = planned(printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3"))
     assert (plan.literal, plan.sizes, plan.prune) == (False, [50, 48], 2)
-    assert [s["lr0"] for s in plan.start] == [0.01, 0.00334, 0.00258], "no set twice"
+    assert [s["lr0"] for s in plan.start] == [0.001, 0.01, 0.00334, 0.00258], "no set twice"
     assert config["model"]["anchors"] is None
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
     assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, "workers may differ"

@@ -237,11 +237,11 @@ def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) 
         Started(torchrun(0, ports[0], *longer, "--ckpt_path", "auto"), first) as a,
         Started(torchrun(1, ports[0], *longer, "--ckpt_path", "auto"), second) as b,
         Started(torchrun(0, ports[1], *line), tmp_path / "third") as c,
-        Started(torchrun(1, ports[1], *line, "--model.lr0", "0.02"), tmp_path / "fourth") as d,
+        Started(torchrun(1, ports[1], *line, "--model.lrf", "0.02"), tmp_path / "fourth") as d,
     ):
         told = a.ends(1) + b.ends(1)  # said once, by whoever is first
         assert "error: the first process goes on from run/checkpoints/last.ckpt, but process 1 on" in told
         assert "has none: copy the first machine's run folder" in told
         told = c.ends(1) + d.ends(1)
-        assert "error: model.lr0 is 0.01 in the first process and 0.02 in process 1 on" in told
+        assert "error: model.lrf is 0.01 in the first process and 0.02 in process 1 on" in told
     assert not (tmp_path / "third/run").exists()
