@@ -35,6 +35,7 @@ class EMA(L.Callback):
             raise InputError("ema.width is one kind of average, ema.decay and ema.tau are another: leave one of them out")
         self.decay, self.tau = 0.9999 if decay is None else decay, 2000.0 if tau is None else tau
         self.width = None if yolov5 else 0.05 if width is None else width
+        self.exponent = None if self.width is None else ema_exponent(self.width)
         self.enabled, self.updates = enabled, 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
@@ -71,9 +72,9 @@ class EMA(L.Callback):
 
     def _kept(self) -> float:
         """The share of the old average that this update keeps."""
-        if self.width is None:
+        if self.exponent is None:
             return ema_decay(self.updates, self.decay, self.tau)
-        return power_decay(self.updates, ema_exponent(self.width))
+        return power_decay(self.updates, self.exponent)
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates}

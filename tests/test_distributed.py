@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 import yaml
 from made_datasets import lay_out, picture, save, yolo_line
+from original_recipe import yolov5_average
 from ranks import together
 from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
-from yolov5_recipe import yolov5_average
 
 import cli
 from callbacks import Warmup

@@ -8,9 +8,9 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from original_recipe import MODEL, yolov5_average
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from yolov5_recipe import MODEL, yolov5_average
 
 from callbacks import Warmup
 from detector.data.sample import Batch

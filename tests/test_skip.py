@@ -10,10 +10,10 @@ import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
 from made_trouble import BadGradient, Poison, data_of, detector_of_the_data, finite, reports, trainer_in
+from original_recipe import yolov5_average
 from test_recipe import BATCH, BATCHES, CLIP, Halves, Steps, batches, halves, small_detector, spawn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from yolov5_recipe import yolov5_average
 
 from callbacks.training_guard import MOST_IN_A_ROW, TrainingGuard
 from callbacks.warmup import Warmup

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from golden.cases import Case, close, detector, each
+from original_recipe import MODEL, yolov5_average
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from yolov5_recipe import MODEL, yolov5_average
 
 from callbacks import EMA, EarlyStop, Warmup
 from detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
