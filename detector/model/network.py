@@ -15,7 +15,8 @@ from detector.model.head import AnchorHead, Head
 from detector.model.layers import Conv
 from detector.model.neck import Neck
 from detector.model.parts import PartConfig, build_part
-from detector.model.sizes import CHANNELS, STAGE_REPEATS, resolve_size, scaled_channels, scaled_repeats
+from detector.model.sizes import CHANNELS, STAGE_REPEATS, YOLOX_REPEATS, resolve_size, scaled_channels, scaled_repeats
+from detector.model.timm_backbone import PREFIX, TimmBackbone
 from detector.system.errors import InputError, nearest
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -24,6 +25,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": lambda: nn.LeakyReLU(0.1),
     "hardswish": nn.Hardswish,
 }
+BACKBONES = {"yolov5": STAGE_REPEATS, "yolox": YOLOX_REPEATS}
 
 
 class Network(nn.Module):
@@ -64,33 +66,35 @@ class Network(nn.Module):
         return self.head if isinstance(self.head, AnchorHead) else None
 
     def fused(self) -> Self:
-        """A copy in evaluation mode with every batch norm folded into its convolution."""
+        """A copy in evaluation mode: batch norms are folded into their convolutions, but for those within a timm backbone, and
+        so is that one's normalisation of images."""
         network = copy.deepcopy(self).eval()
         for module in network.modules():
-            if isinstance(module, Conv):
+            if isinstance(module, Conv | TimmBackbone):
                 module.fuse()
         return network.requires_grad_(False)
 
 
 class YOLOv5(Network):
-    """YOLOv5's backbone and neck, and its head or another.
+    """YOLOv5's neck, its backbone or another, and its head or another.
 
     Args:
         num_classes: number of classes C.
         size: a row of SIZES: n s m l x, n6 s6 m6 l6 x6, p2 p34 p6 p7.
         depth_multiple, width_multiple, levels: replace that row's values one by one.
         anchors: of AnchorHead; see there.
-        activation: silu, relu, leaky_relu (slope 0.1) or hardswish.
+        activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
         class_counts: labels of each class, for AnchorHead's starting bias; None: all classes alike.
         head: another head, as class_path and init_args (`detector.model.parts`).
         box_coder: another box coder than the head's own, likewise.
         decoupled_head: of AnchorHead; see there.
+        backbone: yolov5, yolox, or timm/NAME; the size says the channels of the neck.
 
     Raises:
         InputError: options that make no network.
     """
 
-    backbone: Backbone
+    backbone: Backbone | TimmBackbone
     neck: Neck
 
     def __init__(
@@ -106,6 +110,7 @@ class YOLOv5(Network):
         head: PartConfig | None = None,
         box_coder: PartConfig | None = None,
         decoupled_head: bool = False,
+        backbone: str = "yolov5",
     ) -> None:
         row = resolve_size(size)
         depth = row.depth if depth_multiple is None else depth_multiple
@@ -118,7 +123,7 @@ class YOLOv5(Network):
         top = max(5, levels[-1])
         channels = {k: scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
 
-        backbone = Backbone(channels, {k: scaled_repeats(STAGE_REPEATS[k], depth) for k in range(2, top + 1)})
+        the_backbone = _backbone(backbone, channels, depth, min(levels))
         repeats = {k: scaled_repeats(3 if k > 2 else 1, depth) for k in range(min(levels), top + 1)}
         neck = Neck(channels, levels, repeats)
         of_head = [channels[k] for k in levels], [2**k for k in levels], num_classes
@@ -130,7 +135,7 @@ class YOLOv5(Network):
             raise InputError("model.anchors is for the head that boltbox has; give those of your own to model.head.init_args")
         if box_coder is not None:
             the_head.box_coder = build_part(box_coder, BoxCoder, "model.box_coder")  # type: ignore[type-abstract]
-        super().__init__(backbone, neck, the_head, levels, 2**top)
+        super().__init__(the_backbone, neck, the_head, levels, 2**top)
         if activation != "silu":
             for module in self.modules():
                 if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
@@ -144,15 +149,23 @@ class YOLOv5(Network):
         ['backbone.stem', 'backbone.down.2', 'backbone.c3.2', 'backbone.sppf', 'neck.lateral.4', 'neck.top_down.4', \
 'neck.down.4', 'neck.bottom_up.4', 'head']
         """
-        order: list[str | None] = ["backbone.stem"]  # None stands for a layer without weights: upsample, concatenate
-        for k in self.backbone.down:
-            order += [f"backbone.down.{k}", f"backbone.c3.{k}"]
-        order += ["backbone.sppf"]
+        # None stands for a layer without weights: upsample, concatenate
+        order = [name if name is None else f"backbone.{name}".rstrip(".") for name in self.backbone.layer_names()]
         for k in self.neck.lateral:
             order += [f"neck.lateral.{k}", None, None, f"neck.top_down.{k}"]
         for k in self.neck.bottom_up:
             order += [f"neck.down.{k}", None, f"neck.bottom_up.{k}"]
         return {i: name for i, name in enumerate([*order, "head"]) if name}
+
+
+def _backbone(name: str, channels: dict[int, int], depth: float, low: int) -> Backbone | TimmBackbone:
+    """model.backbone, with the neck's channels by level; low: the lowest level that the neck takes."""
+    if name.startswith(PREFIX):
+        return TimmBackbone(name.removeprefix(PREFIX), channels, low)
+    if name not in BACKBONES:
+        raise InputError(f"model.backbone '{name}' is not known; {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}")
+    repeats = {k: scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
+    return Backbone(channels, repeats, pool_first=name == "yolox")
 
 
 def _anchors_go_up(module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any]) -> None:

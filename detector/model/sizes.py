@@ -31,6 +31,7 @@ SIZES = {
 }
 CHANNELS = {5: (64, 128, 256, 512, 1024), 6: (64, 128, 256, 512, 768, 1024), 7: (64, 128, 256, 512, 768, 1024, 1280)}
 STAGE_REPEATS = {2: 3, 3: 6, 4: 9, 5: 3, 6: 3, 7: 3}
+YOLOX_REPEATS = {**STAGE_REPEATS, 3: 9}
 
 
 def resolve_size(size: str) -> Size:
