@@ -9,9 +9,11 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from detector.checkpoint.origins import to_plain
 from detector.evaluation.metrics import Result
 from detector.evaluation.prediction_record import PredictionRecord
 from detector.evaluation.results import class_table, result_json
+from detector.model.origin import told
 from detector.report.folder import best_epoch
 from detector.system.atomic_file import not_fatal, write_atomically
 from detector.system.csv_table import read_table, write_table
@@ -81,7 +83,7 @@ class MetricsFiles(L.Callback):
 
     def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
         content = self._write_json(trainer, pl_module, result, split)
-        print(f"\n{class_table(content)}\nfigures: {_json_path(trainer)}")
+        print(f"\n{class_table(content)}\n{told(pl_module.network.origins)}\nfigures: {_json_path(trainer)}")
 
     def _write_json(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> dict[str, Any]:
         """The metrics of another command in the same folder are kept, under another name."""
@@ -95,6 +97,7 @@ class MetricsFiles(L.Callback):
         if trainer.state.fn == TrainerFn.FITTING:
             content["epoch"] = trainer.current_epoch
         content |= result_json(result, pl_module.names)
+        content["origins"] = to_plain(pl_module.network.origins)
         with not_fatal(path.with_name("detections.npz")):
             data = data_of(trainer)
             files = [os.path.abspath(data.path(split, index)) for index in result.seen]

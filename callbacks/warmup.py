@@ -8,7 +8,7 @@ import lightning as L
 from callbacks.ema import EMA
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
-from detector.training.optimizer import RATES
+from detector.training.optimizer import RATES, lr_share
 from detector.training.recipe import ACCUMULATE_ONLY, recipe_line
 from detector.training.schedule import accumulation, warmup, warmup_iterations
 
@@ -67,7 +67,7 @@ class Warmup(L.Callback):
             )
             accumulate = state.accumulate
             for group in trainer.optimizers[0].param_groups:
-                group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
+                group["lr"] = (state.bias_lr if group["name"].endswith("bias") else state.lr) * lr_share(group)
                 if "momentum" in group:
                     group["momentum"] = state.momentum
         self.accumulate = accumulate

@@ -18,6 +18,7 @@ from detector.checkpoint.hyper_parameters import (
     network_options,
 )
 from detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
+from detector.checkpoint.origins import ORIGINS
 from detector.checkpoint.recipe_state import PROCESS, RUN, check_callbacks
 from detector.checkpoint.validators import (
     InvalidContent,
@@ -55,6 +56,7 @@ CHECKPOINT = fields(
         "accumulate_grad_batches": integer(1),
         "compiled": instance_of(bool),
         "run": RUN,
+        "origins": ORIGINS,
     },
 )
 

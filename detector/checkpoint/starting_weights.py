@@ -1,40 +1,78 @@
-"""Weights to start a training from: a checkpoint of ours (.ckpt), or a YOLOv5 file (any other name)."""
+"""Weights to start a training from: a checkpoint of ours (.ckpt), or a file of YOLOX or YOLOv5 (any other name)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from detector.checkpoint.backbone_weights import load_backbone
 from detector.checkpoint.content import DETECTOR
 from detector.checkpoint.hyper_parameters import network_options
+from detector.checkpoint.origins import passed_on
 from detector.checkpoint.restricted import load_restricted
 from detector.checkpoint.validators import InvalidContent
 from detector.checkpoint.weights import averaged, copy_weights
 from detector.checkpoint.yolov5_weights import load_yolov5, read_yolov5
+from detector.checkpoint.yolox_weights import LICENCE as OF_YOLOX
+from detector.checkpoint.yolox_weights import load_yolox, read_yolox, refuse_yolox
 from detector.model.network import YOLOv5
+from detector.model.origin import AGPL, Origin
+from detector.model.timm_backbone import TimmBackbone
 from detector.system.errors import InputError
 
 
 def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False, reuse_head: bool = False) -> str:
-    """Start a network from a file; of a checkpoint of ours its moving average is taken, if it has one.
+    """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its moving average is taken, if
+    it has one.
 
     Args, returns and raises: see `copy_weights`.
     """
-    if Path(path).suffix != ".ckpt":
-        return load_yolov5(network, read_yolov5(path), path, keep_anchors, reuse_head)
-    content = _read_ours(path)
-    names, made = content["hyper_parameters"]["names"], network_options(content["hyper_parameters"])
-    hint = f"its network was made with {_as_typed(made)}" if made else "they are of another size or topology"
-    return copy_weights(network, averaged(content["state_dict"]), len(names), path, hint, keep_anchors, reuse_head)
+    if Path(path).suffix == ".ckpt":
+        content = _read_ours(path)
+        names, made = content["hyper_parameters"]["names"], network_options(content["hyper_parameters"])
+        hint = f"its network was made with {_as_typed(made)}" if made else "they are of another size or topology"
+        line = copy_weights(network, averaged(content["state_dict"]), len(names), path, hint, keep_anchors, reuse_head)
+        network.origins = passed_on(content, path)
+    elif (tensors := read_yolox(path)) is not None:
+        line = load_yolox(network, tensors, path)
+        network.origins = [Origin(Path(path).name, OF_YOLOX)]
+    else:
+        line = load_yolov5(network, read_yolov5(path), path, keep_anchors, reuse_head)
+        network.origins = [Origin(Path(path).name, AGPL)]
+    return line
+
+
+def start(
+    network: YOLOv5, weights: str | None, backbone_weights: str | None, keep_anchors: bool, reuse_head: bool
+) -> Iterator[str]:
+    """Start a network from what model.weights and model.backbone_weights name, if they name anything; a line for each.
+
+    Raises:
+        InputError: both are given, or the backbone is not one of timm's; else see `load_weights` and `load_backbone`.
+    """
+    if weights and backbone_weights:
+        raise InputError("model.weights starts the backbone too: give it or model.backbone_weights, not both")
+    if weights:
+        yield load_weights(network, weights, keep_anchors, reuse_head)
+    if backbone_weights:
+        if not isinstance(network.backbone, TimmBackbone):
+            raise InputError("model.backbone_weights is for an image backbone of timm: name it with --model.backbone timm/NAME")
+        line, origin = load_backbone(network.backbone, backbone_weights)
+        network.origins = [origin]
+        yield line
 
 
 def class_names(path: str | Path) -> list[str]:
     """The class names of such a file.
 
     Raises:
-        InputError: no such file, or no detector.
+        InputError: no such file, no detector, or a file of YOLOX, which has none.
     """
-    return read_yolov5(path).names if Path(path).suffix != ".ckpt" else _read_ours(path)["hyper_parameters"]["names"]
+    if Path(path).suffix == ".ckpt":
+        return _read_ours(path)["hyper_parameters"]["names"]
+    refuse_yolox(path)
+    return read_yolov5(path).names
 
 
 def _read_ours(path: str | Path) -> dict[str, Any]:

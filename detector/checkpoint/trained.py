@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ from torch import Tensor
 from detector.checkpoint.compatibility import TrainedModule
 from detector.checkpoint.file import CheckpointFile, read_checkpoint
 from detector.checkpoint.hyper_parameters import NOT_SAVED, build_network, empty_network, network_options
+from detector.checkpoint.origins import origins_of
 from detector.checkpoint.runs import find_checkpoint
 from detector.checkpoint.weights import averaged
 from detector.checkpoint.yolov5_weights import Weights, by_our_names, read_yolov5, unscaled_layers
+from detector.checkpoint.yolox_weights import refuse_yolox
 from detector.model.network import YOLOv5
+from detector.model.origin import AGPL, Origin
 from detector.model.sizes import SIZES
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
@@ -29,7 +32,8 @@ class Trained:
 
     path: the file · names: class names · image_size: longer side in pixels of the training's input (of a .pt file: of YOLOv5's
     own trainings, 640, or 1280 from stride 64 on) · options: what makes such a network (NETWORK, as far as the file says) ·
-    tensors: by the network's names, the moving average's if there is one · checkpoint: of a file of ours, all that it holds.
+    tensors: by the network's names, the moving average's if there is one · checkpoint: of a file of ours, all that it holds ·
+    origins: of the weights.
     """
 
     path: Path
@@ -38,12 +42,14 @@ class Trained:
     options: dict[str, Any]
     tensors: dict[str, Tensor]
     checkpoint: CheckpointFile | None = None
+    origins: list[Origin] = field(default_factory=list)
 
     @cached_property
     def network(self) -> YOLOv5:
         """The network with its weights."""
         network = build_network(len(self.names), self.options)
         network.load_state_dict(self.tensors)
+        network.origins = self.origins
         return network
 
     def arguments(self, constructor: Callable[..., Any]) -> dict[str, Any]:
@@ -79,6 +85,7 @@ class Trained:
             made = ", ".join(f"{key} {value}" for key, value in self.options.items())
             raise InputError(f"{self.path} holds a network of {made}: leave out the options of the model that differ from this")
         detector.network.load_state_dict(self.tensors)
+        detector.network.origins = self.origins
 
 
 def is_published(path: str | Path) -> bool:
@@ -134,12 +141,14 @@ def shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 def _ours(file: CheckpointFile) -> Trained:
     known, tensors = file.content["hyper_parameters"], averaged(file.content["state_dict"])
-    return Trained(file.path, list(known["names"]), known.get("image_size") or 640, network_options(known), tensors, file)
+    size, origins = known.get("image_size") or 640, origins_of(file.content)
+    return Trained(file.path, list(known["names"]), size, network_options(known), tensors, file, origins)
 
 
 def _published(path: Path) -> Trained:
     """The file says its multiples and its anchors; which levels these belong to is found by comparing shapes. Its activation is
     taken to be SiLU."""
+    refuse_yolox(path)
     weights = read_yolov5(path)
     anchors = next((t for name, t in weights.state.items() if name.endswith(".anchors")), None)
     if anchors is None or anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20 or not weights.names:
@@ -150,7 +159,8 @@ def _published(path: Path) -> Trained:
         network = empty_network(len(weights.names), options)
         tensors = by_our_names(network, weights)
         if shapes(tensors) == shapes(network.state_dict()):
-            return Trained(path, weights.names, 640 if network.max_stride == 32 else 1280, options, tensors)
+            size = 640 if network.max_stride == 32 else 1280
+            return Trained(path, weights.names, size, options, tensors, origins=[Origin(path.name, AGPL)])
     reason = unscaled_layers(weights) or (
         f"they are of another topology than our sizes ({', '.join(SIZES)}); start a fit from them, with options of the model "
         "that fit, and use its checkpoint"

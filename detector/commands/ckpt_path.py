@@ -19,6 +19,7 @@ from detector.commands.parsing.table import LINKS
 from detector.system.errors import InputError
 from detector.system.yaml_text import NO_YAML, load_yaml
 
+STARTS = ("weights", "backbone_weights")  # options of the model that are files to start from
 OWN = {"anchors": ("autoanchor",), "doctor": ("doctor",)}  # groups of config.yaml that a command takes besides
 
 
@@ -52,12 +53,12 @@ class ResolvedCkptPath:
         return checkpoint
 
     @property
-    def started_from(self) -> str | None:
-        """The weights that the training of this checkpoint started from (model.weights), as its user gave them."""
+    def started_from(self) -> dict[str, Any]:
+        """What the training of this checkpoint started from (STARTS), as its user gave it."""
         content = self.checkpoint.content if self.checkpoint else {}
         text = (content.get("run") or {}).get("config")
         options = _config(text, str(self.path)) if text else {}
-        return (options.get("model") or {}).get("weights")
+        return {name: (options.get("model") or {}).get(name) for name in STARTS}
 
     def line(self, command: str, takes_config: bool) -> str:
         """What is inherited from where."""

@@ -14,7 +14,7 @@ from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.compatibility import check_network, check_resume
 from detector.checkpoint.runs import check_run, own_run
 from detector.checkpoint.starting_weights import class_names
-from detector.commands.ckpt_path import ResolvedCkptPath, inherit_config, resolve_ckpt_path
+from detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
 from detector.commands.parsing.command_line import CommandLine
 from detector.commands.parsing.parser import Parser, explained
 from detector.commands.parsing.program import command_line
@@ -133,7 +133,8 @@ class DetectorCLI(SubcommandCLI):
             _keep_provenance(self.resolved, options, self.typed)
         self.text = self._config_text(options)
         if self.resolved:
-            options.model.weights = None  # never opened: the file may be gone
+            for name in STARTS:
+                options.model[name] = None  # never opened: the file may be gone
         self.run = self._run_folder(options)
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
         if "ckpt_path" in options:
@@ -212,13 +213,14 @@ class DetectorCLI(SubcommandCLI):
 
 
 def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
-    """Have model.weights in config.yaml name what the training started from, whatever is typed beside a checkpoint."""
-    given = options.model.weights
-    asked = any(word.partition("=")[0] == "--model.weights" for word in typed)
-    if asked and given != resolved.started_from and options.ckpt_path != "auto":
-        rank_zero_print(f"model.weights {given} is not read: {resolved.path} gives the weights")
-    if resolved.checkpoint:
-        options.model.weights = resolved.started_from
+    """Have config.yaml name what the training started from, whatever is typed beside a checkpoint."""
+    for name, before in resolved.started_from.items():
+        given = options.model[name]
+        asked = any(word.partition("=")[0] == f"--model.{name}" for word in typed)
+        if asked and given != before and options.ckpt_path != "auto":
+            rank_zero_print(f"model.{name} {given} is not read: {resolved.path} gives the weights")
+        if resolved.checkpoint:
+            options.model[name] = before
 
 
 def quiet_lightning() -> None:

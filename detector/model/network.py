@@ -14,6 +14,7 @@ from detector.model.box_coder import BoxCoder
 from detector.model.head import AnchorHead, Head
 from detector.model.layers import Conv
 from detector.model.neck import Neck
+from detector.model.origin import Origin
 from detector.model.parts import PartConfig, build_part
 from detector.model.sizes import CHANNELS, STAGE_REPEATS, YOLOX_REPEATS, resolve_size, scaled_channels, scaled_repeats
 from detector.model.timm_backbone import PREFIX, TimmBackbone
@@ -42,6 +43,7 @@ class Network(nn.Module):
         super().__init__()
         self.levels, self.strides, self.max_stride = tuple(levels), [2**k for k in levels], max_stride
         self.backbone, self.neck, self.head = backbone, neck, head
+        self.origins: list[Origin] = []  # of the weights; whoever loads some says which
         self.register_state_dict_post_hook(_anchors_go_up)
         self.register_load_state_dict_pre_hook(_anchors_come_down)
 

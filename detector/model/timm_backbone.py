@@ -82,7 +82,8 @@ class TimmBackbone(nn.Module):
         self.name, self.top, self.levels = name, max(channels), [k for k in OWN if k >= low]
         theirs = maps_of(name, self.levels)
         self.channels_last = theirs.channels_last
-        self.body = create(name, out_indices=[theirs.number[k] for k in self.levels])
+        self.out_indices = [theirs.number[k] for k in self.levels]
+        self.body = create(name, out_indices=self.out_indices)
         self.normalise = Normalise(self.body.pretrained_cfg["mean"], self.body.pretrained_cfg["std"])
         self.adapt = nn.ModuleDict({str(k): Conv(theirs.channels[k], channels[k]) for k in self.levels if k < self.top})
         self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k], 3, 2) for k in range(OWN[-1] + 1, self.top + 1)})

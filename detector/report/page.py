@@ -24,6 +24,7 @@ from detector.evaluation.error_kinds import (
     most_confident,
 )
 from detector.evaluation.prediction_record import PredictionRecord
+from detector.model.origin import Origin, told
 from detector.report.confidence import draw_confidence
 from detector.report.confusion import commonest, confusion, draw_confusion
 from detector.report.crops import Crop, Crops, sheet
@@ -82,7 +83,9 @@ class Report:
         epoch = f", best epoch {m['epoch'] + 1} of {len(self.files.epochs) or m['epoch'] + 1}" if "epoch" in m else ""
         text = f"{m['command']}{epoch}; figures of {m['images']} images with {m['objects']} objects of the split {m['split']}"
         names = ("mAP50-95", "mAP50", "P", "R", "coco/AP", "fitness")
-        return {"text": text, "numbers": {name: _number(m.get(name)) for name in names}}
+        origins = [Origin(**entry) for entry in m["origins"]] if "origins" in m else None
+        numbers = {name: _number(m.get(name)) for name in names}
+        return {"text": text, "numbers": numbers, "weights": "" if origins is None else told(origins)}
 
     def _metrics(self) -> dict[str, Any] | None:
         m = self.files.metrics

@@ -54,6 +54,9 @@ RANGES = {
     "model.lrf": NOT_NEGATIVE,
     "model.momentum": Range(0, 1, above=True, below=True),  # Nesterov's needs one; Adam's beta1 is below 1
     "model.weight_decay": NOT_NEGATIVE,
+    "model.backbone_lr": NOT_NEGATIVE,
+    "model.backbone_weight_decay": NOT_NEGATIVE,
+    "model.freeze_epochs": NOT_NEGATIVE,
     "model.nominal_batch_size": COUNT,
     "model.start_size": Range(0, 1, above=True),
     "model.t_0": COUNT,

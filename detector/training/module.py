@@ -13,13 +13,14 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
 from detector.checkpoint.compatibility import check_network
-from detector.checkpoint.hyper_parameters import PARTS
-from detector.checkpoint.starting_weights import load_weights
+from detector.checkpoint.hyper_parameters import NOT_SAVED, PARTS
+from detector.checkpoint.origins import origins_of, to_plain
+from detector.checkpoint.starting_weights import start
 from detector.checkpoint.trained import read_trained
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
@@ -48,7 +49,8 @@ from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
 from detector.training.compilation import Choice, Compilation, compile_for
-from detector.training.optimizer import RATES, OptimizerName, build_optimizer
+from detector.training.freezing import FrozenLayers
+from detector.training.optimizer import RATES, OptimizerName, build_optimizer, lr_share
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import (
     LrSchedule,
@@ -71,9 +73,12 @@ class Detector(L.LightningModule):
     Args:
         names: Class names; their number is the number of classes.
         size: Network size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
-        weights: Weights to start from: a YOLOv5 .pt file or a checkpoint of ours.
-        reuse_head: Where those are for other classes, take their head's boxes and objectness too; false: the whole head starts
-            fresh, as in YOLOv5.
+        weights: Weights to start from: a YOLOv5 .pt file, a YOLOX .pth file or a checkpoint of ours.
+        backbone: yolov5; yolox, for YOLOX's weights; or timm/NAME, an image backbone of timm (docs/backbones.md).
+        backbone_weights: Weights of image classification for a timm backbone: a file (.safetensors, .pth), or pretrained: timm
+            fetches its own.
+        reuse_head: Where weights are for other classes, take their head's boxes and objectness too; false: the whole head
+            starts fresh, as in YOLOv5.
         image_size: Longer side of the input in pixels, for the scale of the objectness loss; default: the training data's.
         batch_size: Images a batch over all devices, for accumulation and weight decay; default: the training data's.
         seed: Of the random image sizes (multi_scale); default: the training data's.
@@ -102,6 +107,8 @@ class Detector(L.LightningModule):
         momentum: SGD momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9.
         weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms; default: SGD and
             Adam 0.0005, AdamW 0.05.
+        backbone_lr: As lr0, for the backbone; default: lr0.
+        backbone_weight_decay: As weight_decay, for the backbone; default: weight_decay.
         nominal_batch_size: Gradients are accumulated to about so many images. auto: to 64, or fewer in a run that would have
             few steps (docs/recipe.md).
         lr_schedule: linear, cosine, cosine_restarts, or flat_cosine, which stays at lr0 for half of the run.
@@ -109,7 +116,9 @@ class Detector(L.LightningModule):
         t_mult: Each further cosine is so many times as long.
         schedule_lag: YOLOv5's way: from epoch 1 on, the learning rate of the epoch before.
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
+        freeze_epochs: First epochs that freeze holds for; default: all.
         freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
+        freeze_backbone_bn: Batch norm of the backbone stays as it was loaded, statistics and all; the rest of it is trained.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
         start_size: Share of the image size that the training starts with; it grows to 1 until 4/5 of the epochs are done.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start. auto: as the run that is
@@ -139,6 +148,8 @@ class Detector(L.LightningModule):
         names: list[str],
         size: str = "n",
         weights: str | None = None,
+        backbone: str = "yolov5",
+        backbone_weights: str | None = None,
         reuse_head: bool = True,
         image_size: int | None = None,
         batch_size: int | None = None,
@@ -167,13 +178,17 @@ class Detector(L.LightningModule):
         lrf: float = 0.01,
         momentum: float | None = None,
         weight_decay: float | None = None,
+        backbone_lr: float | None = None,
+        backbone_weight_decay: float | None = None,
         nominal_batch_size: int | Literal["auto"] = "auto",
         lr_schedule: LrSchedule = "linear",
         t_0: int = 10,
         t_mult: int = 1,
         schedule_lag: bool = False,
         freeze: int | list[int] = 0,
+        freeze_epochs: int | None = None,
         freeze_bn: bool = True,
+        freeze_backbone_bn: bool = False,
         multi_scale: bool = False,
         start_size: float = 1.0,
         compile: Choice = "auto",
@@ -192,7 +207,7 @@ class Detector(L.LightningModule):
     ) -> None:
         super().__init__()
         # logger=False: callbacks.Dashboard shows the whole configuration
-        self.save_hyperparameters(ignore=["weights", "ensemble", *PARTS], logger=False)
+        self.save_hyperparameters(ignore=[*NOT_SAVED, *PARTS], logger=False)
         parts = {"head": head, "box_coder": box_coder, "assigner": assigner, "loss": loss}
         chosen = {name: part_config(part, PARTS[name], f"model.{name}") for name, part in parts.items()}
         self.hparams.update(chosen)  # plain types: they go into checkpoints
@@ -215,17 +230,18 @@ class Detector(L.LightningModule):
             head=chosen["head"],
             box_coder=chosen["box_coder"],
             decoupled_head=decoupled_head,
+            backbone=backbone,
         )
         self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
-        if weights:
-            rank_zero_print(load_weights(self.network, weights, anchors is not None, reuse_head))
+        for line in start(self.network, weights, backbone_weights, anchors is not None, reuse_head):
+            rank_zero_print(line)
         self.loss = self._build_loss(chosen["assigner"], chosen["loss"])
         self.set_image_size(self.hparams["image_size"])
         self.metrics = DetectionMetrics(len(names))
         self.lr_scale = 1.0  # of all learning rates; callbacks.TrainingGuard lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
-        self.frozen = self._freeze(freeze)
+        self.frozen = FrozenLayers(self.network, freeze, freeze_epochs, freeze_bn, freeze_backbone_bn)
         self.compilation = Compilation()  # of the training that is on
         self._compiled_before: bool | None = None  # in the run that is resumed
         self.epoch_losses = LossSums.empty()  # of the epoch so far
@@ -274,16 +290,6 @@ class Detector(L.LightningModule):
         own.append("quality_targets")
         return DetectionLoss(*options, the_assigner, **{name: h[name] for name in own})
 
-    def _freeze(self, freeze: int | list[int]) -> list[nn.Module]:
-        layers = self.network.layer_names()
-        numbers = list(range(freeze)) if isinstance(freeze, int) else freeze
-        if numbers and not 0 <= min(numbers) <= max(numbers) <= max(layers):
-            raise InputError(f"model.freeze {freeze}: the network has the layers 0 to {max(layers)}")
-        frozen = [self.network.get_submodule(layers[i]) for i in numbers if i in layers]
-        for module in frozen:
-            module.requires_grad_(False)
-        return frozen
-
     def set_image_size(self, image_size: int) -> None:
         """Longer side of the input in pixels; the gains of the loss go by it."""
         self.image_size = round_up(image_size, self.network.max_stride)
@@ -311,10 +317,12 @@ class Detector(L.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         h = self.hparams
-        decay = h["weight_decay"]
+        decays = [h["weight_decay"], h["backbone_weight_decay"]]
         if h["nominal_batch_size"] != "auto":  # with it, a step sees just as many images
-            decay = effective_weight_decay(decay, h["nominal_batch_size"], h["batch_size"])
-        return build_optimizer(self.network, h["optimizer"], h["lr0"], h["momentum"], decay)
+            sizes = h["nominal_batch_size"], h["batch_size"]
+            decays = [None if decay is None else effective_weight_decay(decay, *sizes) for decay in decays]
+        rates = h["lr0"], h["momentum"], decays[0], h["backbone_lr"], decays[1]
+        return build_optimizer(self.network, h["optimizer"], *rates)
 
     @property
     def nominal_batch_size(self) -> int:
@@ -358,12 +366,10 @@ class Detector(L.LightningModule):
     def _prepare_epoch(self) -> None:
         lag = int(self.hparams["schedule_lag"])
         for group in self.trainer.optimizers[0].param_groups:
-            group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0))
+            group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0)) * lr_share(group)
             if "momentum" in group:
                 group["momentum"] = self.hparams["momentum"]
-        if self.hparams["freeze_bn"]:
-            for module in self.frozen:
-                module.eval()
+        self.frozen.start_epoch(self.current_epoch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         images = self._rescale(batch.images, batch_idx)
@@ -392,6 +398,9 @@ class Detector(L.LightningModule):
             size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
         sides = [math.ceil(s * size / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
         return interpolate(images, sides, mode="bilinear", align_corners=False)
+
+    def on_after_backward(self) -> None:
+        self.frozen.drop_gradients(self.current_epoch)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Nothing: gradients are cleared after each step, not before a backward pass, so that windows may have any length."""
@@ -508,9 +517,11 @@ class Detector(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["compiled"] = self.compilation.shape is not None
+        checkpoint["origins"] = to_plain(self.network.origins)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         check_network(self, checkpoint)
         self._compiled_before = checkpoint.get("compiled", False)
+        self.network.origins = origins_of(checkpoint)
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)

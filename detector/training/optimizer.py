@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from detector.system.errors import InputError
+
 OptimizerName = Literal["SGD", "Adam", "AdamW"]
 
 
@@ -29,7 +31,8 @@ NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) 
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """`bias`: parameters of that name; `norm`: weights of normalisation layers; `weight`: all others, which alone decay."""
+    """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else is a number a channel;
+    `weight`: all others, which alone decay."""
     groups: dict[str, list[nn.Parameter]] = {"bias": [], "weight": [], "norm": []}
     for group, parameter in _grouped(module):
         groups[group].append(parameter)
@@ -41,19 +44,54 @@ def _grouped(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         for name, parameter in child.named_parameters(recurse=False):
             if name == "bias" or name.endswith("_bias"):
                 yield "bias", parameter
-            elif name == "weight" and isinstance(child, NORMS):
+            elif (name == "weight" and isinstance(child, NORMS)) or parameter.ndim < 2:
                 yield "norm", parameter
             else:
                 yield "weight", parameter
 
 
-def build_optimizer(module: nn.Module, name: OptimizerName, lr: float, momentum: float, weight_decay: float) -> Optimizer:
-    """SGD with Nesterov momentum, or Adam or AdamW with beta1 = momentum; only the group `weight` decays."""
-    groups: list[dict[str, Any]] = [
-        {"params": parameters, "name": group, "weight_decay": weight_decay if group == "weight" else 0.0}
-        for group, parameters in parameter_groups(module).items()
-        if parameters
-    ]
+def build_optimizer(
+    module: nn.Module,
+    name: OptimizerName,
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+    backbone_lr: float | None = None,
+    backbone_weight_decay: float | None = None,
+) -> Optimizer:
+    """SGD with Nesterov momentum, or Adam or AdamW with beta1 = momentum; only the group `weight` decays.
+
+    Args:
+        module: with a `backbone`, if that is to have a rate or decay of its own: its groups are backbone_bias and so on, and
+            `lr_share` in a group says how the rates of warm-up and schedule are multiplied for it.
+
+    Raises:
+        InputError: a rate for the backbone, and none to compare it with.
+    """
+    groups = _options(parameter_groups(module), "", lr, weight_decay)
+    if backbone_lr is not None or backbone_weight_decay is not None:
+        if not lr and backbone_lr:
+            raise InputError("model.backbone_lr: the backbone's rate follows that of the rest, but model.lr0 is 0")
+        of_backbone = parameter_groups(module.get_submodule("backbone"))
+        within = {id(parameter) for parameters in of_backbone.values() for parameter in parameters}
+        for group in groups:
+            group |= {"params": [p for p in group["params"] if id(p) not in within], "lr_share": 1.0}
+        share = 1.0 if backbone_lr is None else backbone_lr / (lr or 1)
+        decay = weight_decay if backbone_weight_decay is None else backbone_weight_decay
+        groups += [group | {"lr_share": share} for group in _options(of_backbone, "backbone_", lr * share, decay)]
+    groups = [group for group in groups if group["params"]]
     if name == "SGD":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
     return getattr(torch.optim, name)(groups, lr=lr, betas=(momentum, 0.999))
+
+
+def _options(groups: dict[str, list[nn.Parameter]], prefix: str, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+    return [
+        {"params": parameters, "name": prefix + group, "lr": lr, "weight_decay": weight_decay if group == "weight" else 0.0}
+        for group, parameters in groups.items()
+    ]
+
+
+def lr_share(group: dict[str, Any]) -> float:
+    """What the rates of warm-up and schedule are multiplied by for a group of parameters."""
+    return group.get("lr_share", 1.0)

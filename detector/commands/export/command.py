@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from detector.checkpoint.origins import to_plain
 from detector.commands.export.check import MOST, TOLERANCES, check_images, compare
 from detector.commands.export.formats import (
     ENDINGS,
@@ -89,7 +90,8 @@ def export(
     precision: Precision = "int8" if int8 else "float16" if half else "float32"
     shape = _shape(image_size or trained.image_size, stride)
     options = {key: value for key, value in trained.options.items() if key in MODEL_OPTIONS}
-    metadata = Metadata(trained.names, stride, shape, batch, dynamic, suppression, precision, options)
+    origins = to_plain(trained.origins)
+    metadata = Metadata(trained.names, stride, shape, batch, dynamic, suppression, precision, options, origins)
     target = Path(out) if out else _beside(trained.path, format, precision)
     _refuse_others(target, format)
 

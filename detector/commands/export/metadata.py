@@ -1,9 +1,10 @@
 """What an exported file says of itself: enough to feed it images and to read its output."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from detector.model.origin import Origin
 from detector.system.errors import InputError
 
 PROGRAM, LAYOUT = "boltbox", 1  # LAYOUT is raised when a file's output or these fields change their meaning
@@ -24,7 +25,7 @@ class Metadata:
     """names: class names · stride: of height and width, in pixels · image_size: (height, width) in pixels; of a dynamic file
     that of the training · batch: images a call, as far as it is fixed · dynamic: any batch, any height and width that are
     multiples of the stride · nms: None, or the suppression inside · precision: of the weights · model: the options of the
-    network (`--model.size` and so on)."""
+    network (`--model.size` and so on) · origins: source and licence of what its weights started from."""
 
     names: list[str]
     stride: int
@@ -34,6 +35,7 @@ class Metadata:
     nms: Suppression | None
     precision: Precision
     model: dict[str, Any]
+    origins: list[dict[str, str]] = field(default_factory=list)
 
     def to_strings(self) -> dict[str, str]:
         """Keys and values as they stand in the file; each value is JSON, or a plain word."""
@@ -67,6 +69,7 @@ class Metadata:
                 nms and Suppression(float(nms["conf"]), float(nms["iou"]), int(nms["max_det"]), bool(nms["agnostic"])),
                 json.loads(strings["precision"]),
                 {key: model[key] for key in model if key in MODEL_OPTIONS},
+                [dict(Origin(**entry)._asdict()) for entry in json.loads(strings.get("origins", "[]"))],
             )
         except InputError:
             raise
@@ -77,4 +80,4 @@ class Metadata:
         return metadata
 
 
-MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation", "decoupled_head")
+MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation", "decoupled_head", "backbone")

@@ -23,6 +23,7 @@ from torch.nn.functional import one_hot
 from detector.commands.export.formats import ENDINGS, INPUT, METADATA_FILE, need, quiet
 from detector.commands.export.metadata import Metadata
 from detector.model.boxes import xyxy_to_cxcywh
+from detector.model.origin import Origin
 from detector.system.errors import InputError
 from detector.system.text_file import exists, is_dir
 
@@ -114,11 +115,12 @@ class Exported:
             raise InputError(f"{self.path} takes images of {_times(self.metadata.image_size)} px: leave --data.image_size out")
         data.fixed_shape = self.fixed_shape
         module.inference.predictor = self
+        module.network.origins = [Origin(**entry) for entry in self.metadata.origins]
 
     def defaults(self) -> dict[str, Any]:
-        """The options that the file brings, as a checkpoint does."""
+        """The options that the file brings, as a checkpoint does; not the backbone, since it needs no timm to run."""
         own = {"data.names": self.metadata.names, "data.image_size": max(self.metadata.image_size)}
-        return {**{f"model.{key}": value for key, value in self.metadata.model.items()}, **own}
+        return {**{f"model.{key}": value for key, value in self.metadata.model.items() if key != "backbone"}, **own}
 
 
 def _times(shape: tuple[int, ...]) -> str:

