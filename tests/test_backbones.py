@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from made_payloads import Call
 from ranks import together
 from safetensors.torch import save_file
 from test_recipe_parts import small_fit
+from test_strategies import apart
 from torch import Tensor, nn
 
 import cli
@@ -155,13 +156,15 @@ def test_weights_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
 # ---- the user's errors
 
 
-def refused(*words: str) -> str:
-    """The sentence of a fit that does not begin."""
-    with pytest.raises(InputError) as caught:
-        Detector(["a"], **dict(zip(words[::2], words[1::2], strict=True)))  # type: ignore[arg-type]
-    sentence = str(caught.value)
-    assert "\n" not in sentence
-    return sentence
+def refused(capsys: pytest.CaptureFixture[str], line: list[str]) -> str:
+    """The one sentence that a fit ends in."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(line)
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
 
 
 @pytest.mark.parametrize(
@@ -180,12 +183,26 @@ def test_a_backbone_that_cannot_serve(name: str, said: str) -> None:
         YOLOv5(1, backbone=f"timm/{name}")
 
 
-def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_norm_over_processes_is_refused(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.commands.lightning_cli.check_sync_batchnorm", lambda *_: None)  # which wants GPUs
+    said = refused(capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true"))
+    assert "trainer.sync_batchnorm does not go together with model.backbone timm/test_resnet" in said
+
+
+@pytest.fixture
+def a_fit(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Options -> the sentence of a fit that is refused."""
+    return lambda *words: refused(capsys, small_fit(small_data, here / "run", *words))
+
+
+def test_without_timm(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    assert 'pip install -e ".[backbones]"' in refused("backbone", f"timm/{RESNET}")
+    assert 'pip install -e ".[backbones]"' in a_fit(*BACKBONE)
 
 
-def test_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_network(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """timm's own weights are asked for, and no name of a host is known."""
     from huggingface_hub import constants
 
@@ -195,25 +212,31 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    said = refused("backbone", f"timm/{RESNET}", "backbone_weights", "pretrained")
+    said = a_fit(*BACKBONE, "--model.backbone_weights", "pretrained")
     assert f"could not fetch the weights of timm/{RESNET}" in said
     assert "--model.backbone_weights FILE" in said
 
 
-def test_options_that_need_each_other(tmp_path: Path) -> None:
-    file = str(tmp_path / "a.pth")
-    assert "not both" in refused("backbone", f"timm/{RESNET}", "backbone_weights", file, "weights", file)
-    assert "--model.backbone timm/NAME" in refused("backbone_weights", file)
-    assert "no such file" in refused("backbone", f"timm/{RESNET}", "backbone_weights", file)
-    with pytest.raises(InputError, match=r"say which layers with model\.freeze"):
-        Detector(["a"], freeze_epochs=2)
+def test_options_that_need_each_other(a_fit: Callable[..., str]) -> None:
+    weights = ["--model.backbone_weights", "a.pth"]
+    assert "not both" in a_fit(*BACKBONE, *weights, "--model.weights", "a.pth")
+    assert "--model.backbone timm/NAME" in a_fit(*weights)
+    assert "a.pth: no such file" in a_fit(*BACKBONE, *weights)
+    assert "say which layers with model.freeze" in a_fit("--model.freeze_epochs", "2")
+    assert "did you mean 'yolov5'" in a_fit("--model.backbone", "yolov")
+
+
+def test_weights_of_another_backbone(a_fit: Callable[..., str], tmp_path: Path) -> None:
+    torch.save(timm.create_model(EFFICIENT).state_dict(), tmp_path / "other.pth")
+    said = a_fit(*BACKBONE, "--model.backbone_weights", str(tmp_path / "other.pth"))
+    assert "these are not of timm/test_resnet (of its 75 tensors" in said
 
 
 @pytest.mark.parametrize("name", ["hostile.pth", "hostile.safetensors"])
-def test_nothing_in_a_file_is_executed(name: str, tmp_path: Path) -> None:
+def test_nothing_in_a_file_is_executed(name: str, a_fit: Callable[..., str], tmp_path: Path) -> None:
     proof = tmp_path / "executed"
     torch.save({"conv1.0.weight": Call(os.mkdir, str(proof))}, tmp_path / name)
-    said = refused("backbone", f"timm/{RESNET}", "backbone_weights", str(tmp_path / name))
+    said = a_fit(*BACKBONE, "--model.backbone_weights", str(tmp_path / name))
     assert "refused" in said or "not a readable" in said
     assert not proof.exists()
 
@@ -258,6 +281,15 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     for name, value in two[0]["network"].items():
         if "running" not in name and "num_batches" not in name:
             assert torch.equal(value, two[1]["network"][name]), name
+
+
+def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
+    """Parameters shared out over two processes, among them a backbone that is frozen at first."""
+    more = [*FINE_TUNED, "--trainer.devices", "2", "--trainer.max_epochs", "2"]
+    for strategy, callback in (("ddp", "test_strategies.Contiguous"), ("fsdp2", "benchmarks.resume_fuzz.Kill")):
+        words = ["--trainer.strategy", strategy, "--trainer.callbacks", callback]
+        together(cli.main, small_fit(small_data, here / strategy, *more, *words))
+    assert apart(here / "fsdp2", here / "ddp") < 1e-4
 
 
 def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> None:

@@ -1,4 +1,5 @@
-"""A trained network from a file: a checkpoint of ours (.ckpt) or YOLOv5's published weights (.pt), which say what they are."""
+"""A trained network from a file: a checkpoint of ours (.ckpt) or YOLOv5's published weights (.pt), which say what they are.
+YOLOX's hold no head of ours, and are refused."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from detector.model.timm_backbone import PREFIX
 from detector.system.errors import InputError, nearest
 from detector.system.rank_zero import rank_zero_print
 
@@ -112,6 +113,11 @@ def check_combinations(options: Any) -> None:
     Raises:
         InputError: it names every such feature, with the reason.
     """
+    if options.trainer.sync_batchnorm and options.model.backbone.startswith(PREFIX):
+        raise InputError(
+            f"trainer.sync_batchnorm does not go together with model.backbone {options.model.backbone}: torch would replace "
+            "timm's batch norms, which hold an activation, by some without; leave it out"
+        )
     strategy = strategy_name(options.trainer.strategy)
     known = {*PLAIN, *(clash.strategy for clash in CLASHES)}
     if strategy not in known:

@@ -54,6 +54,8 @@ def recipe_line(options: Mapping[str, Any], steps: int, window: int, average: st
     rate = f"{h['optimizer']}, lr0 {h['lr0']:g} ({h['lr_schedule']})"
     if h["optimizer"] != "SGD" and h["lr0"] >= RATES["SGD"].lr0:
         rate += f", which is a rate for SGD: {h['optimizer']}'s is {RATES[h['optimizer']].lr0:g}"
+    if h.get("backbone_lr") is not None:
+        rate += f", the backbone's {h['backbone_lr']:g}"
     return f"recipe: {rate}, {steps} steps of {images} images{rule}, {average}; YOLOv5's: --config configs/yolov5.yaml"
 
 

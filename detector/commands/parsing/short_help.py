@@ -15,7 +15,7 @@ RUN = ("run", "config")
 CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
     "fit": {
         "data": (*DATA, "data.augment.mosaic"),
-        "model": (*MODEL, "model.freeze"),
+        "model": (*MODEL, "model.backbone", "model.freeze"),
         "training": (
             "trainer.max_epochs",
             "model.optimizer",
@@ -82,7 +82,8 @@ SHORTER = {  # than the docstrings of the classes, or specific to the recipe
     "data.image_size": "Longer side of the network's input in pixels.",
     "data.cache": "Keep resized images: auto, none, ram or disk.",
     "model.size": "n, s, m, l, x; n6 ... x6, p2, p34, p6, p7.",
-    "model.weights": "Start from a YOLOv5 .pt file or a checkpoint of ours.",
+    "model.weights": "Start from a YOLOv5 .pt, a YOLOX .pth, a checkpoint of ours.",
+    "model.backbone": "yolov5, or timm/NAME with --model.backbone_weights FILE.",
     "early_stop.patience": "Stop after so many epochs without a better fitness.",
     "report.enabled": "Make report.html at the end, a page on the run.",
     "data.tiled": "Look at large images whole and in overlapping tiles.",
