@@ -173,6 +173,7 @@ def test_the_head_starts_fresh(tmp_path: Path, classes: int, anchors: list[list[
     taken = f"took {count - len(head)} of {count} tensors"
     assert said == f"{file}: {taken}; not the head, which is of another kind and starts fresh"
     assert same(network.head.state_dict(), head)
+    assert network.origins == [("yolox.pth", "Apache-2.0, if published by YOLOX")]
 
 
 @pytest.mark.parametrize("zip_format", [True, False])

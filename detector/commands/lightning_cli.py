@@ -224,7 +224,9 @@ def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str])
 
 
 def quiet_lightning() -> None:
-    """No hints and warnings of Lightning's: this program prints its own."""
+    """No hints and warnings of Lightning's, and of what fetches weights: this program prints its own."""
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("timm", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)

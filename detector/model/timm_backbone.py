@@ -107,7 +107,7 @@ class TimmBackbone(nn.Module):
     def fuse(self) -> None:
         """Fold the normalisation into the first convolution, if that is an ordinary one."""
         convs = [m for m in self.body.modules() if isinstance(m, nn.Conv2d) and m.in_channels == 3]
-        if len(convs) == 1 and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame"):
+        if len(convs) == 1 and convs[0].groups == 1 and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame"):
             self.normalise.fold_into(convs[0], type(convs[0]) is not nn.Conv2d or convs[0].padding != (0, 0))
 
 
