@@ -99,16 +99,23 @@ def torchrun(restarts: int, line: list[str]) -> list[str]:
 
 
 def test_an_exception_ends_all(small_data: Path, tmp_path: Path, log: Path) -> None:
-    """Its traceback comes first; the other process says one sentence; the process that failed reports."""
+    """Its traceback comes first; the other process says one sentence; the process that failed reports.
+
+    Lightning looks every five seconds whether a process has ended, and then kills the first one, perhaps before it has spoken.
+    """
     run = tmp_path / "run"
     with forks():
         code, told = start(launched(command(small_data, run)), "raise:1:2", log)
     assert over(run, log) < SOON
     assert code != 0
-    assert told.index("ZeroDivisionError: made trouble") < told.index("error: process 0 of 2 lost contact with the others")
-    assert re.search(r"at epoch 0, training batch 2 \(all_reduce, \w+\.py line", told)
-    assert "process 1 was last at epoch 0, training batch 2" in told
+    assert "ZeroDivisionError: made trouble" in told
     assert told.count("Traceback") == 1
+    if code != -signal.SIGKILL:
+        before, sentence, after = told.partition("error: process 0 of 2 lost contact with the others")
+        assert "ZeroDivisionError" in before
+        assert sentence
+        assert re.match(r" at epoch 0, training batch 2 \(all_reduce, \w+\.py line", after)
+        assert "process 1 was last at epoch 0, training batch 2" in after
     assert [p.name for p in (run / "checkpoints").glob("incident*")] == ["incident-0-2-process1.json"]
 
 
