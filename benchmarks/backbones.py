@@ -65,7 +65,7 @@ def row(name: str, folder: Path) -> dict[str, str]:
     backbone = name if name == "yolov5" else f"timm/{name}"
     parameters, gflops = size(backbone)
     epochs = train(backbone, folder / name)
-    losses = [sum(float(epoch[f"train/{part}"]) for part in ("box", "obj", "cls")) for epoch in epochs]
+    losses = [sum(float(epoch[f"train/{part}_loss"]) for part in ("box", "obj", "cls")) for epoch in epochs]
     about = {} if name == "yolov5" else timm.get_pretrained_cfg(name).to_dict()
     weights = f"{name}.{about['tag']}" if about.get("tag") else "-"
     return {

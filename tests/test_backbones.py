@@ -77,13 +77,14 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", [RESNET, CONVNEXT, MAMBAOUT, EFFICIENT])
 @torch.no_grad()
-def test_the_normalisation_is_folded_and_nothing_changes(name: str) -> None:
-    """The factor into the first convolution; the mean too where that pads nothing."""
+def test_folding_changes_nothing(name: str) -> None:
+    """The normalisation's factor into the first convolution, the mean too where that pads nothing; all batch norms."""
     torch.manual_seed(0)
     network = settled(YOLOv5(2, backbone=f"timm/{name}", width_multiple=0.125))
     fused, images = network.fused(), torch.rand(2, 3, 64, 96)
     assert fused.backbone.normalise.scale is None
     assert (fused.backbone.normalise.mean is None) == (name == CONVNEXT)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
     for a, b in zip(network(images), fused(images), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 

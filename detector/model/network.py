@@ -68,8 +68,8 @@ class Network(nn.Module):
         return self.head if isinstance(self.head, AnchorHead) else None
 
     def fused(self) -> Self:
-        """A copy in evaluation mode: batch norms are folded into their convolutions, but for those within a timm backbone, and
-        so is that one's normalisation of images."""
+        """A copy in evaluation mode: batch norms are folded into their convolutions, and so is a timm backbone's normalisation
+        of images."""
         network = copy.deepcopy(self).eval()
         for module in network.modules():
             if isinstance(module, Conv | TimmBackbone):

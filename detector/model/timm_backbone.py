@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from detector.model.folding import fold_batch_norms
 from detector.model.layers import SPPF, Conv
 from detector.system.errors import InputError
 
@@ -105,10 +106,11 @@ class TimmBackbone(nn.Module):
         return ["", *[None] * (2 * self.top - 1)]
 
     def fuse(self) -> None:
-        """Fold the normalisation into the first convolution, if that is an ordinary one."""
+        """Fold the normalisation into the first convolution, if that is an ordinary one, and batch norms into theirs."""
         convs = [m for m in self.body.modules() if isinstance(m, nn.Conv2d) and m.in_channels == 3]
         if len(convs) == 1 and convs[0].groups == 1 and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame"):
             self.normalise.fold_into(convs[0], type(convs[0]) is not nn.Conv2d or convs[0].padding != (0, 0))
+        fold_batch_norms(self.body)
 
 
 def maps_of(name: str, levels: Sequence[int]) -> Maps:
