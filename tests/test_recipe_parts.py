@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ranks import together
 from shared import shared
 
 import cli
-from benchmarks.resume_fuzz import command, start, trial
+from benchmarks.resume_fuzz import command, start, trial, unlike
 from callbacks import EMA
 from detector.checkpoint.starting_weights import load_weights
 from detector.data.dataset_file import DatasetFile
@@ -252,6 +253,20 @@ def test_killed_runs_end_the_same(kills: list[str], small_data: Path, tmp_path: 
     hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, ALL_ON)
     assert hits == len(kills)
     assert not unlike
+
+
+def test_a_fork_is_the_run_that_had_been_so_from_the_start(small_data: Path, tmp_path: Path, reference: Path) -> None:
+    """docs/recipe.md: from one checkpoint the last epoch with mosaic and, in another folder, without; that one is killed."""
+    mosaic, fork = tmp_path / "mosaic", tmp_path / "fork"
+    more = [*ALL_ON, "--data.augment.close_mosaic", "0", "--checkpoints.save_period", "1"]
+    assert start(command(small_data, mosaic, workers=0, ranks=1, more=more)) == 0
+    line = command(small_data, fork, workers=0, ranks=1, more=ALL_ON)
+    assert start([*line, "--ckpt_path", str(mosaic / "checkpoints/epoch1.ckpt")], "batch:3") == -signal.SIGKILL
+    assert start([*line, "--ckpt_path", "auto"]) == 0
+    ends = [torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (fork, reference, mosaic)]
+    for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
+        assert not unlike(ends[0][key], ends[1][key], key)
+    assert unlike(ends[0]["state_dict"], ends[2]["state_dict"], "state_dict")
 
 
 def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
