@@ -18,7 +18,7 @@ from forked import forks
 from made_payloads import Call
 from ranks import together
 from safetensors.torch import save_file
-from test_recipe_parts import small_fit
+from test_recipe_parts import diaries_that_agree, small_fit
 from test_strategies import apart
 from torch import Tensor, nn
 
@@ -274,11 +274,7 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
             "test_distributed.Diary", "--trainer.max_epochs", "2", "--model.freeze_backbone_bn", "true"]  # fmt: skip
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
-    one, *two = (torch.load(here / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))
-    for b, (r0, r1) in zip(one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True):
-        for key in ("rates", "window", "step"):
-            assert b[key] == r0[key] == r1[key], key
-        assert b["images"] == r0["images"] + r1["images"]
+    two = diaries_that_agree(here)
     for name, value in two[0]["network"].items():
         if "running" not in name and "num_batches" not in name:
             assert torch.equal(value, two[1]["network"][name]), name

@@ -269,16 +269,22 @@ def test_a_fork_is_the_run_that_had_been_so_from_the_start(small_data: Path, tmp
     assert unlike(ends[0]["state_dict"], ends[2]["state_dict"], "state_dict")
 
 
+def diaries_that_agree(folder: Path) -> list[dict[str, Any]]:
+    """What two processes wrote down (test_distributed.Diary), after a look at whether one alone had the same batches."""
+    one, *two = (torch.load(folder / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))
+    for b, (r0, r1) in zip(one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True):
+        for key in ("rates", "window", "step"):
+            assert b[key] == r0[key] == r1[key], key
+        assert b["images"] == r0["images"] + r1["images"]
+    return two
+
+
 def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     """Rates, windows and images of each batch; and both processes have the same weights in the end."""
     more = [*ALL_ON, "--trainer.callbacks", "test_distributed.Diary", "--trainer.max_epochs", "3"]
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
-    one, *two = (torch.load(here / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))
-    for b, (r0, r1) in zip(one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True):
-        for key in ("rates", "window", "step"):
-            assert b[key] == r0[key] == r1[key], key
-        assert b["images"] == r0["images"] + r1["images"]
+    two = diaries_that_agree(here)
     for kind in ("network", "ema"):
         for name, value in two[0][kind].items():
             if "running" not in name and "num_batches" not in name:
