@@ -13,6 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
 
 import pytest
 import torch
+from forked import forks
 
 from detector.data.demo import make_demo
 
@@ -116,6 +117,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data.yaml of 24 training and 8 validation images of the demo data set."""
     return make_demo(tmp_path_factory.mktemp("data") / "demo", train=24, val=8)
+
+
+@pytest.fixture(scope="module")
+def quick_starts() -> Iterator[None]:
+    """Commands that a module's tests start come from a process that has imported everything."""
+    with forks():
+        yield
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import onnx
 import pytest
 import timm
 import torch
-from forked import forks
 from made_payloads import Call
 from ranks import together
 from safetensors.torch import save_file
@@ -243,12 +242,6 @@ def test_nothing_in_a_file_is_executed(name: str, a_fit: Callable[..., str], tmp
 
 
 # ---- trainings
-
-
-@pytest.fixture(scope="module")
-def quick_starts() -> Iterator[None]:
-    with forks():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import csv
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-from forked import forks
 from made_heads import head_of
 from ranks import together
 from shared import shared
@@ -231,12 +229,6 @@ def test_rare_classes_weigh_more() -> None:
     assert float((weights * counts).sum()) == pytest.approx(1000)
     assert weights[1] / weights[0] == pytest.approx(3)
     assert weights[2] == 4, "at most"
-
-
-@pytest.fixture(scope="module")
-def quick_starts() -> Iterator[None]:
-    with forks():
-        yield
 
 
 @pytest.fixture(scope="module")

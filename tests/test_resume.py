@@ -2,13 +2,11 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import wandb
-from forked import forks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import cli
@@ -17,12 +15,7 @@ from detector.data.loading.sampler import TrainBatches
 from detector.loggers.wandb_logger import read_history
 
 ROOT = Path(cli.__file__).parent
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_starts() -> Iterator[None]:
-    with forks():
-        yield
+pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
 @pytest.fixture(scope="module")

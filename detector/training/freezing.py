@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from detector.model.network import YOLOv5
@@ -52,12 +49,8 @@ class FrozenLayers:
     def drop_gradients(self, epoch: int) -> None:
         """After a backward pass: of layers that are frozen for a while the optimizer sees no gradients."""
         if self.epochs is not None and self._hold_in(epoch):
-            for parameter in self._parameters():
-                parameter.grad = None
+            for module in self.layers:
+                module.zero_grad()
 
     def _hold_in(self, epoch: int) -> bool:
         return self.epochs is None or epoch < self.epochs
-
-    def _parameters(self) -> Iterator[nn.Parameter]:
-        for module in self.layers:
-            yield from module.parameters()
