@@ -24,7 +24,10 @@ from torch import Tensor, nn
 import cli
 from benchmarks.resume_fuzz import command, start, trial
 from detector.checkpoint.backbone_weights import load_backbone
+from detector.checkpoint.origins import origins_of
+from detector.checkpoint.starting_weights import load_weights
 from detector.model.network import YOLOv5
+from detector.model.origin import UNRECORDED
 from detector.model.timm_backbone import TimmBackbone
 from detector.system.errors import InputError
 from detector.training.module import Detector
@@ -370,6 +373,24 @@ def test_licences_are_told(trained: Path, small_data: Path, here: Path, capsys: 
     cli.main(small_fit(small_data, here / "next", *BACKBONE, "--model.weights", str(trained), "--trainer.max_epochs", "1"))
     cli.main(["validate", "--ckpt_path", "next/checkpoints/best.ckpt", "--run", "w"])
     assert "weights: started from model.safetensors by way of best.ckpt (licence: mit)" in capsys.readouterr().out
+
+
+def test_what_is_not_recorded_is_not_called_from_scratch(trained: Path, here: Path) -> None:
+    """Checkpoints from before the record: the options tell of weights, or that there were none, or nothing does."""
+    content = torch.load(trained, weights_only=True)
+    said = {
+        "model:\n  weights: some/yolov5n.pt\n": [("yolov5n.pt", "AGPL-3.0")],
+        "model:\n  weights: null\n": [],
+        "": [UNRECORDED],
+        "model: word": [UNRECORDED],
+    }
+    for config, origins in said.items():
+        old = {key: value for key, value in content.items() if key != "origins"} | {"run": {"config": config}}
+        assert origins_of(old) == origins
+    assert origins_of({}) == [UNRECORDED]
+    torch.save(content | {"origins": [{"source": 1}]}, here / "odd.ckpt")
+    with pytest.raises(InputError, match="origins"):
+        load_weights(YOLOv5(5, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"), here / "odd.ckpt")
 
 
 def test_compiled(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ from detector.checkpoint.validators import (
 from detector.model.parts import MissingPart
 from detector.system.errors import InputError
 
-DETECTOR = fields({"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options})
+DETECTOR = fields({"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options}, {"origins": ORIGINS})
 CHECKPOINT = fields(
     {
         "state_dict": mapping_of(check_tensor),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.checkpoint.validators import fields, instance_of, list_of
-from detector.model.origin import AGPL, Origin
+from detector.model.origin import AGPL, UNRECORDED, Origin
 from detector.system.yaml_text import NO_YAML, load_yaml
 
 ORIGINS = list_of(fields({"source": instance_of(str), "licence": instance_of(str)}))
@@ -18,14 +18,19 @@ def to_plain(origins: Sequence[Origin]) -> list[dict[str, str]]:
 
 
 def origins_of(content: dict[str, Any]) -> list[Origin]:
-    """Of a checkpoint's network. One that is older than this record says at least its options, and so its model.weights."""
+    """Of a checkpoint's network. One that is older than this record may at least say its options, and so its model.weights."""
     if "origins" in content:
         return [Origin(entry["source"], entry["licence"]) for entry in content["origins"]]
+    run = content.get("run")
+    config = run.get("config") if isinstance(run, dict) else None
     try:
-        options = load_yaml((content.get("run") or {}).get("config") or "{}")
+        options = load_yaml(config) if isinstance(config, str) else None
     except NO_YAML:
-        return []
-    weights = (options.get("model") or {}).get("weights") if isinstance(options, dict) else None
+        options = None
+    model = options.get("model") if isinstance(options, dict) else None
+    if not isinstance(model, dict):
+        return [UNRECORDED]
+    weights = model.get("weights")
     if not isinstance(weights, str):
         return []
     return [Origin(Path(weights).name, AGPL) if Path(weights).suffix == ".pt" else Origin(Path(weights).name)]

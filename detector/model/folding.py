@@ -1,5 +1,7 @@
 """Batch norms folded into the convolutions before them, in a module that is not made of our blocks."""
 
+from collections import Counter
+
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
@@ -25,7 +27,7 @@ def fold_batch_norms(module: nn.Module) -> int:
     except Exception:  # whatever tracing stumbles over: control flow that depends on what an image holds
         return 0
     modules, calls = dict(module.named_modules()), [node for node in graph.nodes if node.op == "call_module"]
-    once = {node.target for node in calls if sum(other.target == node.target for other in calls) == 1}
+    once = {target for target, count in Counter(node.target for node in calls).items() if count == 1}
     folded = 0
     for node in calls:
         norm, source = modules[str(node.target)], node.args[0] if node.args else None

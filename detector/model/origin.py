@@ -20,6 +20,9 @@ class Origin(NamedTuple):
     licence: str = UNKNOWN
 
 
+UNRECORDED = Origin("an unrecorded source")  # of files that are older than this record
+
+
 def told(origins: Sequence[Origin]) -> str:
     """One line on the weights of a trained network.
 
