@@ -21,8 +21,8 @@ class Warmup(L.Callback):
     Args:
         warmup_epochs: Length in epochs; 0 is off.
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
-        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default: SGD 0.1, Adam and AdamW 0.
-        warmup_min_iterations: At least so many, but no more than a third of the run.
+        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default: SGD 0.1, else 0.
+        warmup_min_iterations: At least so many, but no more than a third of the run. Default: Muon 0, else 100.
         literal: Exactly as YOLOv5: the minimum holds for short runs and warmup_epochs 0 too, and gradients of a window that is
             open at the end of an epoch are discarded.
     """
@@ -32,7 +32,7 @@ class Warmup(L.Callback):
         warmup_epochs: float = 3.0,
         warmup_momentum: float = 0.8,
         warmup_bias_lr: float | None = None,
-        warmup_min_iterations: int = 100,
+        warmup_min_iterations: int | None = None,
         literal: bool = False,
     ) -> None:
         self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = warmup_epochs, warmup_momentum, warmup_bias_lr
@@ -51,11 +51,13 @@ class Warmup(L.Callback):
         assert isinstance(pl_module, Detector)
         h, batches = pl_module.hparams, int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
-        last = warmup_iterations(self.warmup_epochs, batches, trainer.max_epochs or 1, self.warmup_min_iterations, self.literal)
+        rates = RATES[h["optimizer"]]
+        least = rates.warmup_min_iterations if self.warmup_min_iterations is None else self.warmup_min_iterations
+        last = warmup_iterations(self.warmup_epochs, batches, trainer.max_epochs or 1, least, self.literal)
         nominal = pl_module.nominal_batch_size
         accumulate = accumulation(nominal, h["batch_size"])
         if iteration <= last and last > 0:
-            bias_lr = RATES[h["optimizer"]].warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
+            bias_lr = rates.warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
             state = warmup(
                 iteration,
                 last,

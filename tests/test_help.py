@@ -106,7 +106,7 @@ WORDS = {
     "export --weights x.pt": "here it is --ckpt_path",
     "fit --trainer.precision fp16": "trainer.precision is fp16; it must be ",
     "fit --model.classes cat": "model.classes is cat; it must be a list like [1, 2] or null",
-    "fit --model.optimizer sgd": "model.optimizer is sgd; it must be SGD, Adam or AdamW",
+    "fit --model.optimizer sgd": "model.optimizer is sgd; it must be SGD, Adam, AdamW, Muon or auto",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
     "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be a whole number or null",
     "evolve --evolve.prune x": "evolve.prune is x; it must be none or halving",

@@ -31,9 +31,19 @@ ON = {  # what does not go together with a strategy, all at once
     "deepspeed_stage_2": [
         *("--trainer.precision", "bf16-mixed", "--trainer.sync_batchnorm", "true"),
         *("--trainer.gradient_clip_algorithm", "value", "--ema.enabled", "true", "--flight_recorder.policy", "stop"),
+        *("--model.optimizer", "Muon"),
     ],
 }
-OFF = ["--trainer.precision", "32-true", "--ema.enabled", "false", "--flight_recorder.policy", "off"]
+OFF = [
+    "--trainer.precision",
+    "32-true",
+    "--ema.enabled",
+    "false",
+    "--flight_recorder.policy",
+    "off",
+    "--model.optimizer",
+    "SGD",
+]
 GPU = ("this machine", "this installation")  # what ZeRO-2 lacks here, whatever is switched off
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from detector.model.network import YOLOv5
 from detector.system.errors import InputError
 
-STATE = {"SGD": ("momentum_buffer",), "Adam": ("step", "exp_avg", "exp_avg_sq"), "AdamW": ("step", "exp_avg", "exp_avg_sq")}
+MOMENTUM, ADAM = ("momentum_buffer",), ("step", "exp_avg", "exp_avg_sq")  # what an optimizer keeps of a parameter
 
 
 class TrainedModule(Protocol):
@@ -107,13 +108,17 @@ def optimizer_misfit(optimizer: Optimizer, states: list[dict[str, Any]]) -> str:
         needed = {"lr", "weight_decay", "name", "betas" if "betas" in ours else "momentum"}
         if not theirs.keys() >= needed or theirs["name"] != ours["name"]:
             return f"a group lacks {min(needed - theirs.keys(), default='its name')}"
+        if theirs.get("orthogonal") != ours.get("orthogonal"):
+            return "a group is of another optimizer"
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    wanted = STATE[type(optimizer).__name__]
+    sgd = isinstance(optimizer, torch.optim.SGD)
+    kept = [MOMENTUM if sgd or group.get("orthogonal") else ADAM for group in optimizer.param_groups for _ in group["params"]]
     for number, values in states[0]["state"].items():
         if not 0 <= number < len(parameters):
             return f"it has no parameter {number}"
+        wanted = kept[number]
         lacking = [name for name in wanted if values.get(name) is None]
-        if lacking and wanted != STATE["SGD"]:  # which starts anew where there is no momentum
+        if lacking and not sgd:  # which starts anew where there is no momentum
             return f"parameter {number} has no {lacking[0]}"
         for name, value in values.items():
             shape = value.shape if isinstance(value, Tensor) else None

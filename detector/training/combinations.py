@@ -10,6 +10,7 @@ import torch
 from detector.model.timm_backbone import PREFIX
 from detector.system.errors import InputError, nearest
 from detector.system.rank_zero import rank_zero_print
+from detector.training.optimizer import chosen_optimizer
 
 PLAIN = ("auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_find_unused_parameters_true", "single_device")
 FULL_PRECISION = (None, 32, "32", "32-true")
@@ -58,6 +59,12 @@ CLASHES = (
         "trainer.precision other than 32-true",
         lambda o: o.trainer.precision not in FULL_PRECISION,
         "DeepSpeed would turn the labels into half precision with the images",
+    ),
+    Clash(
+        "deepspeed_stage_2",
+        "model.optimizer Muon",
+        lambda o: chosen_optimizer(o.model.optimizer, o.model.weights) == "Muon",
+        "DeepSpeed shares out rows of numbers, no matrices; use --model.optimizer AdamW",
     ),
     Clash(
         "deepspeed_stage_2",

@@ -50,7 +50,7 @@ from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
 from detector.training.compilation import Choice, Compilation, compile_for
 from detector.training.freezing import FrozenLayers
-from detector.training.optimizer import RATES, OptimizerName, build_optimizer, lr_share
+from detector.training.optimizer import RATES, OptimizerName, build_optimizer, chosen_optimizer, lr_share
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import (
     LrSchedule,
@@ -101,13 +101,14 @@ class Detector(L.LightningModule):
         shared_cell: Objectness target where objects share cell and anchor: best overlap, or the last one (YOLOv5 on a CPU).
         quality_targets: Charge class and objectness for how well the box fits, so that scores rank boxes by it.
         class_weights: In the class loss: all classes alike, or rare ones more, by the root of their frequency in the labels.
-        optimizer: SGD (Nesterov), Adam or AdamW.
-        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001.
+        optimizer: SGD (Nesterov), Adam, AdamW or Muon. auto: AdamW where model.weights are given, else Muon.
+        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.004.
         lrf: The learning rate falls towards lr0 * lrf.
-        momentum: SGD momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9.
+        momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon 0.95.
         weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms; default: SGD and
-            Adam 0.0005, AdamW 0.05.
-        backbone_lr: As lr0, for the backbone; default: lr0.
+            Adam 0.0005, AdamW and Muon 0.05.
+        backbone_lr: As lr0, for the backbone, which Muon then leaves to AdamW; default: lr0, but with Muon and
+            backbone_weights 0.001.
         backbone_weight_decay: As weight_decay, for the backbone; default: weight_decay.
         nominal_batch_size: Gradients are accumulated to about so many images. auto: to 64, or fewer in a run that would have
             few steps (docs/recipe.md).
@@ -173,7 +174,7 @@ class Detector(L.LightningModule):
         shared_cell: Literal["best", "last"] = "best",
         quality_targets: bool = False,
         class_weights: Literal["uniform", "frequency"] = "uniform",
-        optimizer: OptimizerName = "AdamW",
+        optimizer: OptimizerName | Literal["auto"] = "auto",
         lr0: float | None = None,
         lrf: float = 0.01,
         momentum: float | None = None,
@@ -213,9 +214,12 @@ class Detector(L.LightningModule):
         self.hparams.update(chosen)  # plain types: they go into checkpoints
         self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
         self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
+        self.hparams["optimizer"] = chosen_optimizer(optimizer, weights)
         for name in ("lr0", "momentum", "weight_decay"):
             if self.hparams[name] is None:
-                self.hparams[name] = getattr(RATES[optimizer], name)
+                self.hparams[name] = getattr(RATES[self.hparams["optimizer"]], name)
+        if backbone_lr is None and backbone_weights and self.hparams["optimizer"] == "Muon":
+            self.hparams["backbone_lr"] = RATES["AdamW"].lr0  # for weights that were trained before
         check_ranges(self.hparams, "model")
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")

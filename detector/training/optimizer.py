@@ -8,26 +8,36 @@ from torch import nn
 from torch.optim import Optimizer
 
 from detector.system.errors import InputError
+from detector.training.muon import Muon
 
-OptimizerName = Literal["SGD", "Adam", "AdamW"]
+OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 
 
 class Rates(NamedTuple):
     """What an optimizer is given where the user says nothing else. momentum: of SGD, or Adam's beta1. warmup_bias_lr: learning
-    rate of the biases at the start of the warm-up."""
+    rate of the biases at the start of the warm-up. warmup_min_iterations: of the warm-up."""
 
     lr0: float
     momentum: float
     weight_decay: float
     warmup_bias_lr: float
+    warmup_min_iterations: int
 
 
-RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, AdamW's measured (docs/recipe.md)
-    "SGD": Rates(0.01, 0.937, 0.0005, 0.1),
-    "Adam": Rates(0.001, 0.9, 0.0005, 0.0),
-    "AdamW": Rates(0.001, 0.9, 0.05, 0.0),
+RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measured (docs/recipe.md)
+    "SGD": Rates(0.01, 0.937, 0.0005, 0.1, 100),
+    "Adam": Rates(0.001, 0.9, 0.0005, 0.0, 100),
+    "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
+    "Muon": Rates(0.004, 0.95, 0.05, 0.0, 0),
 }
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
+
+
+def chosen_optimizer(optimizer: OptimizerName | Literal["auto"], weights: str | None) -> OptimizerName:
+    """auto: Muon for a network that starts from random numbers, AdamW for one that starts from the weights of a detector."""
+    if optimizer != "auto":
+        return optimizer
+    return "AdamW" if weights else "Muon"
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
@@ -59,11 +69,11 @@ def build_optimizer(
     backbone_lr: float | None = None,
     backbone_weight_decay: float | None = None,
 ) -> Optimizer:
-    """SGD with Nesterov momentum, or Adam or AdamW with beta1 = momentum; only the group `weight` decays.
+    """SGD with Nesterov momentum, Muon, or Adam or AdamW with beta1 = momentum; only the group `weight` decays.
 
     Args:
         module: with a `backbone`, if that is to have a rate or decay of its own: its groups are backbone_bias and so on, and
-            `lr_share` in a group says how the rates of warm-up and schedule are multiplied for it.
+            `lr_share` in a group says how the rates of warm-up and schedule are multiplied for it. Muon leaves it to AdamW.
 
     Raises:
         InputError: a rate for the backbone, and none to compare it with.
@@ -82,6 +92,8 @@ def build_optimizer(
     groups = [group for group in groups if group["params"]]
     if name == "SGD":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
+    if name == "Muon":
+        return Muon(_with_matrices_apart(groups), lr=lr, betas=(momentum, 0.999))
     return getattr(torch.optim, name)(groups, lr=lr, betas=(momentum, 0.999))
 
 
@@ -90,6 +102,22 @@ def _options(groups: dict[str, list[nn.Parameter]], prefix: str, lr: float, weig
         {"params": parameters, "name": prefix + group, "lr": lr, "weight_decay": weight_decay if group == "weight" else 0.0}
         for group, parameters in groups.items()
     ]
+
+
+def _with_matrices_apart(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`orthogonal` where Muon is for a group: weights that map several channels to several, outside of the backbone's groups.
+    Filters over one channel each become the group `filter`."""
+    apart = []
+    for group in groups:
+        matrices = [p for p in group["params"] if group["name"] == "weight" and min(p.shape[:2]) > 1]
+        within = {id(p) for p in matrices}
+        others = [p for p in group["params"] if id(p) not in within]
+        if matrices:
+            apart.append(group | {"params": matrices, "orthogonal": True})
+        if others:
+            name = "filter" if group["name"] == "weight" else group["name"]
+            apart.append(group | {"params": others, "name": name, "orthogonal": False})
+    return apart
 
 
 def lr_share(group: dict[str, Any]) -> float:

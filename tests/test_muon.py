@@ -1,0 +1,99 @@
+"""Muon against torch's, and who is trained by it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import cli
+from detector.model.network import YOLOv5
+from detector.training.muon import Muon, orthogonalised
+from detector.training.optimizer import build_optimizer
+
+
+@given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**31), st.floats(1e-6, 1e3))
+def test_singular_values_become_about_one(count: int, rows: int, columns: int, seed: int, scale: float) -> None:
+    """The directions stay."""
+    random = torch.randn(count, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    left, _, right = torch.linalg.svd(random, full_matrices=False)
+    values = torch.linspace(1, 0.03, left.shape[2], dtype=torch.double)
+    found = orthogonalised(scale * left @ torch.diag(values) @ right)
+    in_between = left.mT @ found @ right.mT
+    assert ((in_between.diagonal(dim1=1, dim2=2) > 0.3) & (in_between.diagonal(dim1=1, dim2=2) < 1.3)).all()
+    assert torch.allclose(in_between, torch.diag_embed(in_between.diagonal(dim1=1, dim2=2)), atol=1e-6)
+
+
+def test_no_gradient_no_step() -> None:
+    assert torch.equal(orthogonalised(torch.zeros(1, 3, 4)), torch.zeros(1, 3, 4))
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has its own Muon since 2.9")
+@pytest.mark.parametrize("shape", [(6, 20), (20, 6)])
+def test_steps_are_those_of_torch(shape: tuple[int, int]) -> None:
+    """torch's works on matrices only, and in bfloat16."""
+    torch.manual_seed(0)
+    ours, theirs = (nn.Parameter(torch.ones(shape)) for _ in range(2))
+    a = Muon([{"params": [ours], "orthogonal": True}], lr=0.1, betas=(0.9, 0.999), weight_decay=0.05)
+    b = torch.optim.Muon([theirs], lr=0.1, momentum=0.9, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+    for _ in range(5):
+        before = theirs.detach().clone()
+        ours.grad = torch.randn(shape)
+        theirs.grad = ours.grad.clone()
+        a.step(), b.step()
+        assert (ours - theirs).norm() < 0.05 * (theirs - before).norm()
+        ours.data.copy_(theirs)
+
+
+def test_other_groups_are_trained_by_adamw() -> None:
+    torch.manual_seed(0)
+    ours, theirs = ([nn.Parameter(torch.ones(shape)) for shape in ((3,), (4, 1, 3, 3))] for _ in range(2))
+    a = Muon([{"params": ours, "orthogonal": False}], lr=0.1, betas=(0.9, 0.99), weight_decay=0.05)
+    b = torch.optim.AdamW(theirs, lr=0.1, betas=(0.9, 0.99), weight_decay=0.05)
+    for _ in range(5):
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn(p.shape)
+            q.grad = p.grad.clone()
+        a.step(), b.step()
+    assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
+    class Depthwise(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8))
+            self.head = nn.Linear(8, 4)
+
+    def trained_by(**options: float) -> dict[str, bool]:
+        optimizer = build_optimizer(Depthwise(), "Muon", 0.004, 0.95, 0.05, **options)
+        return {group["name"]: group["orthogonal"] for group in optimizer.param_groups}
+
+    assert trained_by() == {"bias": False, "weight": True, "filter": False}
+    assert trained_by(backbone_lr=0.001) == {
+        "bias": False, "weight": True, "backbone_bias": False, "backbone_weight": False,
+    }  # fmt: skip
+    network = YOLOv5(3)
+    sizes = {g["name"]: len(g["params"]) for g in build_optimizer(network, "Muon", 0.004, 0.95, 0.05).param_groups}
+    assert sizes == {"bias": 60, "weight": 60, "norm": 57}
+
+
+def test_auto_goes_by_what_a_training_starts_from(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Muon for a fresh network, AdamW for one that was trained before; a run goes on as it began."""
+    config = str(Path(cli.__file__).parent / "configs/yolo.yaml")
+    given = {
+        "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
+        "model.width_multiple": 0.125, "model.depth_multiple": 0.1, "trainer.limit_train_batches": 1,
+        "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "report.enabled": "false",
+    }  # fmt: skip
+
+    def recipe(*words: str) -> str:
+        cli.main(["fit", "--config", config, *(str(x) for k, v in given.items() for x in (f"--{k}", v)), *words])
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:"))
+
+    assert "recipe: Muon, lr0 0.004" in recipe("--run", "fresh", "--trainer.max_epochs", "1")
+    tuned = recipe("--run", "tuned", "--trainer.max_epochs", "1", "--model.weights", "fresh/checkpoints/last.ckpt")
+    assert "recipe: AdamW, lr0 0.001" in tuned
+    assert "recipe: AdamW, lr0 0.001" in recipe("--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2")
