@@ -18,11 +18,14 @@ import torch
 
 from detector.training.compilation import compile_blocks
 from detector.training.module import Detector
+from detector.training.optimizer import OptimizerName, build_optimizer
 
 WAYS = [(precision, way) for precision in ("32-true", "bf16-mixed") for way in ("eager", "blocks compiled", "whole compiled")]
 
 
-def step_of(precision: str, way: str, size: str, image_size: int, batch_size: int) -> Callable[[], None]:
+def step_of(
+    precision: str, way: str, size: str, image_size: int, batch_size: int, optimizer_name: OptimizerName = "SGD"
+) -> Callable[[], None]:
     """A function that makes one training step."""
     torch.manual_seed(0)
     detector = Detector(["a", "b", "c"], size, image_size=image_size, batch_size=batch_size).train()
@@ -30,7 +33,7 @@ def step_of(precision: str, way: str, size: str, image_size: int, batch_size: in
     images = torch.rand(batch_size, 3, image_size, image_size).contiguous(memory_format=torch.channels_last)
     boxes = torch.rand(5 * batch_size, 4) * torch.tensor([1, 1, 0.2, 0.2])
     targets = torch.cat((torch.arange(5 * batch_size)[:, None] % batch_size, torch.randint(3, (5 * batch_size, 1)), boxes), 1)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, nesterov=True)
+    optimizer = build_optimizer(network, optimizer_name, 1e-4, 0.9, 0.0)
     forward: Callable[[torch.Tensor], list[torch.Tensor]] = network
     if way == "blocks compiled":
         compile_blocks(network)

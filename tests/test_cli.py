@@ -409,7 +409,7 @@ def test_policies_on_a_loss_that_is_not_finite(
         last = load(here / "run/checkpoints/last.ckpt")
         assert all(t.isfinite().all() for t in last["state_dict"].values())
         lr = last["optimizer_states"][0]["param_groups"][1]["lr"]
-        assert lr == pytest.approx(0.001 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
+        assert lr == pytest.approx(0.004 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
     report = json.loads((here / "run/checkpoints/incident-1-1.json").read_text())
     assert report["kind"] == "non-finite loss"
     assert len(report["files"]) == 8
