@@ -23,6 +23,7 @@ from detector.data import demo
 from detector.data.datamodule import DetectionData
 from detector.data.demo import make_demo
 from detector.model.network import YOLOv5
+from detector.training.optimizer import RATES
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
@@ -409,7 +410,7 @@ def test_policies_on_a_loss_that_is_not_finite(
         last = load(here / "run/checkpoints/last.ckpt")
         assert all(t.isfinite().all() for t in last["state_dict"].values())
         lr = last["optimizer_states"][0]["param_groups"][1]["lr"]
-        assert lr == pytest.approx(0.004 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
+        assert lr == pytest.approx(RATES["Muon"].lr0 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
     report = json.loads((here / "run/checkpoints/incident-1-1.json").read_text())
     assert report["kind"] == "non-finite loss"
     assert len(report["files"]) == 8

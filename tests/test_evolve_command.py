@@ -13,6 +13,7 @@ from detector.commands.evolve.settings import planned
 from detector.commands.evolve.space import EVOLVED
 from detector.commands.evolve.study import Study
 from detector.commands.evolve.worker_pool import environments
+from detector.training.optimizer import RATES
 
 TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
         "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]  # fmt: skip
@@ -64,7 +65,8 @@ def test_three_generations_of_three(small_data: Path, here: Path, capsys: pytest
     with pytest.raises(SystemExit) as e:
         cli.main([*line, "--model.lr0", "0.02"])
     assert e.value.code == 2
-    assert "found was begun with other options: model.lr0 is 0.001 in it and 0.02 here" in capsys.readouterr().err
+    rate = RATES["Muon"].lr0
+    assert f"found was begun with other options: model.lr0 is {rate} in it and 0.02 here" in capsys.readouterr().err
     assert [p.name for p in here.iterdir()] == ["found"]
 
 

@@ -20,6 +20,7 @@ from callbacks.configuration import recipe_callbacks
 from detector.data.datamodule import DetectionData
 from detector.system.errors import InputError
 from detector.training.module import Detector
+from detector.training.optimizer import RATES
 from detector.training.recipe import CALLBACKS
 from detector.training.roll_back import fit
 
@@ -199,7 +200,8 @@ def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.Captur
     assert guard.roll_backs == 1
     with open(here / "run/metrics.csv", newline="") as file:
         rates = [float(row["lr/weight"]) for row in csv.DictReader(file)]
-    assert rates == [pytest.approx(0.001), pytest.approx(0.5 * 0.001 * 0.505)]
+    lr0 = RATES["Muon"].lr0
+    assert rates == [pytest.approx(lr0), pytest.approx(0.5 * lr0 * 0.505)]
     assert [p.name for p in (here / "run/checkpoints").glob("*.json")] == ["incident-1-0.json"]
 
 
