@@ -151,7 +151,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
 
     plan, others, config = planned(printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3"))
     assert (plan.literal, plan.sizes, plan.prune) == (False, [50, 48], 2)
-    assert [s["lr0"] for s in plan.start] == [0.001, 0.01, 0.00334, 0.00258], "no set twice"
+    assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], "no set twice"
     assert config["model"]["anchors"] is None
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
     assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, "workers may differ"

@@ -78,7 +78,7 @@ def test_a_row_for_each_iteration(trained: Path) -> None:
             mean = np.mean([float(r[name]) for r in rows[3 * k : 3 * k + 3]])
             assert mean == pytest.approx(float(epoch[f"train/{name}"]), rel=1e-4)
     assert float(rows[0]["lr/bias"]) == 0.0  # the warm-up begins there
-    assert float(rows[0]["momentum"]) == pytest.approx(0.9)
+    assert float(rows[0]["momentum"]) == pytest.approx(0.95)  # Muon's
     assert float(rows[0]["accumulate"]) == 1
     for name in ("lr/bias", "lr/weight", "lr/norm"):
         assert float(rows[-1][name]) == pytest.approx(float(epochs[-1][name]), rel=1e-4)
