@@ -55,17 +55,18 @@ class Muon(Optimizer):
         return loss
 
     def _orthogonal_step(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        beta = group["betas"][0]
         alike = defaultdict(list)  # matrices of one shape go through the iteration together
         for p in parameters:
             alike[p.shape].append(p)
         for shape, ps in alike.items():
             lookahead = []
             for p in ps:
-                state = self.state[p]
+                state, gradient = self.state[p], gradient_of(p)
                 if not state:
                     state["momentum_buffer"] = torch.zeros_like(p)
-                momentum = state["momentum_buffer"].lerp_(p.grad, 1 - group["betas"][0])
-                lookahead.append(whole(p.grad.lerp(momentum, group["betas"][0])))
+                momentum = state["momentum_buffer"].lerp_(gradient, 1 - beta)
+                lookahead.append(whole(gradient.lerp(momentum, beta)))
             steps = orthogonalised(torch.stack(lookahead).flatten(2))
             length = 0.2 * max(steps.shape[1:]) ** 0.5
             for p, step in zip(ps, steps, strict=True):
@@ -77,21 +78,26 @@ class Muon(Optimizer):
             if not self.state[p]:
                 self.state[p] |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         states = [self.state[p] for p in parameters]
-        beta1, beta2 = group["betas"]
         adamw(
             parameters,
-            [p.grad for p in parameters if p.grad is not None],
-            *([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")),
+            [gradient_of(p) for p in parameters],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
             max_exp_avg_sqs=[],
             state_steps=[state["step"] for state in states],
             amsgrad=False,
             maximize=False,
-            beta1=beta1,
-            beta2=beta2,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
             lr=group["lr"],
             weight_decay=group["weight_decay"],
             eps=group["eps"],
         )
+
+
+def gradient_of(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def orthogonalised(matrices: Tensor, iterations: int = 5) -> Tensor:
