@@ -57,13 +57,18 @@ def seconds(function: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.Namespace:
+    """What is stepped, and how often."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="n")
     parser.add_argument("--image_size", type=int, default=320)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=15)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments(__doc__)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         steps = [step_of(*way, given.size, given.image_size, given.batch_size) for way in WAYS]
