@@ -36,7 +36,7 @@ RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = "test_resnet", "test_convnext", "test_ma
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
 BACKBONE = ["--model.backbone", f"timm/{RESNET}"]
 FINE_TUNED = [
-    *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0004",
+    *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0008",
     "--model.backbone_weight_decay", "0.01",
 ]  # fmt: skip
 

@@ -93,7 +93,7 @@ def test_auto_goes_by_what_a_training_starts_from(small_data: Path, here: Path, 
         cli.main(["fit", "--config", config, *(str(x) for k, v in given.items() for x in (f"--{k}", v)), *words])
         return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:"))
 
-    assert "recipe: Muon, lr0 0.004" in recipe("--run", "fresh", "--trainer.max_epochs", "1")
+    assert "recipe: Muon, lr0 0.008" in recipe("--run", "fresh", "--trainer.max_epochs", "1")
     tuned = recipe("--run", "tuned", "--trainer.max_epochs", "1", "--model.weights", "fresh/checkpoints/last.ckpt")
     assert "recipe: AdamW, lr0 0.001" in tuned
     assert "recipe: AdamW, lr0 0.001" in recipe("--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2")

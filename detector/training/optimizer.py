@@ -28,7 +28,7 @@ RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measu
     "SGD": Rates(0.01, 0.937, 0.0005, 0.1, 100),
     "Adam": Rates(0.001, 0.9, 0.0005, 0.0, 100),
     "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
-    "Muon": Rates(0.004, 0.95, 0.05, 0.0, 0),
+    "Muon": Rates(0.008, 0.95, 0.05, 0.0, 0),
 }
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 
