@@ -8,6 +8,7 @@ from test_imports import ROOMS
 
 import cli
 from detector.commands.parsing.command_line import Command
+from detector.training.optimizer import RATES
 
 ROOT = Path(cli.__file__).parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -65,4 +66,4 @@ def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatc
     rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
     assert len(rates) == 2
     assert rates == sorted(rates)  # the warm-up, from 0
-    assert 0 < rates[1] <= 0.001
+    assert 0 < rates[1] <= RATES["Muon"].lr0

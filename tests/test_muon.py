@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import lightning as L
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import cli
+from callbacks import recipe
+from detector.data.datamodule import DetectionData
 from detector.model.network import YOLOv5
+from detector.training.module import Detector
 from detector.training.muon import Muon, orthogonalised
 from detector.training.optimizer import build_optimizer
 
@@ -89,11 +93,25 @@ def test_auto_goes_by_what_a_training_starts_from(small_data: Path, here: Path, 
         "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "report.enabled": "false",
     }  # fmt: skip
 
-    def recipe(*words: str) -> str:
+    def told(*words: str) -> str:
         cli.main(["fit", "--config", config, *(str(x) for k, v in given.items() for x in (f"--{k}", v)), *words])
         return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:"))
 
-    assert "recipe: Muon, lr0 0.008" in recipe("--run", "fresh", "--trainer.max_epochs", "1")
-    tuned = recipe("--run", "tuned", "--trainer.max_epochs", "1", "--model.weights", "fresh/checkpoints/last.ckpt")
+    assert "recipe: Muon, lr0 0.008" in told("--run", "fresh", "--trainer.max_epochs", "1")
+    tuned = told("--run", "tuned", "--trainer.max_epochs", "1", "--model.weights", "fresh/checkpoints/last.ckpt")
     assert "recipe: AdamW, lr0 0.001" in tuned
-    assert "recipe: AdamW, lr0 0.001" in recipe("--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert "recipe: AdamW, lr0 0.001" in told("--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2")
+
+
+def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
+    """With the optimizer and the rates of its checkpoint, where the Detector is given none."""
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    small = {"width_multiple": 0.125, "depth_multiple": 0.1}
+    off = {"enable_progress_bar": False, "limit_train_batches": 1}
+    began = Detector(data.names, optimizer="AdamW", lr0=0.002, **small)
+    L.Trainer(**recipe(run="run", max_epochs=1, **off)).fit(began, data)
+    goes_on = Detector(data.names, **small)
+    trainer = L.Trainer(**recipe(run="run", max_epochs=2, **off))
+    trainer.fit(goes_on, data, ckpt_path="run/checkpoints/last.ckpt")
+    assert isinstance(trainer.optimizers[0], torch.optim.AdamW)
+    assert goes_on.learning_rate(0) == 0.002

@@ -20,7 +20,6 @@ from detector.system.errors import InputError
 from detector.system.yaml_text import NO_YAML, load_yaml
 
 STARTS = ("weights", "backbone_weights")  # options of the model that are files to start from
-CHOSEN = ("optimizer", "lr0", "momentum", "weight_decay", "backbone_lr")  # which may be left to be chosen, auto or null
 OWN = {"anchors": ("autoanchor",), "doctor": ("doctor",)}  # groups of config.yaml that a command takes besides
 
 
@@ -60,14 +59,6 @@ class ResolvedCkptPath:
         text = (content.get("run") or {}).get("config")
         options = _config(text, str(self.path)) if text else {}
         return {name: (options.get("model") or {}).get(name) for name in STARTS}
-
-    def settle(self, model: Any) -> None:
-        """What a training starts from decides CHOSEN, once: where they are left open, those of the checkpoint hold."""
-        for name in STARTS:
-            model[name] = None  # never opened: the file may be gone
-        for name in CHOSEN:
-            if model[name] in (None, "auto"):
-                model[name] = self.defaults.get(f"model.{name}", model[name])
 
     def line(self, command: str, takes_config: bool) -> str:
         """What is inherited from where."""

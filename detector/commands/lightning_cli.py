@@ -14,7 +14,7 @@ from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.compatibility import check_network, check_resume
 from detector.checkpoint.runs import check_run, own_run
 from detector.checkpoint.starting_weights import class_names
-from detector.commands.ckpt_path import ResolvedCkptPath, inherit_config, resolve_ckpt_path
+from detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
 from detector.commands.parsing.command_line import CommandLine
 from detector.commands.parsing.parser import Parser, explained
 from detector.commands.parsing.program import command_line
@@ -133,7 +133,8 @@ class DetectorCLI(SubcommandCLI):
             _keep_provenance(self.resolved, options, self.typed)
         self.text = self._config_text(options)
         if self.resolved:
-            self.resolved.settle(options.model)
+            for name in STARTS:
+                options.model[name] = None  # never opened: the file may be gone
         self.run = self._run_folder(options)
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
         if "ckpt_path" in options:
@@ -175,6 +176,7 @@ class DetectorCLI(SubcommandCLI):
         elif self.resolved.checkpoint:
             check_network(self.model, self.resolved.checkpoint.content)
             if self.subcommand == "fit":
+                self.model.settle(self.resolved.checkpoint.content)
                 check_resume(self.model, self.resolved.checkpoint.content, self.trainer.max_epochs)
             self.checkpoint_io.preloaded = self.resolved.release()  # Lightning need not read the file again
         elif self.resolved.trained:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,6 +59,14 @@ from detector.training.schedule import (
     growing_size,
     lr_factor,
 )
+
+LEFT_OPEN = (
+    "optimizer",
+    "lr0",
+    "momentum",
+    "weight_decay",
+    "backbone_lr",
+)  # chosen by what a training starts from, if not given
 
 
 class DroppedStep(Exception):
@@ -214,6 +222,7 @@ class Detector(L.LightningModule):
         self.hparams.update(chosen)  # plain types: they go into checkpoints
         self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
         self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
+        self.left_open = [name for name in LEFT_OPEN if self.hparams[name] in (None, "auto")]
         self.hparams["optimizer"] = chosen_optimizer(optimizer, weights)
         for name in ("lr0", "momentum", "weight_decay"):
             if self.hparams[name] is None:
@@ -523,8 +532,14 @@ class Detector(L.LightningModule):
         checkpoint["compiled"] = self.compilation.shape is not None
         checkpoint["origins"] = to_plain(self.network.origins)
 
+    def settle(self, checkpoint: Mapping[str, Any]) -> None:
+        """Options that were left to be chosen are those of the training that is continued, whatever it started from."""
+        theirs = checkpoint.get("hyper_parameters", {})
+        self.hparams.update({name: theirs[name] for name in self.left_open if name in theirs})
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         check_network(self, checkpoint)
+        self.settle(checkpoint)
         self._compiled_before = checkpoint.get("compiled", False)
         self.network.origins = origins_of(checkpoint)
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
