@@ -30,8 +30,10 @@ def test_singular_values_become_about_one(count: int, rows: int, columns: int, s
     assert torch.allclose(in_between, torch.diag_embed(in_between.diagonal(dim1=1, dim2=2)), atol=1e-6)
 
 
-def test_no_gradient_no_step() -> None:
-    assert torch.equal(orthogonalised(torch.zeros(1, 3, 4)), torch.zeros(1, 3, 4))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_no_gradient_no_step(dtype: torch.dtype) -> None:
+    zeros = torch.zeros(1, 3, 4, dtype=dtype)
+    assert torch.equal(orthogonalised(zeros), zeros)
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has its own Muon since 2.9")

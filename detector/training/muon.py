@@ -109,7 +109,7 @@ def orthogonalised(matrices: Tensor, iterations: int = 5) -> Tensor:
     a, b, c = QUINTIC
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=max(1e-7, torch.finfo(x.dtype).tiny))
     for _ in range(iterations):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
