@@ -35,14 +35,8 @@ ON = {  # what does not go together with a strategy, all at once
     ],
 }
 OFF = [
-    "--trainer.precision",
-    "32-true",
-    "--ema.enabled",
-    "false",
-    "--flight_recorder.policy",
-    "off",
-    "--model.optimizer",
-    "SGD",
+    *("--trainer.precision", "32-true", "--ema.enabled", "false", "--flight_recorder.policy", "off"),
+    *("--model.optimizer", "SGD"),
 ]
 GPU = ("this machine", "this installation")  # what ZeRO-2 lacks here, whatever is switched off
 

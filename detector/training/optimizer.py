@@ -110,8 +110,7 @@ def _with_matrices_apart(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     apart = []
     for group in groups:
         matrices = [p for p in group["params"] if group["name"] == "weight" and min(p.shape[:2]) > 1]
-        within = {id(p) for p in matrices}
-        others = [p for p in group["params"] if id(p) not in within]
+        others = [p for p in group["params"] if group["name"] != "weight" or min(p.shape[:2]) == 1]
         if matrices:
             apart.append(group | {"params": matrices, "orthogonal": True})
         if others:
