@@ -397,3 +397,14 @@ def test_compiled(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("detector.training.compilation.BACKEND", "eager")
     cli.main(small_fit(small_data, here / "run", *BACKBONE, "--trainer.max_epochs", "1", "--model.compile", "true"))
     assert "the network is compiled" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_as_its_file_made_it_start(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Muon for neck and head, AdamW at its own rate for the backbone, also where the file is gone and the options are open."""
+    save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
+    open_ones = [*BACKBONE, "--model.optimizer", "auto", "--model.backbone_lr", "null"]
+    start = ["--model.backbone_weights", "model.safetensors", "--trainer.max_epochs", "1"]
+    cli.main(small_fit(small_data, here / "run", *open_ones, *start))
+    (here / "model.safetensors").unlink()
+    cli.main(small_fit(small_data, here / "run", *open_ones, "--ckpt_path", "last", "--trainer.max_epochs", "2"))
+    assert capsys.readouterr().out.count("recipe: Muon, lr0 0.008 (linear), the backbone's 0.001") == 2
