@@ -24,11 +24,17 @@ WAYS = [(precision, way) for precision in ("32-true", "bf16-mixed") for way in (
 
 
 def step_of(
-    precision: str, way: str, size: str, image_size: int, batch_size: int, optimizer_name: OptimizerName = "SGD"
+    precision: str,
+    way: str,
+    size: str,
+    image_size: int,
+    batch_size: int,
+    optimizer_name: OptimizerName = "SGD",
+    backbone: str = "yolov5",
 ) -> Callable[[], None]:
     """A function that makes one training step."""
     torch.manual_seed(0)
-    detector = Detector(["a", "b", "c"], size, image_size=image_size, batch_size=batch_size).train()
+    detector = Detector(["a", "b", "c"], size, image_size=image_size, batch_size=batch_size, backbone=backbone).train()
     network, head = detector.network, detector.network.head
     images = torch.rand(batch_size, 3, image_size, image_size).contiguous(memory_format=torch.channels_last)
     boxes = torch.rand(5 * batch_size, 4) * torch.tensor([1, 1, 0.2, 0.2])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from detector.model.depthwise import depthwise_in_float32
 from detector.model.folding import fold_batch_norms
 from detector.model.layers import SPPF, Conv
 from detector.system.errors import InputError
@@ -91,7 +92,8 @@ class TimmBackbone(nn.Module):
         self.sppf = SPPF(channels[self.top] if self.down else theirs.channels[self.top], channels[self.top])
 
     def forward(self, x: Tensor) -> dict[int, Tensor]:
-        features = self.body(self.normalise(x))
+        with depthwise_in_float32(x):
+            features = self.body(self.normalise(x))
         if self.channels_last:
             features = [y.permute(0, 3, 1, 2) for y in features]
         maps = dict(zip(self.levels, features, strict=True))

@@ -1,0 +1,44 @@
+"""Depthwise convolutions in float32 against bfloat16, on a CPU that has it: steps of a detector on a timm backbone, turn about.
+
+    python -m benchmarks.depthwise --backbone timm/tf_efficientnet_lite0 --image_size 320
+
+Forward, loss and backward under autocast, with and without detector.model.depthwise, on random images. A ratio is that of two
+steps of a round; the table has the median.
+"""
+
+import argparse
+import statistics
+from unittest import mock
+
+import torch
+
+from benchmarks.step import seconds, step_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbone", default="timm/tf_efficientnet_lite0")
+    parser.add_argument("--image_size", type=int, default=320)
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    step = step_of("bf16-mixed", "eager", "n", given.image_size, given.batch_size, backbone=given.backbone)
+
+    def all_in_bfloat16() -> None:
+        with mock.patch("detector.model.depthwise.is_slow", return_value=False):
+            step()
+
+    ways = {"all in bfloat16": all_in_bfloat16, "slow depthwise ones in float32": step}
+    for way in ways.values():
+        way()
+    rounds = [[seconds(way) for way in ways.values()] for _ in range(given.rounds)]
+    print("| convolutions | a step, ms | ratio |\n|---|---|---|")
+    for k, name in enumerate(ways):
+        median = statistics.median(found[k] for found in rounds)
+        ratio = statistics.median(found[k] / found[0] for found in rounds)
+        print(f"| {name} | {1000 * median:.0f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
