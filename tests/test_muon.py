@@ -13,6 +13,7 @@ import cli
 from callbacks import recipe
 from detector.data.datamodule import DetectionData
 from detector.model.network import YOLOv5
+from detector.system.errors import InputError
 from detector.training.module import Detector
 from detector.training.muon import Muon, orthogonalised
 from detector.training.optimizer import build_optimizer
@@ -117,3 +118,8 @@ def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
     trainer.fit(goes_on, data, ckpt_path="run/checkpoints/last.ckpt")
     assert isinstance(trainer.optimizers[0], torch.optim.AdamW)
     assert goes_on.learning_rate(0) == 0.002
+
+
+def test_no_such_optimizer() -> None:
+    with pytest.raises(InputError, match=r"model.optimizer Sgd: it is one of auto, SGD, Adam, AdamW, Muon"):
+        Detector(["a"], width_multiple=0.125, optimizer="Sgd")  # type: ignore[arg-type]

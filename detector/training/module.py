@@ -25,7 +25,7 @@ from detector.checkpoint.trained import read_trained
 from detector.data.datamodule import DetectionData
 from detector.data.sample import Batch
 from detector.data.transforms.letterbox import round_up
-from detector.evaluation.metrics import DetectionMetrics, Result
+from detector.evaluation.metrics import Result
 from detector.inference.api import Images, predict
 from detector.inference.detections import Detections
 from detector.inference.ensemble import load_member
@@ -49,8 +49,9 @@ from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import rank_zero_print
 from detector.training.compilation import Choice, Compilation, compile_for
+from detector.training.evaluation import Evaluation
 from detector.training.freezing import FrozenLayers
-from detector.training.optimizer import RATES, OptimizerName, build_optimizer, chosen_optimizer, lr_share
+from detector.training.optimizer import OptimizerName, build_optimizer, choose_open, lr_share
 from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
 from detector.training.schedule import (
     LrSchedule,
@@ -59,14 +60,6 @@ from detector.training.schedule import (
     growing_size,
     lr_factor,
 )
-
-LEFT_OPEN = (
-    "optimizer",
-    "lr0",
-    "momentum",
-    "weight_decay",
-    "backbone_lr",
-)  # chosen by what a training starts from, if not given
 
 
 class DroppedStep(Exception):
@@ -222,13 +215,7 @@ class Detector(L.LightningModule):
         self.hparams.update(chosen)  # plain types: they go into checkpoints
         self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
         self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
-        self.left_open = [name for name in LEFT_OPEN if self.hparams[name] in (None, "auto")]
-        self.hparams["optimizer"] = chosen_optimizer(optimizer, weights)
-        for name in ("lr0", "momentum", "weight_decay"):
-            if self.hparams[name] is None:
-                self.hparams[name] = getattr(RATES[self.hparams["optimizer"]], name)
-        if backbone_lr is None and backbone_weights and self.hparams["optimizer"] == "Muon":
-            self.hparams["backbone_lr"] = RATES["AdamW"].lr0  # for weights that were trained before
+        self.left_open = choose_open(self.hparams, weights, backbone_weights)
         check_ranges(self.hparams, "model")
         if not names:
             raise InputError("no class names: give --data.dataset FILE, or a checkpoint or weights that bring them")
@@ -251,14 +238,13 @@ class Detector(L.LightningModule):
             rank_zero_print(line)
         self.loss = self._build_loss(chosen["assigner"], chosen["loss"])
         self.set_image_size(self.hparams["image_size"])
-        self.metrics = DetectionMetrics(len(names))
+        self.evaluation = Evaluation(len(names))
         self.lr_scale = 1.0  # of all learning rates; callbacks.TrainingGuard lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = FrozenLayers(self.network, freeze, freeze_epochs, freeze_bn, freeze_backbone_bn)
         self.compilation = Compilation()  # of the training that is on
         self._compiled_before: bool | None = None  # in the run that is resumed
         self.epoch_losses = LossSums.empty()  # of the epoch so far
-        self._evaluation_losses = LossSums.empty(dtype=torch.double)  # of the validation or test so far
         self.inference = InferenceNetwork([load_member(path, names) for path in ensemble or []])
         self.wanted = class_numbers(classes, names)
 
@@ -435,8 +421,7 @@ class Detector(L.LightningModule):
         self.inference.clear()
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.prepare(self.hparams["tta"])
-        self.metrics.reset()
-        self._evaluation_losses = LossSums.empty(dtype=torch.double)
+        self.evaluation.start()
 
     @property
     def evaluated(self) -> YOLOv5:
@@ -461,12 +446,10 @@ class Detector(L.LightningModule):
             self.inference.fuse(self.evaluated)
         detections, raw = self.predict_batch(batch, self.nms_thresholds()._replace(multi_label=True))
         loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
+        parts = None
         if raw is not None and not getattr(getattr(loader, "batch_sampler", None), "padding_only", False):
             _, parts = self.loss(raw, batch.targets, self.evaluated.head)
-            self._evaluation_losses = self._evaluation_losses.add({k: v.double().cpu() for k, v in parts.items()})
-        for index, truth, found in zip(batch.indices, batch.truths, detections, strict=True):
-            assert truth is not None
-            self.metrics.update(index, found, truth)
+        self.evaluation.add(batch, detections, parts)
         return detections
 
     def nms_thresholds(self) -> NMSThresholds:
@@ -497,19 +480,9 @@ class Detector(L.LightningModule):
         self._finish_evaluation("test")
 
     def _finish_evaluation(self, split: str) -> None:
-        """Metrics are computed once, on the first process, and sent to all."""
         if self.trainer.state.fn == TrainerFn.FITTING:
             self.inference.clear()  # the training needs its memory
-        self.metrics.gather()
-        self.result = self.metrics.compute() if self.trainer.is_global_zero else None
-        self.metrics.reset()
-        losses = self._evaluation_losses
-        payload = self.result and (self.result.summary, self.result.class_maps(len(self.names)).tolist(), losses.names)
-        summary, class_maps, names = self.trainer.strategy.broadcast(payload)  # type: ignore[misc]
-        if self.trainer.world_size > 1:  # Lightning's own mean rounds the number of batches a process down to a whole one
-            own = losses if losses.names else LossSums.empty(names, torch.double)  # none but padding batches
-            sums = self.trainer.strategy.reduce(own.sums.to(self.device), reduce_op="sum").cpu()
-            losses = LossSums(names, sums)
+        summary, class_maps, losses, self.result = self.evaluation.finish(self.trainer.strategy)
         if losses.sums[-1]:
             self._log_losses(split, losses, sync=False)
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})

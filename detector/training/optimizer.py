@@ -1,6 +1,6 @@
 """The optimizer and its three groups of parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -30,6 +30,7 @@ RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measu
     "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
     "Muon": Rates(0.008, 0.95, 0.05, 0.0, 0),
 }
+LEFT_OPEN = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"  # may be chosen by what a training starts from
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 
 
@@ -38,6 +39,27 @@ def chosen_optimizer(optimizer: OptimizerName | Literal["auto"], weights: str | 
     if optimizer != "auto":
         return optimizer
     return "AdamW" if weights else "Muon"
+
+
+def choose_open(options: MutableMapping[str, Any], weights: str | None, backbone_weights: str | None) -> list[str]:
+    """Choose, in place, the optimizer and its rates where a Detector's options leave them open: None, or auto. weights,
+    backbone_weights: what the network starts from.
+
+    Returns:
+        The names of those left open.
+
+    Raises:
+        InputError: no such optimizer.
+    """
+    left_open = [name for name in LEFT_OPEN if options[name] in (None, "auto")]
+    name = options["optimizer"] = chosen_optimizer(options["optimizer"], weights)
+    if name not in RATES:
+        raise InputError(f"model.optimizer {name}: it is one of auto, {', '.join(RATES)}")
+    chosen = RATES[name]._asdict()
+    if name == "Muon" and backbone_weights:
+        chosen["backbone_lr"] = RATES["AdamW"].lr0  # for weights that were trained before
+    options.update({option: chosen[option] for option in left_open if option in chosen})
+    return left_open
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
