@@ -45,7 +45,7 @@ class Warmup(L.Callback):
         averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
         window = accumulation(pl_module.nominal_batch_size, pl_module.hparams["batch_size"])
         steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
-        rank_zero_print(recipe_line(pl_module.hparams, steps, window, next(averages, "no average")))
+        rank_zero_print(recipe_line(pl_module.hparams, pl_module.left_open, steps, window, next(averages, "no average")))
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)

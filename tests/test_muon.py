@@ -100,10 +100,12 @@ def test_auto_goes_by_what_a_training_starts_from(small_data: Path, here: Path, 
         cli.main(["fit", "--config", config, *(str(x) for k, v in given.items() for x in (f"--{k}", v)), *words])
         return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:"))
 
-    assert "recipe: Muon, lr0 0.008" in told("--run", "fresh", "--trainer.max_epochs", "1")
+    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told("--run", "fresh", "--trainer.max_epochs", "1")
     tuned = told("--run", "tuned", "--trainer.max_epochs", "1", "--model.weights", "fresh/checkpoints/last.ckpt")
-    assert "recipe: AdamW, lr0 0.001" in tuned
-    assert "recipe: AdamW, lr0 0.001" in told("--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in tuned
+    assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in told(
+        "--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2"
+    )
 
 
 def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:

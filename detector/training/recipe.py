@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import lightning as L
@@ -14,6 +14,7 @@ from detector.system.errors import InputError
 from detector.training.optimizer import RATES
 
 UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # of a Detector before it is given its data
+OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
 CALLBACKS = {  # of the package `callbacks`, which detector/ does not import: what is missing without them
     "Warmup": "no warm-up, no accumulation to model.nominal_batch_size",
     "EMA": "no moving average of the weights",
@@ -37,22 +38,23 @@ def data_of(trainer: L.Trainer) -> DetectionData:
     return data
 
 
-def recipe_line(options: Mapping[str, Any], steps: int, window: int, average: str) -> str:
+def recipe_line(options: Mapping[str, Any], left_open: Sequence[str], steps: int, window: int, average: str) -> str:
     """What a run trains with, and which rule chose it.
 
     Args:
-        options: of the Detector, by name. steps: of the whole run. window: batches that a step collects gradients over.
-        average: about the moving average.
+        options: of the Detector, by name. left_open: those that were chosen for it. steps: of the whole run. window: batches
+            that a step collects gradients over. average: about the moving average.
 
     >>> options = {"optimizer": "AdamW", "lr0": 0.001, "lr_schedule": "linear", "batch_size": 16, "nominal_batch_size": "auto"}
-    >>> recipe_line(options, 390, 1, "no average")
-    "recipe: AdamW, lr0 0.001 (linear), 390 steps of 16 images (auto: of 64 in a longer run), no average; YOLOv5's: \
---config configs/yolov5.yaml"
+    >>> recipe_line(options, ["optimizer", "lr0"], 390, 1, "no average")
+    "recipe: AdamW (auto: for trained weights), lr0 0.001 (linear), 390 steps of 16 images \
+(auto: of 64 in a longer run), no average; YOLOv5's: --config configs/yolov5.yaml"
     """
     h, images = options, options["batch_size"] * window
     rule = " (auto: of 64 in a longer run)" if h["nominal_batch_size"] == "auto" and images < 64 else ""
-    rate = f"{h['optimizer']}, lr0 {h['lr0']:g} ({h['lr_schedule']})"
-    if h["optimizer"] != "SGD" and h["lr0"] >= RATES["SGD"].lr0:
+    chosen = OPTIMIZER_RULES.get(h["optimizer"], "") if "optimizer" in left_open else ""
+    rate = f"{h['optimizer']}{chosen}, lr0 {h['lr0']:g} ({h['lr_schedule']})"
+    if h["lr0"] >= 10 * RATES[h["optimizer"]].lr0 and h["optimizer"] != "SGD":
         rate += f", which is a rate for SGD: {h['optimizer']}'s is {RATES[h['optimizer']].lr0:g}"
     if h.get("backbone_lr") is not None:
         rate += f", the backbone's {h['backbone_lr']:g}"
