@@ -7,12 +7,11 @@ steps of a round; the table has the median.
 """
 
 import argparse
-import statistics
 from unittest import mock
 
 import torch
 
-from benchmarks.step import seconds, step_of
+from benchmarks.step import step_of, turn_about
 
 
 def main() -> None:
@@ -32,12 +31,9 @@ def main() -> None:
     ways = {"all in bfloat16": all_in_bfloat16, "slow depthwise ones in float32": step}
     for way in ways.values():
         way()
-    rounds = [[seconds(way) for way in ways.values()] for _ in range(given.rounds)]
     print("| convolutions | a step, ms | ratio |\n|---|---|---|")
-    for k, name in enumerate(ways):
-        median = statistics.median(found[k] for found in rounds)
-        ratio = statistics.median(found[k] / found[0] for found in rounds)
-        print(f"| {name} | {1000 * median:.0f} | {ratio:.2f} |")
+    for name, (milliseconds, ratio) in zip(ways, turn_about(list(ways.values()), given.rounds), strict=True):
+        print(f"| {name} | {milliseconds:.0f} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

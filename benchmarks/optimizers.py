@@ -6,10 +6,9 @@ Forward, loss, backward, step of the optimizer as in benchmarks.step, in float32
 second being the first optimizer's; the table has the median.
 """
 
-import statistics
 from typing import get_args
 
-from benchmarks.step import arguments, seconds, step_of
+from benchmarks.step import arguments, step_of, turn_about
 from detector.training.optimizer import OptimizerName
 
 
@@ -19,12 +18,9 @@ def main() -> None:
     steps = [step_of("32-true", "eager", given.size, given.image_size, given.batch_size, name) for name in names]
     for step in steps:
         step()
-    rounds = [[seconds(step) for step in steps] for _ in range(given.rounds)]
     print("| optimizer | a step, ms | ratio |\n|---|---|---|")
-    for k, name in enumerate(names):
-        median = statistics.median(found[k] for found in rounds)
-        ratio = statistics.median(found[k] / found[0] for found in rounds)
-        print(f"| {name} | {1000 * median:.0f} | {ratio:.2f} |")
+    for name, (milliseconds, ratio) in zip(names, turn_about(steps, given.rounds), strict=True):
+        print(f"| {name} | {milliseconds:.0f} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -63,6 +63,13 @@ def seconds(function: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
+def turn_about(steps: Sequence[Callable[[], None]], rounds: int) -> list[tuple[float, float]]:
+    """Of each step the medians over rounds of its milliseconds, and of its ratio to the first one's in the same round."""
+    found = [[seconds(step) for step in steps] for _ in range(rounds)]
+    medians = statistics.median
+    return [(1000 * medians(row[k] for row in found), medians(row[k] / row[0] for row in found)) for k in range(len(steps))]
+
+
 def arguments(description: str | None) -> argparse.Namespace:
     """What is stepped, and how often."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,12 +86,10 @@ def main() -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         steps = [step_of(*way, given.size, given.image_size, given.batch_size) for way in WAYS]
         first = [seconds(step) for step in steps]
-        rounds = [[seconds(step) for step in steps] for _ in range(given.rounds)]
+        found = turn_about(steps, given.rounds)
     print("| precision | | first step, s | a step, ms | ratio |\n|---|---|---|---|---|")
-    for k, (precision, way) in enumerate(WAYS):
-        median = statistics.median(found[k] for found in rounds)
-        ratio = statistics.median(found[k] / found[0] for found in rounds)
-        print(f"| {precision} | {way} | {first[k]:.1f} | {1000 * median:.0f} | {ratio:.2f} |")
+    for (precision, way), start, (milliseconds, ratio) in zip(WAYS, first, found, strict=True):
+        print(f"| {precision} | {way} | {start:.1f} | {milliseconds:.0f} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":
