@@ -114,8 +114,9 @@ def test_painted_sets(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     counts = [len(x.classes) for x in labels]
     assert len(labels) == 40
     assert (len(dataset.names), max(max(x.classes, default=0) for x in labels) > 5) == {
-        "one_class": (1, False), "eighty_classes": (80, True)}.get(name, (5, False))  # fmt: skip
+        "one_class": (1, False), "text_lines": (1, False), "eighty_classes": (80, True)}.get(name, (5, False))  # fmt: skip
     assert (np.mean(np.array(counts) == 0) > 0.7) == (name == "empty_images")
     assert (sides.max() < 14) == (name == "tiny")
     assert (sides.max(1).min() > 80) == (name == "huge")
+    assert (np.median(sides[:, 0] / sides[:, 1]) > 5) == (name == "text_lines")
     assert len(dataset.open("val").labels) == 10

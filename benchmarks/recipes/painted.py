@@ -4,7 +4,8 @@
     python -m benchmarks.recipes --data runs/painted/*/data.yaml --recipe ... --folder runs/collapse -- --data.image_size 192
 
 one_class: shapes without names · eighty_classes: 80 classes in 150 images · empty_images: nine of ten have no object · tiny:
-sides of 2 to 5 % of the image, up to 20 an image · huge: one object, 60 to 95 % · batch sizes are an option of the study.
+sides of 2 to 5 % of the image, up to 20 an image · huge: one object, 60 to 95 % · text_lines: pages of lines of text, close to
+one another and up to 20 times as wide as high · batch sizes are an option of the study.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from detector.data.demo import NAMES, OBJECTS, SIZES, draw_image
 
 class Painted(NamedTuple):
     """train, val: images · empty: share of the images without an object · hues: see draw_image · named: classes have names;
-    else all are one."""
+    else all are one · text: see draw_page, instead of draw_image."""
 
     train: int = 150
     val: int = 60
@@ -31,6 +32,7 @@ class Painted(NamedTuple):
     empty: float = 0.05
     hues: int = 1
     named: bool = True
+    text: bool = False
 
 
 SETS = {
@@ -39,7 +41,32 @@ SETS = {
     "empty_images": Painted(train=300, empty=0.9),
     "tiny": Painted(objects=(5, 20), sizes=(0.02, 0.05)),
     "huge": Painted(objects=(1, 1), sizes=(0.6, 0.95)),
+    "text_lines": Painted(named=False, text=True),
 }
+
+
+def draw_page(rng: np.random.Generator, empty: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Lines of text on textured ground, each an object of class 0; as draw_image."""
+    image, rows = draw_image(rng, empty=True)[0], []
+    height, width = image.shape[:2]
+    font, size = cv2.FONT_HERSHEY_SIMPLEX, float(rng.uniform(0.22, 0.4))
+    ink = tuple(int(x) for x in (image.mean((0, 1)) + rng.choice((-1, 1)) * rng.uniform(60, 110)).clip(0, 255))
+    left, y = int(rng.integers(4, 20)), int(rng.integers(12, 30))
+    while y < height - 4 and not empty:
+        line = ""
+        while rng.random() < 0.9:
+            longer = line + "".join(rng.choice(list("abcdefghiklmnoprstuvw"), rng.integers(2, 9))) + " "
+            if left + cv2.getTextSize(longer, font, size, 1)[0][0] > width - 4:
+                break
+            line = longer
+        if line:
+            canvas = np.zeros((height, width), np.uint8)
+            cv2.putText(canvas, line, (left, y), font, size, 255, 1, cv2.LINE_AA)
+            cv2.putText(image, line, (left, y), font, size, ink, 1, cv2.LINE_AA)
+            x1, y1, w, h = cv2.boundingRect((canvas > 127).astype(np.uint8))
+            rows.append([0, (x1 + w / 2) / width, (y1 + h / 2) / height, w / width, h / height])
+        y += int(cv2.getTextSize("bg", font, size, 1)[0][1] * rng.uniform(1.6, 2.6)) + 1
+    return image, np.array(rows).reshape(-1, 5)
 
 
 def paint(name: str, folder: Path) -> Path:
@@ -52,7 +79,10 @@ def paint(name: str, folder: Path) -> Path:
         for index in range(count):
             rng = np.random.default_rng(np.random.SeedSequence((list(SETS).index(name), split, index)))
             empty = split == 0 and rng.random() < painted.empty
-            image, rows = draw_image(rng, empty, painted.objects, painted.sizes, painted.hues)
+            if painted.text:
+                image, rows = draw_page(rng, empty)
+            else:
+                image, rows = draw_image(rng, empty, painted.objects, painted.sizes, painted.hues)
             cv2.imwrite(str(images / f"{index:04d}.jpg"), image)
             lines = [f"{int(kind) if painted.named else 0} " + " ".join(f"{x:.6f}" for x in box) + "\n" for kind, *box in rows]
             (labels / f"{index:04d}.txt").write_text("".join(lines))
