@@ -7,6 +7,7 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
+from detector.checkpoint.atomic_io import wait_for_checkpoint
 from detector.data.inputs.tiled import whole
 from detector.data.sample import Batch
 from detector.report.batch_pictures import label_rows, pixels, prediction_rows
@@ -50,8 +51,10 @@ class Pictures(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         table = Path(trainer.default_root_dir) / "metrics.csv"
         if trainer.is_global_zero and table.is_file():
-            checkpoint, plots = Path(trainer.default_root_dir) / "checkpoints" / "best.ckpt", _folder(trainer)
-            print(f"checkpoint: {checkpoint}\nmetrics: {table}")
+            checkpoints, plots = Path(trainer.default_root_dir) / "checkpoints", _folder(trainer)
+            wait_for_checkpoint(trainer)
+            best = checkpoints / "best.ckpt"  # there is none without validation
+            print(f"checkpoint: {best if best.is_file() else checkpoints / 'last.ckpt'}\nmetrics: {table}")
             if self.enabled:
                 self._evaluated(trainer, pl_module)
                 with not_fatal(plots / "curves.png"):

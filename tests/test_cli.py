@@ -91,6 +91,15 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         assert image.std() > 10, picture
 
 
+def test_without_validation(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    """It trains to its end, can go on, and names the checkpoint that there is."""
+    fit(small_data, "--trainer.limit_val_batches", "0", "--trainer.max_epochs", "1", "--run", "run")
+    assert sorted(p.name for p in (here / "run/checkpoints").iterdir()) == ["last.ckpt"]
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2"])
+    assert [r["epoch"] for r in rows(here / "run")] == ["0", "1"]
+    assert capsys.readouterr().out.count("checkpoint: run/checkpoints/last.ckpt\n") == 2
+
+
 def test_the_end_tells_where_everything_lies(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """The best epoch's table and the files; after a resume that has nothing left to do too."""
     fit(small_data, "--trainer.max_epochs", "1", "--pictures.enabled", "true", "--run", "run")
