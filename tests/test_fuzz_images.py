@@ -52,10 +52,10 @@ NUMBERS = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A file with up to three wounds: bytes changed, cut out, put in, repeated; or its end missing."""
+    """A file with up to three defects: bytes changed, cut out, put in, repeated; or its end missing."""
     suffix, data = draw(st.sampled_from(WHOLE))
     for _ in range(draw(st.integers(1, 3))):
-        # half of the wounds are in the header, where they do most
+        # half of them are in the header, where they do most
         at = draw(st.one_of(st.integers(0, min(len(data), 700)), st.integers(0, len(data))))
         length = draw(st.integers(1, 8))
         how = draw(st.sampled_from(["flip", "cut", "insert", "repeat", "number", "end"]))

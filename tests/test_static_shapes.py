@@ -11,7 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from made_heads import head_of
-from test_network import STRIDES, random_targets, raw_maps, the_anchors
+from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile

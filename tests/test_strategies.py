@@ -157,19 +157,8 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
     assert apart(elsewhere, ddp) < 1e-4
 
     last = str(whole / "checkpoints/last.ckpt")
-    cli.main(
-        [
-            "validate",
-            "--ckpt_path",
-            last,
-            "--run",
-            str(tmp_path / "validated"),
-            "--trainer.devices",
-            "1",
-            "--report.enabled",
-            "false",
-        ]
-    )
+    validated = ["--run", str(tmp_path / "validated"), "--trainer.devices", "1", "--report.enabled", "false"]
+    cli.main(["validate", "--ckpt_path", last, *validated])
     assert "mAP50" in capsys.readouterr().out
     assert "ckpt_path (" in refusal(capsys, "--trainer.strategy", "deepspeed_stage_2", *OFF, "--ckpt_path", last)
 

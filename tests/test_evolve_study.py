@@ -1,6 +1,5 @@
-"""Evolution: who is trained does not depend on who trains; nothing is lost when a worker is."""
+"""The study of an evolution: who is trained does not depend on who trains; nothing is lost when a worker is."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -12,27 +11,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import optuna
 import pytest
 import toy_evolution
 from toy_evolution import GENES, PLAN
 
-from detector.commands.evolve import genetics
 from detector.commands.evolve import lease as lease_module
-from detector.commands.evolve.genetics import first_generation, next_generation
 from detector.commands.evolve.individual import Individual
 from detector.commands.evolve.lease import Lease, Lost, Outcome
 from detector.commands.evolve.process import Process
 from detector.commands.evolve.sampler import GeneticSampler
-from detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
-from detector.commands.evolve.start import start_values
 from detector.commands.evolve.study import ATTEMPTS, Study
-from detector.commands.evolve.trial import Training
 from detector.commands.evolve.worker import work
 from detector.system.errors import InputError
-
-CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
 
 
 def at_once(lease: Lease) -> Outcome:
@@ -48,75 +39,6 @@ def alone(folder: Path, plan: Any = PLAN, objective: Callable[[Lease], Outcome] 
 
 def found(individuals: list[Individual]) -> list[tuple[int, int, int, dict[str, float], float | None]]:
     return [(i.number, i.generation, i.index, i.values, i.fitness) for i in individuals]
-
-
-# ---- The algorithm
-
-
-def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of the range, in logarithms for a
-    log gene, and the whole gene is whole."""
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
-    values, fitness = np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0)
-    children = next_generation(np.random.default_rng(0), values, fitness, GENES, 0, 10, literal=False)
-    assert children.shape == (6, 3)
-    assert 0.1 < np.abs(children[:, 0] - 0.5).max() <= 0.2
-    decades = np.log10(children[:, 1] / 0.01)
-    assert 0.4 < np.abs(decades).max() <= 0.8
-    assert {3.0, 5.0} & set(children[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
-
-
-def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
-    genes = [YOLOV5_GENES[name] for name in ("degrees", "perspective", "anchors")]
-    values = np.tile([20.0, 0.0005, 3.0], (8, 1))
-    children = next_generation(np.random.default_rng(0), values, np.arange(8.0), genes, 0, 10, literal=True)
-    assert children.shape == (8, 3)
-    assert 0.05 < np.abs(children[:, 0] - 20).max() <= 0.1
-    assert set(children[:, 1]) == {0.0, 0.001}, "thrown from one bound to the other"
-    assert 0.05 < np.abs(children[:, 2] - 3).max() <= 0.1
-
-
-def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without mutation each child is a front of one parent's genes and the rest of another's; tournaments of all leave only
-    the best in the pool, and what failed is never in it."""
-    genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
-    values = np.arange(10.0)[:, None].repeat(5, axis=1)
-    fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0))
-    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
-    assert len(children) == 10
-    assert len({tuple(child) for child in children}) > 5
-    for child in children:
-        assert (np.diff(child) != 0).sum() <= 1, "one cut"
-        assert not {1.0, 5.0} & set(child)
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0))
-    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
-    assert set(children.ravel()) == {4.0}
-
-
-def test_no_training_is_spent_on_a_copy() -> None:
-    """At the end of the schedule few genes mutate and tournaments are small; still no child is one of those before it."""
-    values, fitness = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2, np.arange(20.0)
-    children = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=False)
-    assert not (children[:, None] == values).all(axis=2).any()
-    copies = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=True)
-    assert (copies[:, None] == values).all(axis=2).any()
-
-
-def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
-    genes = [YOLOV5_GENES["scale"], YOLOV5_GENES["mosaic"]._replace(high=0.9), YOLOV5_GENES["anchors"]]
-    options = {"data.augment.scale": 0.25, "data.augment.mosaic": 0.5, "model.anchors": None}
-    start = start_values(genes, options, literal=False)
-    assert [tuple(s.values()) for s in start] == [
-        (0.25, 0.5, 3.0), (0.5, 0.9, 3.0), (0.9, 0.9, 3.0), (0.0, 0.0, 3.0), (0.75544, 0.85834, 3.0), (0.491, 0.9, 3.0)
-    ]  # fmt: skip
-    assert len(start_values(genes, options, literal=True)) == 6
-    rows = first_generation(np.random.default_rng(0), [[0.25, 0.5, 3.0]], genes, 200)
-    assert rows[0].tolist() == [0.25, 0.5, 3.0]
-    assert rows[1:].min(axis=0) == pytest.approx([0.0, 0.0, 2.0], abs=0.02)
-    assert rows[1:].max(axis=0) == pytest.approx([0.9, 0.9, 10.0], abs=0.02)
-    assert set(rows[:, 2]) == set(range(2, 11))
 
 
 def test_survivors_are_not_trained_again_and_the_best_never_falls(tmp_path: Path) -> None:
@@ -137,9 +59,6 @@ def test_as_a_sampler_of_optuna(tmp_path: Path) -> None:
 
     plain.optimize(objective, n_trials=PLAN.trials)
     assert [t.params for t in plain.trials] == [i.values for i in alone(tmp_path)]
-
-
-# ---- Several workers
 
 
 def test_killed_and_restarted_workers_train_the_same_individuals(tmp_path: Path) -> None:
@@ -378,128 +297,3 @@ def test_halving_ends_the_hopeless(tmp_path: Path) -> None:
     assert individuals[1].fitness is not None
     assert individuals[1].fitness == pytest.approx(0.8 * 2 / 8)
     assert individuals[1].reason == "hopeless"
-
-
-# ---- A training, with a script in its place
-
-SCRIPT = """
-import json, os, signal, sys, time
-options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-run, a = options["--run"], float(options["--model.a"])
-os.makedirs(run + "/checkpoints", exist_ok=True)
-open(run + "/options.json", "w").write(json.dumps([options, os.environ.get("BOLTBOX_RUN"), os.getsid(0) == os.getpid()]))
-signal.signal(signal.SIGTERM, lambda *_: (open(run + "/checkpoints/saved", "w"), sys.exit(143)))
-if a < 0.1:
-    print("error: a is too low", file=sys.stderr)
-    sys.exit(2)
-open(run + "/checkpoints/best.ckpt", "w")
-open(run + "/metrics.csv", "w").write(f"epoch,val/fitness,val/box_loss\\n0,0.1,3\\n1,{a},2\\n")
-if a > 0.9 and not os.path.exists(run + "/checkpoints/saved"):
-    time.sleep(60)
-metrics = {"P": 0.5, "R": 0.25, "mAP50": a / 2, "mAP50-95": a / 4, "fitness": a + int(options["--seed_everything"])}
-open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **metrics}))
-"""
-
-
-def training(folder: Path, **options: Any) -> Training:
-    script = folder / "script.py"
-    folder.mkdir(parents=True, exist_ok=True)
-    script.write_text(SCRIPT)
-    return Training([sys.executable, str(script)], folder / "trials", GENES, **options)
-
-
-def study_of(folder: Path, *rows: float) -> Study:
-    start = tuple({"a": a, "rate": 0.5, "n": 3.4} for a in rows)
-    return Study(folder, begin=(replace(PLAN, start=start, population=len(rows), literal=True, generations=1), {}))
-
-
-def test_a_training_gets_its_values_and_gives_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BOLTBOX_RUN", "somebody's")
-    study, train = study_of(tmp_path, 0.3, 0.5, 0.05, 0.4), training(tmp_path)
-    work(study, train, lambda: train.clean(study.individuals()), bool)
-    individuals = study.individuals()
-    assert [i.fitness for i in individuals] == [0.3, 0.5, None, 0.4]
-    assert individuals[0].metrics == {
-        "P": 0.5, "R": 0.25, "mAP50": 0.15, "mAP50-95": 0.075, "fitness": 0.3, "val/box_loss": 2.0
-    }  # fmt: skip
-    assert (individuals[2].state, individuals[2].reason) == ("failed", "a is too low")
-    options, run, leads = json.loads((tmp_path / "trials/0000/options.json").read_text())
-    assert (options["--model.a"], options["--model.rate"], options["--model.n"]) == ("0.3", "0.5", "3")
-    assert (options["--ckpt_path"], options["--doctor.enabled"], options["--pictures.enabled"]) == ("auto", "false", "false")
-    assert (run, leads) == (None, True)
-    kept = [p.parent.parent.name for p in tmp_path.glob("trials/*/checkpoints/best.ckpt")]
-    assert kept == ["0001"], "the best one's checkpoint alone"
-
-
-def test_mean_over_seeds_and_literal_fitness(tmp_path: Path) -> None:
-    study, train = study_of(tmp_path, 0.3, 0.2), training(tmp_path, seeds=(5, 6))
-    work(study, train, lambda: None, bool)
-    assert study.individuals()[0].fitness == pytest.approx(5.8)
-    assert (tmp_path / "trials/0000/seed-6/metrics.json").is_file()
-    literal = training(tmp_path / "literal", literal=True)
-    study = study_of(tmp_path / "literal", 0.3, 0.2)
-    work(study, literal, lambda: None, bool)
-    assert [i.fitness for i in study.individuals()] == [0.15, 0.1]
-
-
-def test_deadline_and_stop(tmp_path: Path) -> None:
-    """A training beyond its deadline fails; one whose worker is stopped saves, and goes on from there."""
-    study, train = study_of(tmp_path, 0.95, 0.3), training(tmp_path)
-    run = tmp_path / "trials/0000"
-    work(study, train, lambda: None, (run / "metrics.csv").is_file)
-    assert (run / "checkpoints/saved").is_file()
-    assert study.individuals() == []
-    work(study, train, lambda: None, bool)
-    assert study.individuals()[0].fitness == 0.95
-    study = study_of(tmp_path / "late", 0.95, 0.3)
-    work(study, training(tmp_path / "late", deadline=0.7), lambda: None, bool)
-    assert [(i.fitness, i.reason) for i in study.individuals()] == [(None, "not done within 0.7 s"), (0.3, "")]
-
-
-# ---- The space
-
-
-def test_space(tmp_path: Path) -> None:
-    file = tmp_path / "space.yaml"
-    file.write_text(
-        "mosaic:\nmodel.lr0: {low: 1e-4, high: 0.1, log: true}\ndata.batch_size: {low: 8, high: 128}\n"
-        "model.nested.x: {low: 0, high: 3}\nanchor_t: 3\n"
-    )
-    options = {**CONFIGURATION, "data.augment.mosaic": 1.0, "model.anchor_t": 4.0}
-    genes, fixed = read_space(file, options)
-    assert genes == [
-        YOLOV5_GENES["mosaic"],
-        Gene("lr0", "model.lr0", 1e-4, 0.1, log=True),
-        Gene("data.batch_size", "data.batch_size", 8, 128, whole=True),
-        Gene("model.nested.x", "model.nested.x", 0, 3),
-    ]
-    assert fixed == {"model.anchor_t": 3.0}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("mosiac: {low: 0, high: 1}", "mosiac: no such option; did you mean 'mosaic'?"),
-        ("model.lr: {low: 0, high: 1}", "model.lr: no such option; did you mean 'model.lr0'?"),
-        ("model.size: {low: 0, high: 1}", "model.size: no number: the configuration says 'n'"),
-        ("lr0: {low: 0.1, high: 0.1}", "lr0: low 0.1 is not below high 0.1"),
-        ("lr0: {low: 0, log: true}", "lr0: low 0 has no logarithm"),
-        ("lr0: {low: much}", "lr0: low is 'much'; it must be a number"),
-        ("lr0: {hihg: 3}", "lr0: 'hihg' means nothing; did you mean 'high'?"),
-        ("lr0: {log: 1}", "lr0: log is 1; it is true or false"),
-        ("data.batch_size: {low: 8}", "data.batch_size: give low and high"),
-        ("data.batch_size: {low: 8, high: 9.5}", "whole numbers"),
-        ("lr0: .inf", "lr0: it is inf; it must be a number"),
-        ("lr0: 0.1", "all values are fixed"),
-        ("lr0:\nmodel.lr0:", "model.lr0: it stands there twice"),
-        ("[1, 2]", "give a line for each gene"),
-        ("lr0: {", "cannot be read"),
-    ],
-)
-def test_a_space_that_makes_no_sense(text: str, told: str, tmp_path: Path) -> None:
-    file = tmp_path / "space.yaml"
-    file.write_text(text)
-    with pytest.raises(InputError) as e:
-        read_space(file, CONFIGURATION)
-    assert told in str(e.value)
-    assert str(file) in str(e.value)

@@ -1,0 +1,46 @@
+"""Detections and labels of a few images, made from random numbers."""
+
+import numpy as np
+
+from detector.data.sample import Labels
+
+
+def random_set(
+    rng: np.random.Generator,
+    images: int = 5,
+    classes: int = 3,
+    most_objects: int = 5,
+    clutter: int = 4,
+    crowds: float = 0.0,
+    ties: bool = False,
+    empty: float = 0.0,
+    areas: bool = False,
+) -> tuple[list[np.ndarray], list[Labels]]:
+    """Detections and labels of a few images, detections best first.
+
+    Args:
+        clutter: most detections that follow no object.
+        crowds: share of objects that are crowd regions.
+        ties: few different scores.
+        empty: share of images without labels, and likewise without detections.
+        areas: COCO areas that are smaller than the boxes' (segments).
+    """
+    detections, truths = [], []
+    for _ in range(images):
+        n = 0 if rng.random() < empty else rng.integers(1, most_objects + 1)
+        size = np.exp(rng.uniform(np.log(8), np.log(250), (n, 2)))  # on both sides of 32 and 96 px
+        low = rng.uniform(0, 300, (n, 2))
+        boxes, kinds = np.hstack([low, low + size]), rng.integers(0, classes, n)
+        area = size.prod(1) * rng.uniform(0.2, 1, n) if areas else None
+        truths.append(Labels.of(boxes, kinds, 600, 600, crowd=rng.random(n) < crowds, area=area))
+
+        copies = np.repeat(np.arange(n), rng.integers(0, 4, n))
+        near = boxes[copies] + rng.normal(0, 0.08, (len(copies), 4)) * np.tile(size[copies], 2)
+        stray = rng.uniform(0, 500, (rng.integers(0, clutter + 1), 2))
+        rows = np.vstack([near, np.hstack([stray, stray + rng.uniform(5, 120, stray.shape)])])
+        called = np.concatenate([kinds[copies], rng.integers(0, classes, len(stray))])
+        scores = rng.choice([0.2, 0.5, 0.8], len(rows)) if ties else rng.random(len(rows))
+        found = np.column_stack([rows, scores, called]).astype(np.float32)
+        found = found[np.argsort(-found[:, 4], kind="stable")]
+        detections.append(found[:0] if rng.random() < empty else found)
+    return detections, truths

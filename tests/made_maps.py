@@ -1,0 +1,28 @@
+"""Maps and targets of random numbers, with YOLOv5's strides and anchors, for losses and assigners."""
+
+import torch
+from torch import Tensor
+
+from detector.model.network import YOLOv5
+
+STRIDES = [8, 16, 32]
+
+
+def random_targets(rng: torch.Generator, n: int, images: int = 3, classes: int = 4, lattice: int = 0) -> Tensor:
+    """(n, 6); `lattice`: centres on multiples of 1/lattice, borders included."""
+    targets = torch.rand(n, 6, generator=rng)
+    targets[:, 0] = (targets[:, 0] * images).floor()
+    targets[:, 1] = (targets[:, 1] * classes).floor()
+    if lattice:
+        targets[:, 2:4] = (targets[:, 2:4] * lattice).round() / lattice
+    targets[:, 4:] = targets[:, 4:] ** 2 + 0.01
+    return targets
+
+
+def raw_maps(rng: torch.Generator, images: int = 3, classes: int = 4, levels: int = 3) -> list[Tensor]:
+    shapes = [(8, 16), (4, 8), (2, 4), (1, 2)][:levels]
+    return [torch.randn(images, 3, h, w, 5 + classes, generator=rng) for h, w in shapes]
+
+
+def the_anchors() -> Tensor:
+    return YOLOv5(1, width_multiple=0.01).anchors

@@ -1,0 +1,122 @@
+"""COCO's figures against pycocotools."""
+
+import contextlib
+import io
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from made_detections import random_set
+
+from detector.data.sample import Labels
+from detector.evaluation.metrics import COCO_NAMES, coco_metrics
+
+
+def pycocotools_figures(
+    detections: list[np.ndarray], truths: list[Labels], num_classes: int
+) -> tuple[dict[str, float], np.ndarray]:
+    """The twelve figures and AP by class, NaN where pycocotools says -1."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    images = [{"id": i} for i in range(len(truths))]
+    categories = [{"id": c} for c in range(num_classes)]
+
+    def entries(numbers: list[int], boxes: list[np.ndarray], **more: list) -> list[dict[str, Any]]:
+        rows = []
+        for k, (i, b) in enumerate(zip(numbers, boxes, strict=True)):
+            x1, y1, x2, y2 = (float(v) for v in b)
+            row = {"id": k + 1, "image_id": i, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
+            rows.append(row | {name: values[k] for name, values in more.items()})
+        return rows
+
+    def data_set(annotations: list[dict[str, Any]]) -> Any:
+        coco = COCO()
+        coco.dataset = {"images": images, "annotations": annotations, "categories": categories}
+        coco.createIndex()
+        return coco
+
+    true = entries(
+        [i for i, t in enumerate(truths) for _ in t.boxes],
+        [b for t in truths for b in t.boxes],
+        category_id=[int(c) for t in truths for c in t.classes],
+        area=[float(a) for t in truths for a in t.area],
+        iscrowd=[int(c) for t in truths for c in t.crowd],
+    )
+    rows = [(i, row) for i, found in enumerate(detections) for row in found]
+    found = entries(
+        [i for i, _ in rows],
+        [row[:4] for _, row in rows],
+        score=[float(row[4]) for _, row in rows],
+        category_id=[int(row[5]) for _, row in rows],
+    )
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(data_set(true), data_set(found), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    precision = evaluation.eval["precision"][:, :, :, 0, 2].transpose(2, 0, 1).reshape(num_classes, -1)
+    by_class = [p[p > -1].mean() if (p > -1).any() else math.nan for p in precision]
+    stats = [math.nan if v == -1 else float(v) for v in evaluation.stats]
+    return dict(zip(COCO_NAMES, stats, strict=True)), np.array(by_class)
+
+
+def check_coco(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> dict[str, float]:
+    ours, by_class = coco_metrics(detections, truths, num_classes)
+    theirs, theirs_by_class = pycocotools_figures(detections, truths, num_classes)
+    assert ours == pytest.approx(theirs, abs=1e-12, rel=0, nan_ok=True)
+    np.testing.assert_allclose(by_class, theirs_by_class, rtol=0, atol=1e-12)
+    return ours
+
+
+SETS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "one class": {"classes": 1, "most_objects": 8},
+    "crowds": {"crowds": 0.4},
+    "ties": {"ties": True},
+    "empty images": {"empty": 0.5, "images": 8},
+    "areas unlike the boxes": {"areas": True},
+    "everything": {"crowds": 0.2, "ties": True, "empty": 0.2, "areas": True},
+}
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_coco_figures_are_those_of_pycocotools(kind: str) -> None:
+    rng = np.random.default_rng(list(SETS).index(kind))
+    classes = SETS[kind].get("classes", 3)
+    sets = [random_set(rng, **SETS[kind]) for _ in range(25)]
+    found = [check_coco(*s, num_classes=classes + 2)["AP"] for s in sets]  # two classes have no objects
+    assert np.nanmedian(found) > 0.1, "sets that say something"
+
+
+def test_coco_figures_with_more_than_100_detections() -> None:
+    """Of an image and class only the best 100 count, so a true one among the rest does not."""
+    detections, truths = random_set(np.random.default_rng(0), images=3, classes=2, clutter=500, most_objects=10)
+    assert max(Counter(d[:, 5]).most_common(1)[0][1] for d in detections) > 100
+    check_coco(detections, truths, 2)
+    spread = np.array([[20 * i, 0, 20 * i + 10, 10, 1 - i / 200, 0] for i in range(101)], np.float32)
+    last = [Labels.of(spread[-1:, :4], [0], 10, 3000)]
+    assert check_coco([spread], last, 1)["AR100"] == 0
+    assert check_coco([spread[1:]], last, 1)["AR100"] == 1
+
+
+def test_coco_figures_where_there_is_nothing() -> None:
+    (found, *_), (true, *_) = random_set(np.random.default_rng(0), images=1, most_objects=8)
+    nothing, no_labels = found[:0], Labels.of([], [], 600, 600)
+    crowd = Labels.of(true.boxes, true.classes, 600, 600, crowd=np.ones(len(true.boxes)))
+    assert math.isnan(check_coco([nothing], [no_labels], 3)["AP"])
+    assert math.isnan(check_coco([found], [no_labels], 3)["AP"])
+    assert math.isnan(check_coco([found], [crowd], 3)["AP"])
+    assert math.isnan(check_coco([nothing], [crowd], 3)["AP"])
+    assert check_coco([nothing, nothing], [true, no_labels], 3)["AP"] == 0
+    assert check_coco([nothing, found], [true, no_labels], 3)["AP"] == 0
+
+
+@pytest.mark.parametrize("width", [10, 50, 200])
+def test_coco_figures_of_a_size_that_does_not_occur(width: int) -> None:
+    """Without any detection, too, the figures of the other two sizes do not exist."""
+    true = Labels.of([[0, 0, width, width]], [0], 600, 600)
+    figures = check_coco([np.zeros((0, 6), np.float32)], [true], 1)
+    assert sum(math.isnan(figures[f"AP_{size}"]) for size in ("small", "medium", "large")) == 2

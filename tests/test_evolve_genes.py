@@ -1,0 +1,127 @@
+"""The genes of an evolution: the file of their space, where they start, how they mutate and cross."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_evolution import GENES
+
+from detector.commands.evolve import genetics
+from detector.commands.evolve.genetics import first_generation, next_generation
+from detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
+from detector.commands.evolve.start import start_values
+from detector.system.errors import InputError
+
+CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
+
+
+def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of the range, in logarithms for a
+    log gene, and the whole gene is whole."""
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
+    values, fitness = np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0)
+    children = next_generation(np.random.default_rng(0), values, fitness, GENES, 0, 10, literal=False)
+    assert children.shape == (6, 3)
+    assert 0.1 < np.abs(children[:, 0] - 0.5).max() <= 0.2
+    decades = np.log10(children[:, 1] / 0.01)
+    assert 0.4 < np.abs(decades).max() <= 0.8
+    assert {3.0, 5.0} & set(children[:, 2]) <= {2.0, 3.0, 4.0, 5.0, 6.0}
+
+
+def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
+    genes = [YOLOV5_GENES[name] for name in ("degrees", "perspective", "anchors")]
+    values = np.tile([20.0, 0.0005, 3.0], (8, 1))
+    children = next_generation(np.random.default_rng(0), values, np.arange(8.0), genes, 0, 10, literal=True)
+    assert children.shape == (8, 3)
+    assert 0.05 < np.abs(children[:, 0] - 20).max() <= 0.1
+    assert set(children[:, 1]) == {0.0, 0.001}, "thrown from one bound to the other"
+    assert 0.05 < np.abs(children[:, 2] - 3).max() <= 0.1
+
+
+def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without mutation each child is a front of one parent's genes and the rest of another's; tournaments of all leave only
+    the best in the pool, and what failed is never in it."""
+    genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
+    values = np.arange(10.0)[:, None].repeat(5, axis=1)
+    fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0))
+    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
+    assert len(children) == 10
+    assert len({tuple(child) for child in children}) > 5
+    for child in children:
+        assert (np.diff(child) != 0).sum() <= 1, "one cut"
+        assert not {1.0, 5.0} & set(child)
+    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0))
+    children = next_generation(np.random.default_rng(1), values, fitness, genes, 0, 10, literal=True)
+    assert set(children.ravel()) == {4.0}
+
+
+def test_no_training_is_spent_on_a_copy() -> None:
+    """At the end of the schedule few genes mutate and tournaments are small; still no child is one of those before it."""
+    values, fitness = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2, np.arange(20.0)
+    children = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=False)
+    assert not (children[:, None] == values).all(axis=2).any()
+    copies = next_generation(np.random.default_rng(1), values, fitness, GENES, 9, 10, literal=True)
+    assert (copies[:, None] == values).all(axis=2).any()
+
+
+def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
+    genes = [YOLOV5_GENES["scale"], YOLOV5_GENES["mosaic"]._replace(high=0.9), YOLOV5_GENES["anchors"]]
+    options = {"data.augment.scale": 0.25, "data.augment.mosaic": 0.5, "model.anchors": None}
+    start = start_values(genes, options, literal=False)
+    assert [tuple(s.values()) for s in start] == [
+        (0.25, 0.5, 3.0), (0.5, 0.9, 3.0), (0.9, 0.9, 3.0), (0.0, 0.0, 3.0), (0.75544, 0.85834, 3.0), (0.491, 0.9, 3.0)
+    ]  # fmt: skip
+    assert len(start_values(genes, options, literal=True)) == 6
+    rows = first_generation(np.random.default_rng(0), [[0.25, 0.5, 3.0]], genes, 200)
+    assert rows[0].tolist() == [0.25, 0.5, 3.0]
+    assert rows[1:].min(axis=0) == pytest.approx([0.0, 0.0, 2.0], abs=0.02)
+    assert rows[1:].max(axis=0) == pytest.approx([0.9, 0.9, 10.0], abs=0.02)
+    assert set(rows[:, 2]) == set(range(2, 11))
+
+
+def test_space(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(
+        "mosaic:\nmodel.lr0: {low: 1e-4, high: 0.1, log: true}\ndata.batch_size: {low: 8, high: 128}\n"
+        "model.nested.x: {low: 0, high: 3}\nanchor_t: 3\n"
+    )
+    options = {**CONFIGURATION, "data.augment.mosaic": 1.0, "model.anchor_t": 4.0}
+    genes, fixed = read_space(file, options)
+    assert genes == [
+        YOLOV5_GENES["mosaic"],
+        Gene("lr0", "model.lr0", 1e-4, 0.1, log=True),
+        Gene("data.batch_size", "data.batch_size", 8, 128, whole=True),
+        Gene("model.nested.x", "model.nested.x", 0, 3),
+    ]
+    assert fixed == {"model.anchor_t": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("mosiac: {low: 0, high: 1}", "mosiac: no such option; did you mean 'mosaic'?"),
+        ("model.lr: {low: 0, high: 1}", "model.lr: no such option; did you mean 'model.lr0'?"),
+        ("model.size: {low: 0, high: 1}", "model.size: no number: the configuration says 'n'"),
+        ("lr0: {low: 0.1, high: 0.1}", "lr0: low 0.1 is not below high 0.1"),
+        ("lr0: {low: 0, log: true}", "lr0: low 0 has no logarithm"),
+        ("lr0: {low: much}", "lr0: low is 'much'; it must be a number"),
+        ("lr0: {hihg: 3}", "lr0: 'hihg' means nothing; did you mean 'high'?"),
+        ("lr0: {log: 1}", "lr0: log is 1; it is true or false"),
+        ("data.batch_size: {low: 8}", "data.batch_size: give low and high"),
+        ("data.batch_size: {low: 8, high: 9.5}", "whole numbers"),
+        ("lr0: .inf", "lr0: it is inf; it must be a number"),
+        ("lr0: 0.1", "all values are fixed"),
+        ("lr0:\nmodel.lr0:", "model.lr0: it stands there twice"),
+        ("[1, 2]", "give a line for each gene"),
+        ("lr0: {", "cannot be read"),
+    ],
+)
+def test_a_space_that_makes_no_sense(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError) as e:
+        read_space(file, CONFIGURATION)
+    assert told in str(e.value)
+    assert str(file) in str(e.value)

@@ -1,0 +1,121 @@
+"""Detections matched with objects, and the confusion matrix, against loops that follow the definitions pair by pair."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_detections import random_set
+
+from detector.evaluation.metrics import confusion_matrix, match
+
+# Boxes on a coarse lattice overlap, coincide and tie often.
+corner, side = st.integers(0, 5), st.integers(1, 4)
+box = st.tuples(corner, corner, side, side).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
+objects = st.lists(st.tuples(box, st.integers(0, 2)), max_size=7)
+score = st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.5, 0.9])
+
+
+def columns(rows: list[tuple[tuple[int, ...], int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Drawn objects -> (n, 4) float32 boxes, (n,) classes."""
+    return np.array([b for b, _ in rows], np.float32).reshape(-1, 4), np.array([c for _, c in rows], np.int64)
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> np.float32:
+    """Intersection over union of two float32 boxes, one step at a time."""
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(width, np.float32(0)) * max(height, np.float32(0))
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + np.float32(1e-7))
+
+
+def slow_match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
+    """Specification 5.4, sentence by sentence."""
+    hits = np.zeros((len(boxes), 10), bool)
+    for k in range(10):
+        pairs = []
+        for d in range(len(boxes)):
+            for t in range(len(true_boxes)):
+                iou = overlap(boxes[d], true_boxes[t])
+                if classes[d] == true_classes[t] and iou >= np.float32(0.5 + 0.05 * k):
+                    pairs.append((iou, d, t))
+        pairs.sort(key=lambda pair: -pair[0])  # by overlap, descending
+        best: dict[int, int] = {}
+        for _, d, t in pairs:
+            best.setdefault(d, t)  # per detection its best pair
+        taken = set()
+        for d in sorted(best):  # per label the first in detection order
+            if best[d] not in taken:
+                hits[d, k] = True
+                taken.add(best[d])
+    return hits
+
+
+@settings(max_examples=300, deadline=None)
+@given(objects, objects)
+def test_match_is_the_specified_loop(found: list, true: list) -> None:
+    arguments = (*columns(found), *columns(true))
+    assert np.array_equal(match(*arguments), slow_match(*arguments))
+
+
+def test_match_is_the_specified_loop_on_crowded_images() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        (found,), (true,) = random_set(rng, images=1, classes=2, most_objects=12)
+        arguments = (found[:, :4], found[:, 5], true.boxes, true.classes)
+        assert np.array_equal(match(*arguments), slow_match(*arguments))
+
+
+def test_match_gives_no_second_choice() -> None:
+    """Both detections prefer the first object; the surer one gets it although it overlaps less, the other one gets nothing."""
+    true = np.array([[0, 0, 10, 10], [3, 0, 13, 10]], np.float32)
+    found = np.array([[1, 0, 11, 10], [0, 0, 10, 10]], np.float32)  # overlaps .82 .67 and 1 .54
+    hits = match(found, np.zeros(2), true, np.zeros(2))
+    assert hits[:, 0].tolist() == [True, False]
+    assert hits[:, 9].tolist() == [False, True], "at 0.95 the surer one is no candidate"
+
+
+def slow_confusion(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
+    """Specification 5.6 for 3 classes: per detection its best object, then per object its best of those detections."""
+    matrix = np.zeros((4, 4))
+    wishes: dict[int, list[tuple[float, int]]] = {}
+    for d in range(len(boxes)):
+        ious = [overlap(boxes[d], t) for t in true_boxes]
+        if ious and max(ious) > 0.45:
+            t = ious.index(max(ious))
+            wishes.setdefault(t, []).append((-ious[t], d))
+    pairs = {t: min(candidates)[1] for t, candidates in wishes.items()}
+    for t, c in enumerate(true_classes):
+        matrix[classes[pairs[t]] if t in pairs else 3, c] += 1
+    for d, c in enumerate(classes):
+        if d not in pairs.values():
+            matrix[c, 3] += 1
+    return matrix
+
+
+@settings(max_examples=200, deadline=None)
+@given(objects, objects, st.data())
+def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
+    (boxes, classes), (true_boxes, true_classes) = columns(found), columns(true)
+    scores = np.array(data.draw(st.lists(score, min_size=len(found), max_size=len(found))), np.float32)
+    matrix = confusion_matrix(boxes, scores, classes.astype(np.float32), true_boxes, true_classes, 3)
+    sure = scores > 0.25
+    assert matrix.sum(0)[:3].tolist() == np.bincount(true_classes, minlength=3).tolist()
+    assert matrix.sum(1)[:3].tolist() == np.bincount(classes[sure], minlength=3).tolist()
+    assert matrix[3, 3] == 0
+    assert np.array_equal(matrix, slow_confusion(boxes[sure], classes[sure], true_boxes, true_classes))
+
+    theirs = confusion_matrix(boxes, scores, classes, true_boxes, true_classes, 3, skip_unmatched=True)
+    if not matrix[:3, :3].any():  # nothing matches: no false positives either
+        matrix[:, 3] = 0
+    assert np.array_equal(theirs, matrix)
+
+
+def test_confusion_matrix_thresholds() -> None:
+    """Both thresholds are strict, and both are options."""
+    found, true = np.array([[0, 0, 10, 10]], np.float32), np.array([[0, 0, 10, 20]], np.float32)  # overlap 1/2
+    one, other = np.array([0.5]), np.array([1])
+
+    def counted(**options: float) -> np.ndarray:
+        return confusion_matrix(found, one, other * 0, true, other, 2, **options)
+
+    assert counted()[0, 1] == 1
+    assert counted(conf=0.5).tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
+    assert counted(iou=0.5).tolist() == [[0, 0, 1], [0, 0, 0], [0, 1, 0]]
