@@ -17,7 +17,7 @@ from forked import forks
 
 from detector.data.demo import make_demo
 
-pytest.register_assert_rewrite("made_samples", "made_datasets", "made_cache", "label_verdict")
+pytest.register_assert_rewrite("made_samples", "made_datasets", "made_cache", "made_page", "label_verdict")
 torch.set_num_threads(1)
 torch.zeros(1, requires_grad=True).backward()  # were the first one after a torch.export, forked processes could make none
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored

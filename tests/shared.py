@@ -14,3 +14,9 @@ def shared(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"{path} is not there; set BOLTBOX_SHARED to the folder that holds {name}")
     return path
+
+
+@pytest.fixture(name="published")
+def published_file() -> Path:
+    """YOLOv5's weights of size n."""
+    return shared("weights/yolov5n.pt")

@@ -52,9 +52,6 @@ def random_sizes(rng: np.random.Generator) -> np.ndarray:
     return sides * (1000 if kind == 5 else 1)
 
 
-# ---- measures
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([1.5, 2.5, 4.0]))
 @settings(max_examples=50, deadline=None, derandomize=True)
 def test_measures_are_the_loop_over_pairs(seed: int, k: int, anchor_t: float) -> None:
@@ -82,9 +79,6 @@ def test_measures_of_many_labels_are_those_of_their_parts() -> None:
 def test_label_sizes_by_hand() -> None:
     """A 200 x 100 image at 640: 3.2 times as large."""
     assert label_sizes(np.array([[10, 20, 30, 70]]), 100, 200, 640).tolist() == [[64, 160]]
-
-
-# ---- the choice
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -178,9 +172,6 @@ def test_levels_in_the_wrong_order_are_reversed() -> None:
     rows = default_anchors((3, 4, 5))
     assert torch.equal(YOLOv5(1, width_multiple=0.125, anchors=rows[::-1]).anchors, YOLOv5(1, width_multiple=0.125).anchors)
     assert np.array_equal(in_level_order(defaults(), STRIDES), defaults())
-
-
-# ---- in a training
 
 
 @pytest.fixture(scope="module")

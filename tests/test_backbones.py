@@ -101,9 +101,6 @@ def test_levels_that_a_backbone_has_and_has_not(size: str, strides: list[int]) -
     assert network.layer_names()[2 * max(*network.strides, 32).bit_length() - 2].startswith("neck.lateral")
 
 
-# ---- files of weights
-
-
 def test_files_as_others_write_them(tmp_path: Path) -> None:
     """Wrapped, with the prefix of DistributedDataParallel, without the classifier, with names that are not timm's."""
     torch.manual_seed(0)
@@ -154,9 +151,6 @@ def test_weights_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         load_backbone(backbone, str(tmp_path / "other.pth"))
     for key, value in backbone.state_dict().items():
         assert torch.equal(value, before[key])
-
-
-# ---- the user's errors
 
 
 def refused(capsys: pytest.CaptureFixture[str], line: list[str]) -> str:
@@ -242,9 +236,6 @@ def test_nothing_in_a_file_is_executed(name: str, a_fit: Callable[..., str], tmp
     said = a_fit(*BACKBONE, "--model.backbone_weights", str(tmp_path / name))
     assert "refused" in said or "not a readable" in said
     assert not proof.exists()
-
-
-# ---- trainings
 
 
 @pytest.fixture(scope="module")

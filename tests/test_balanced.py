@@ -39,9 +39,6 @@ def drawn(weights: np.ndarray, epochs: int = 300) -> np.ndarray:
     return np.bincount(orders, minlength=len(weights)) / len(orders)
 
 
-# ---- How often
-
-
 def test_classes_come_alike_where_images_hold_one() -> None:
     """90, 9 and 1 images of three classes: each class is drawn a third of the time instead of 90, 9 and 1 %."""
     images = [[0]] * 90 + [[1]] * 9 + [[2]]
@@ -82,9 +79,6 @@ def test_every_image_can_be_drawn(images: list[list[int]], maps: list[float]) ->
 def test_all_weights_nothing() -> None:
     """Every class is found perfectly: all images alike."""
     np.testing.assert_allclose(weights_of([[0], [0, 1], [1], []], 2, 1.0), 1 / 4)
-
-
-# ---- The data module
 
 
 @pytest.fixture
@@ -149,9 +143,6 @@ def test_image_weights_turn_rect_off(uneven: Path, capsys: pytest.CaptureFixture
     both = shares(DetectionData(str(uneven), image_size=64, workers=0, image_weights=True, rect=True))
     assert "turns data.rect off" in capsys.readouterr().out
     assert both[3] > 0.23
-
-
-# ---- Over ranks
 
 
 @pytest.mark.parametrize("world", [2, 3])

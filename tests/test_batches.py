@@ -32,9 +32,6 @@ def data_yaml(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(Path(dataset.files[0]).parents[1] / "data.yaml")
 
 
-# ---- Order
-
-
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), st.integers(0, 5), seeds)
 @few
 def test_each_image_once_an_epoch(n: int, per_rank: int, world: int, epoch: int, seed: int) -> None:
@@ -156,9 +153,6 @@ def test_given_batches() -> None:
     assert len(GivenBatches(batches, 1, 2)) == 1
 
 
-# ---- Sampling by rarity
-
-
 def test_rare_classes_come_more_often() -> None:
     """Nine images of class 0, one of class 1: weights 1/9 : 1 = 0.1 : 0.9; the rare image takes 0.9 / (9 * 0.1 + 0.9)."""
     classes = [np.zeros(1, int)] * 9 + [np.ones(1, int)]
@@ -186,9 +180,6 @@ def test_image_weights_in_the_data_module(data_yaml: str) -> None:
     assert len(order) == 8
     assert {i for i in order.tolist() if 2 not in (i % 3, (i + 1) % 3)} == set()
     assert len(set(order.tolist())) > 1
-
-
-# ---- Rectangular batches
 
 
 def test_literal_validation_batches() -> None:
@@ -259,9 +250,6 @@ def test_rectangular_training(data_yaml: str) -> None:
     # 128 * 0.469 = 60 -> 64; up to ratio 1; from ratio 1; 128 / 1.286 = 99.6 -> 128
     assert [tuple(b.images.shape) for b in batches] == [(2, 3, 64, 128), (2, 3, 128, 128), (2, 3, 128, 128), (2, 3, 128, 128)]
     assert all(len(b.targets) > 0 for b in batches)
-
-
-# ---- Collate
 
 
 def test_collate_in_numbers() -> None:

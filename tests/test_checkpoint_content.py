@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_weights import as_yolov5, small  # noqa: F401
+from made_networks import small, yolov5_converter  # noqa: F401
 from torch import Tensor
 
 import callbacks
@@ -74,9 +74,6 @@ def test_real_checkpoints_pass(run: Path, whole: dict[str, Any], detector: Detec
     check_resume(detector, whole, 1)
     kept = {key.partition("{")[0] for key, state in whole["callbacks"].items() if state}
     assert kept <= CALLBACKS.keys()
-
-
-# ---- any value in any place
 
 
 def values() -> list[Any]:
@@ -188,9 +185,6 @@ def test_most_swaps_are_noticed(whole: dict[str, Any]) -> None:
     assert not passed
 
 
-# ---- by the commands
-
-
 def other_optimizer(content: dict[str, Any]) -> None:
     for values in content["optimizer_states"][0]["state"].values():
         values |= {name: value[..., :1] for name, value in values.items() if name in ("exp_avg", "momentum_buffer")}
@@ -242,9 +236,6 @@ def test_one_sentence_and_nothing_half_done(
     assert {path: path.stat().st_mtime_ns for path in here.rglob("*")} == before
 
 
-# ---- YOLOv5's files
-
-
 def cyclic(model: Any) -> None:
     model._modules["model"]._modules["0"] = model
 
@@ -270,7 +261,7 @@ YOLOV5: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("case", YOLOV5)
-def test_crafted_files_of_yolov5(case: str, tmp_path: Path, as_yolov5: Callable[..., Any]) -> None:  # noqa: F811
+def test_crafted_files_of_yolov5(case: str, tmp_path: Path, as_yolov5: Callable[..., Any]) -> None:
     """One sentence, from `predict`, `export` and an ensemble, which read it alike, and as weights to start from."""
     model = as_yolov5(small(3), yaml={"depth_multiple": 0.33, "width_multiple": 0.125})
     if "nc" not in case:

@@ -34,9 +34,6 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-# ---- what is in one
-
-
 def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
     """weights_only: tensors and plain types; float32 throughout."""
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
@@ -60,9 +57,6 @@ def test_last_previous_and_best_are_files_of_their_own(trained: Path) -> None:
     assert [f.stat().st_nlink for f in files] == [1, 1, 1]
     assert torch.load(files[0], weights_only=True)["epoch"] == 1
     assert torch.load(files[1], weights_only=True)["epoch"] == 0
-
-
-# ---- damage
 
 
 def flipped(data: bytes, place: float) -> bytes:
@@ -178,9 +172,6 @@ def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) 
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
 
 
-# ---- files that would run something
-
-
 def archive(data: bytes, **others: bytes) -> bytes:
     return zipped({"archive/data.pkl": data, "archive/version": b"3\n", **{f"archive/{k}": v for k, v in others.items()}})
 
@@ -250,9 +241,6 @@ def test_nothing_in_a_checkpoint_is_executed(
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not marker.exists()
     assert not (tmp_path.parent / "outside.txt").exists()
-
-
-# ---- the disk
 
 
 @pytest.fixture

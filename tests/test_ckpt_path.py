@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from test_weights import as_yolov5, small  # noqa: F401
+from made_networks import small, yolov5_converter  # noqa: F401
 
 import cli
 from detector.checkpoint.relative_paths import PathOrigin
@@ -140,9 +140,6 @@ def test_relative_paths_start_where_the_run_did(tmp_path: Path, monkeypatch: pyt
     assert place.find("/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 
-# ---- our checkpoints on other classes
-
-
 def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     project: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,11 +202,8 @@ def test_weights_bring_their_class_names_to_predict(project: Path, here: Path) -
     assert yaml.safe_load((here / "out/config.yaml").read_text())["data"]["names"] == NAMES
 
 
-# ---- YOLOv5's files
-
-
 @pytest.fixture
-def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:  # noqa: F811
+def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:
     """A narrow network under YOLOv5's names, loud enough to find something."""
     network = small(5)
     with torch.no_grad():
@@ -260,7 +254,7 @@ def test_a_file_of_yolov5_on_data_with_other_classes(
 @pytest.mark.parametrize(
     "options", [{"levels": [3, 4]}, {"levels": [2, 3, 4, 5], "anchors": 2}, {"depth_multiple": 0.1}, {"size": "n6"}]
 )
-def test_a_file_of_yolov5_says_what_it_is(options: dict[str, Any], tmp_path: Path, as_yolov5: Any) -> None:  # noqa: F811
+def test_a_file_of_yolov5_says_what_it_is(options: dict[str, Any], tmp_path: Path, as_yolov5: Any) -> None:
     network = small(3, **options)
     given = {"depth_multiple": 0.33, "width_multiple": 0.125, **options}
     multiples = {key: given[key] for key in ("depth_multiple", "width_multiple")}

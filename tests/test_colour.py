@@ -25,8 +25,6 @@ from detector.data.transforms.colour import (
 )
 from detector.system.errors import InputError
 
-# ---- Flip
-
 
 @given(seeds, st.integers(10, 60), st.integers(10, 60), st.sampled_from([0, 1]))
 @few
@@ -57,9 +55,6 @@ def test_flip_probability(p: float, share: int) -> None:
     sample, rng = random_sample(0, 10, 12), np.random.default_rng(0)
     flipped = sum(RandomFlip(1, p)(sample, rng) is not sample for _ in range(400))
     assert abs(flipped - share) <= (0 if p in (0, 1) else 35)  # four standard deviations: 4 sqrt(400 * 0.25 * 0.75)
-
-
-# ---- HSV
 
 
 def test_hsv_gains_of_one_change_nearly_nothing() -> None:
@@ -105,9 +100,6 @@ def test_hsv_off_changes_nothing() -> None:
     changed = RandomHSV(0, 0, 0.4)(sample, np.random.default_rng(0))
     assert not np.array_equal(changed.image, sample.image)
     assert np.array_equal(changed.boxes, sample.boxes)
-
-
-# ---- Albumentations
 
 
 def with_transform(name: str, sample: Sample, seed: int = 0, **options: Any) -> Sample:

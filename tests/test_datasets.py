@@ -28,8 +28,6 @@ from detector.data.dataset_file import DEMO_ROOT, DatasetFile
 from detector.data.formats.yolo_txt import YoloText
 from detector.data.report import DataReport, Fault
 
-# ---- The same set in each format
-
 
 @pytest.mark.parametrize("write", [as_yolo, as_voc, as_coco])
 def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Path], None]) -> None:
@@ -58,9 +56,6 @@ def test_sample_is_a_copy_of_the_labels(tmp_path: Path) -> None:
     sample.boxes[:], sample.classes[:] = -1, 7
     assert dataset[1].classes.tolist() == [1, 0]
     assert dataset[1].boxes.min() == 0
-
-
-# ---- data.yaml
 
 
 @pytest.mark.parametrize(
@@ -180,9 +175,6 @@ def test_demo_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not list(tmp_path.iterdir()), "nothing is drawn before it is needed"
 
 
-# ---- VOC
-
-
 def test_voc_folder_without_yaml(tmp_path: Path) -> None:
     as_voc(tmp_path)
     lay_out(tmp_path, {"ImageSets/Main/val.txt": "b  1\n\nc -1\n", "Annotations/b.xml": voc_xml(voc_object("bee"))})
@@ -220,9 +212,6 @@ def test_voc_difficult(tmp_path: Path, option: str, boxes: int, faults: int) -> 
     assert dataset.report.boxes == boxes
     named = Fault(str(tmp_path / "Annotations/a.xml"), "object 1 (cat)", "marked difficult")
     assert dataset.report.faults == [named][:faults]
-
-
-# ---- COCO
 
 
 def test_coco_names_come_from_the_categories_by_id(tmp_path: Path) -> None:
@@ -311,9 +300,6 @@ def test_several_coco_files(tmp_path: Path) -> None:
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "b.png", "c.png", "z.png"]
     assert [x.classes.tolist() for x in dataset.labels] == [[0], [1, 0], [], [1]]
-
-
-# ---- Single class
 
 
 def test_single_class(tmp_path: Path) -> None:

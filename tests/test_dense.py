@@ -36,9 +36,6 @@ def lines_of(boxes: np.ndarray) -> str:
     return "".join("0 " + " ".join(f"{v:.6f}" for v in box) + "\n" for box in boxes)
 
 
-# ---- The same findings
-
-
 words = st.sampled_from(["0", "-0", "0.0", "1", ".5", "0.50", "5e-1", "0.25", "1e-9", "2", "nan", "x"])
 
 
@@ -110,9 +107,6 @@ def test_overlaps_are_those_of_one_product(seed: int) -> None:
     overlap = (np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])).clip(0).prod(-1)
     union = area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS
     assert np.array_equal(pairwise_iou_xyxy(a, b), overlap / union)
-
-
-# ---- The work
 
 
 @pytest.fixture
@@ -207,9 +201,6 @@ def test_autoanchor_looks_at_so_many_objects(small_data: Path, monkeypatch: pyte
     part = data.seen_sizes(24)
     assert len(whole) // 3 < len(part) < len(whole)
     assert np.array_equal(part, whole[: len(part)])
-
-
-# ---- Absurd files
 
 
 def test_label_file_beyond_its_size(here: Path, capsys: pytest.CaptureFixture) -> None:

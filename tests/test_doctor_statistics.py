@@ -106,9 +106,6 @@ def test_the_tiny_box_of_real_faults() -> None:
     assert sides == min(([float(v) for v in row.split()[3:]] for row in Path(tiny.file).read_text().splitlines()), key=min)
 
 
-# ---- Where a box is written
-
-
 def test_line_of_a_yolo_file(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     good = yolo_line(0, 5, 10, 30, 39, 60, 40)
@@ -154,9 +151,6 @@ def test_a_flood_of_tiny_boxes_is_named_in_part() -> None:
     named = [f for f in findings if f.kind == "tiny_box"]
     assert len(named) == 1001
     assert named[-1].problem.startswith("5 more boxes")
-
-
-# ---- Findings at their limits
 
 
 @pytest.mark.parametrize(

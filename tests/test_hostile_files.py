@@ -233,9 +233,6 @@ def test_short_names(name: str, most: int) -> None:
     assert (cut == os.fsencode(name)) == (length <= most)
 
 
-# ---- The limits of YAML
-
-
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text("ab:-# \n*&", max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3),

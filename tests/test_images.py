@@ -14,8 +14,6 @@ from detector.data.images import find_images, image_size, image_sizes, read_imag
 from detector.data.report import DataReport
 from detector.system.errors import InputError
 
-# ---- Bad images are dropped and named
-
 
 def spoil(path: Path, how: str) -> None:
     if how == "missing":
@@ -61,8 +59,6 @@ def test_bad_image(tmp_path: Path, base: Callable[[Path], None], how: str, why: 
 def test_ten_pixels_are_enough(tmp_path: Path) -> None:
     assert image_sizes([save(tmp_path / "a.png", picture(10, 10))]) == [(10, 10)]
 
-
-# ---- Image files
 
 # The picture as shown, from the picture as stored, by EXIF orientation.
 SHOWN: dict[int, Callable[[np.ndarray], np.ndarray]] = {

@@ -336,9 +336,6 @@ def test_a_fit_says_the_same_the_second_time(small_data: Path, here: Path, capsy
     assert sorted(small_data.parent.rglob("*")) == before
 
 
-# ---- The table
-
-
 def test_table_gives_back_what_went_in() -> None:
     rng = np.random.default_rng(0)
     given = []

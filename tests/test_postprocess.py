@@ -20,8 +20,6 @@ from detector.model.head import Head
 from detector.model.postprocess import NMSResult, candidates, decode, nms
 from detector.training.module import Detector
 
-# ---- decode
-
 
 def test_decode_is_the_loop_over_cells() -> None:
     """Specification 1.5: rows by level, anchor, row, column; on maps that are not square."""
@@ -58,9 +56,6 @@ def test_decode_computes_in_float32(dtype: torch.dtype) -> None:
     decoded = decode(raw, anchors, [64])
     assert decoded.dtype == torch.float32
     assert torch.equal(decoded, decode([raw[0].float()], anchors, [64]))
-
-
-# ---- suppression
 
 
 def slow_nms(

@@ -65,9 +65,6 @@ class Reader(HTMLParser):
         self.text += data
 
 
-# ---- What a run leaves
-
-
 def test_a_row_for_each_iteration(trained: Path) -> None:
     """24 images in batches of 8; an epoch's mean is that of its rows."""
     rows, epochs = table(trained / "iterations.csv"), table(trained / "metrics.csv")
@@ -154,9 +151,6 @@ def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str
         path.write_text("detections" if fault == "text" else "")
     with pytest.raises(InputError, match=f"^{path}: not a file of detections of ours"):
         PredictionRecord.load(path)
-
-
-# ---- The page
 
 
 def test_the_page_is_whole(trained: Path) -> None:

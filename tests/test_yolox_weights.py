@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_networks import same, small
 from made_payloads import Call
-from test_weights import same, small
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
 
@@ -25,9 +25,6 @@ from detector.system.errors import InputError
 Tensors = dict[Any, Any]  # by name
 STEM = "backbone.backbone.stem.conv.conv.weight"
 NARROW = {"depth_multiple": 0.33, "width_multiple": 0.125, "backbone": "yolox"}
-
-
-# ---- YOLOX, as its paper and its published files have it
 
 
 class Layers:
@@ -143,9 +140,6 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     return [pan_out2, pan_out1, pan_out0]
 
 
-# ---- what is taken
-
-
 @pytest.mark.parametrize(("depth", "width"), [(0.33, 0.125), (0.67, 0.375)])
 def test_the_maps_are_those_of_yolox(tmp_path: Path, depth: float, width: float) -> None:
     tensors = yolox(depth, width)
@@ -204,9 +198,6 @@ def test_a_fit_starts_from_it(small_data: Path, here: Path, capsys: pytest.Captu
     assert "not the head, which is of another kind and starts fresh" in capsys.readouterr().out
     state = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
     assert torch.equal(state["network.neck.down.5.conv.weight"], yolox()["backbone.bu_conv1.conv.weight"])
-
-
-# ---- what does not fit
 
 
 @pytest.mark.parametrize(

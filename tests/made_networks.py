@@ -1,0 +1,57 @@
+"""Small networks, and what YOLOv5 would pickle of them."""
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from detector.checkpoint.yolov5_weights import key_map
+from detector.model.network import YOLOv5
+
+
+def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
+    torch.manual_seed(seed)
+    network = YOLOv5(num_classes, **{"depth_multiple": 0.33, "width_multiple": 0.125, **options})
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean)
+    return network
+
+
+@pytest.fixture(name="as_yolov5")
+def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module]:
+    """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with these attributes."""
+    package, module = types.ModuleType("models"), types.ModuleType("models.yolo")
+    model_class: Any = type("DetectionModel", (nn.Module,), {"__module__": "models.yolo"})
+    module.DetectionModel = model_class  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "models", package)
+    monkeypatch.setitem(sys.modules, "models.yolo", module)
+
+    def convert(network: YOLOv5, **attributes: Any) -> nn.Module:
+        root = model_class()
+        state, parameters = network.state_dict(), dict(network.named_parameters())
+        for theirs, ours in key_map(network).items():
+            *path, leaf = theirs.split(".")
+            place = root
+            for part in path:
+                if part not in place._modules:
+                    place.add_module(part, nn.Sequential())
+                place = place._modules[part]
+            tensor = state[ours].clone()
+            if ours in parameters:
+                place.register_parameter(leaf, nn.Parameter(tensor))
+            else:
+                place.register_buffer(leaf, tensor)
+        for name, value in attributes.items():
+            setattr(root, name, value)
+        return root
+
+    return convert
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor], atol: float = 0) -> bool:
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=0, atol=atol) for name in a)

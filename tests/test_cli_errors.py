@@ -1,0 +1,134 @@
+"""What goes wrong in a command: the user's errors, told in one sentence, and a loss that is not finite."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from forked import forks
+from made_runs import QUICK, fit, load, rows
+
+import callbacks
+import cli
+from detector.training.optimizer import RATES
+
+ERRORS = {
+    "unknown option": (["--model.wdth", "3"], "did you mean 'model.width_multiple'"),
+    "abbreviation": (["--trainer.max_epoch", "3"], "did you mean 'trainer.max_epochs'"),
+    "option of YOLOv5": (["--epochs", "3"], "here it is --trainer.max_epochs"),
+    "wrong type": (["--data.batch_size", "many"], "data.batch_size"),
+    "no such data": (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
+    "no such GPU": (["--trainer.accelerator", "gpu"], "no GPU"),
+    "no such size": (["--model.size", "xx"], "model.size 'xx' is not known"),
+    "no such weights": (["--model.weights", "nowhere.pt"], "nowhere.pt: no such weights file"),
+    "no such layer": (["--model.freeze", "99"], "model.freeze 99"),
+    "no checkpoint": (["--ckpt_path", "last"], "no checkpoint in runs/fit-*/checkpoints"),
+    "no such transform": (["--data.augment.albumentations", "[{Blurr: {}}]"], "did you mean 'Blur'"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_one_sentence(case: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    if torch.cuda.is_available() and case == "no such GPU":
+        return
+    options, wanted = ERRORS[case]
+    with pytest.raises(SystemExit) as leaving:
+        fit(small_data, "--trainer.max_epochs", "1", *options)
+    told = capsys.readouterr().err.strip()
+    assert leaving.value.code == 2
+    assert wanted in told
+    assert told.startswith("error: ")
+    assert len(told.splitlines()) == 1
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("exprt --ckpt_path last", "error: there is no command 'exprt'; did you mean 'export'?\n"),
+        ("", "error: a command is missing; choose from fit, "),
+    ],
+)
+def test_a_command_that_does_not_exist(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(words.split())
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.startswith(told)
+
+
+def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
+    """Found in a process that launches others: all of them end."""
+    options = ["--data.dataset", str(small_data), *QUICK, "--data.batch_size", "3", "--trainer.accelerator", "cpu"]
+    command = [sys.executable, cli.__file__, "fit", *options, "--trainer.devices", "2"]
+    with forks():
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 2
+    assert "data.batch_size 3 does not divide by 2 devices; nearest: 2 or 4" in done.stderr
+    assert not (here / "runs").exists()
+
+
+def test_wrong_class_number_and_empty_sets(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "names": ["one"], "nc": 1}
+    (here / "few.yaml").write_text(yaml.safe_dump(content))
+    (here / "empty/images").mkdir(parents=True)
+    (here / "empty.yaml").write_text("path: empty\ntrain: images\nval: images\nnames: [a]\n")
+    shutil.copytree(small_data.parent / "images/val", here / "unlabelled/images")
+    (here / "unlabelled.yaml").write_text("path: unlabelled\ntrain: images\nval: images\nnames: [a]\n")
+    for data, wanted in {
+        "few.yaml": r"\d+\.jpg: its labels hold class \d, but the data set has 1 names",
+        "empty.yaml": "train has no usable image",
+        "unlabelled.yaml": "no usable box in train",
+    }.items():
+        with pytest.raises(SystemExit):
+            fit(here / data, "--trainer.max_epochs", "1")
+        assert re.search(wanted, capsys.readouterr().err)
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
+    """(epoch, batch) of training batches whose images become NaN, each once."""
+    where: set[tuple[int, int]] = set()
+    before = callbacks.Warmup.on_train_batch_start
+
+    def poisoned(self: Any, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) in where:
+            where.remove((trainer.current_epoch, batch_idx))
+            batch.images.fill_(torch.nan)
+        before(self, trainer, module, batch, batch_idx)
+
+    monkeypatch.setattr(callbacks.Warmup, "on_train_batch_start", poisoned)
+    return where
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
+def test_policies_on_a_loss_that_is_not_finite(
+    policy: str, poison: set[tuple[int, int]], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report names the images; stop: one sentence, exit code 2; skip, roll_back: the run comes to its end."""
+    poison.add((1, 1))
+    line = ["--trainer.max_epochs", "3", "--run", "run", "--flight_recorder.policy", policy, "--warmup.warmup_epochs", "0"]
+    if policy == "stop":
+        with pytest.raises(SystemExit) as leaving:
+            fit(small_data, *line)
+        assert leaving.value.code == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: non-finite loss in epoch 1, batch 1")
+        assert len(told.strip().splitlines()) == 1
+    else:
+        fit(small_data, *line)
+        assert [r["epoch"] for r in rows(here / "run")] == ["0", "1", "2"]
+        last = load(here / "run/checkpoints/last.ckpt")
+        assert all(t.isfinite().all() for t in last["state_dict"].values())
+        lr = last["optimizer_states"][0]["param_groups"][1]["lr"]
+        assert lr == pytest.approx(RATES["Muon"].lr0 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
+    report = json.loads((here / "run/checkpoints/incident-1-1.json").read_text())
+    assert report["kind"] == "non-finite loss"
+    assert len(report["files"]) == 8
+    assert all(Path(f).is_file() for f in report["files"])
+    assert not poison
