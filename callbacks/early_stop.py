@@ -6,8 +6,8 @@ from lightning.pytorch.callbacks import EarlyStopping
 
 
 class EarlyStop(EarlyStopping):
-    """Lightning's EarlyStopping on fitness: stops after `patience` epochs without a strictly better one. Without validation
-    (trainer.limit_val_batches 0) it never does.
+    """Lightning's EarlyStopping on fitness: stops after `patience` epochs without a strictly better one. In a run without
+    validation, trainer.limit_val_batches 0, it never does.
 
     Args:
         patience: In epochs; 0 is off.

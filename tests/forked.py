@@ -120,7 +120,7 @@ def _redirect(how: dict[str, Any]) -> None:
     for known in [logging.root, *logging.root.manager.loggerDict.values()]:
         for handler in getattr(known, "handlers", ()):
             if type(handler) is logging.StreamHandler:
-                handler.setStream(sys.stderr)
+                handler.stream = sys.stderr  # setStream would flush the old one, which its test may have closed
 
 
 def _exit_code(module: str | None) -> int:
