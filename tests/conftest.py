@@ -14,17 +14,20 @@ os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
 import pytest
 import torch
 from forked import forks
+from hypothesis import HealthCheck, settings
 
 from detector.data.demo import make_demo
 
 pytest.register_assert_rewrite("made_samples", "made_datasets", "made_cache", "made_page", "label_verdict")
 torch.set_num_threads(1)
 torch.zeros(1, requires_grad=True).backward()  # were the first one after a torch.export, forked processes could make none
+settings.register_profile(  # neither luck nor load may fail a test
+    "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored
 
-SLOW = Path(__file__).with_name(
-    "slow.tsv"
-)  # seconds and name of the tests that are not quick, of all their parameters together
+SLOW = Path(__file__).with_name("slow.tsv")  # seconds and name of tests that are not quick, of all their parameters together
 QUICK = 0.4  # seconds up to which a test is
 
 

@@ -12,7 +12,7 @@ from detector.data.datasets import DetectionDataset
 from detector.data.sample import LetterboxInfo, Polygons, Sample
 from detector.data.transforms.letterbox import GREY
 
-few = settings(max_examples=25, deadline=None, derandomize=True)
+few = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
 
 

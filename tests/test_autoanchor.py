@@ -53,7 +53,7 @@ def random_sizes(rng: np.random.Generator) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([1.5, 2.5, 4.0]))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_measures_are_the_loop_over_pairs(seed: int, k: int, anchor_t: float) -> None:
     rng = np.random.default_rng(seed)
     sizes, anchors = np.exp(rng.normal(3, 1, (20, 2))), np.exp(rng.normal(3, 1, (k, 2)))

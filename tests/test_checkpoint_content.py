@@ -145,7 +145,7 @@ def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -
     assert ((content.get("run") or {}).get("config") or "").encode() is not None
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_passes_can_be_used(data: st.DataObject, whole: dict[str, Any], detector: Detector) -> None:
     """One value of a real checkpoint is swapped for one of another type, or left out: either that is said, or nothing that

@@ -40,7 +40,7 @@ boxes = st.tuples(st.integers(0, 1), *[st.floats(0.5, 600, width=32)] * 2).map(l
 
 
 @given(st.lists(st.lists(boxes, max_size=9), min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
     dataset = dataset_of(*images)
     figures, _ = statistics({"train": dataset}, 320, None)

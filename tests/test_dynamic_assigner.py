@@ -93,7 +93,7 @@ def award(wanted: list[list[Triple]], costs: list[dict[Triple, float]]) -> list[
     return got
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(0, 12), st.sampled_from([1, 3]), st.sampled_from([1.2, 4.0]))
 def test_equals_a_slow_loop(seed: int, objects: int, classes: int, anchor_t: float) -> None:
     raw, targets = drawn(seed, objects, classes)

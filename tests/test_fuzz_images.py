@@ -111,7 +111,7 @@ def header_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-@settings(max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(files=st.lists(damaged(), min_size=12, max_size=12))
 def test_damaged_images(tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str], files: list) -> None:
     """240 files, twelve at a time, as starting the decoders takes longer than looking at one."""

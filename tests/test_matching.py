@@ -48,7 +48,7 @@ def slow_match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, t
     return hits
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(objects, objects)
 def test_match_is_the_specified_loop(found: list, true: list) -> None:
     arguments = (*columns(found), *columns(true))
@@ -90,7 +90,7 @@ def slow_confusion(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarra
     return matrix
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(objects, objects, st.data())
 def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
     (boxes, classes), (true_boxes, true_classes) = columns(found), columns(true)

@@ -28,7 +28,7 @@ def slow_average_precision(recall: list[float], precision: list[float]) -> float
     return sum((a + b) / 2 * 0.01 for a, b in itertools.pairwise(values))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 20))
 def test_average_precision_is_the_area(hits: list[bool], missed: int) -> None:
     n = sum(hits) + missed

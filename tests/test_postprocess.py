@@ -156,7 +156,7 @@ def images(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[flo
     return [draw(rows), draw(rows)], [draw(st.lists(label, max_size=3)), draw(st.lists(label, max_size=3))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     images(),
     st.fixed_dictionaries(

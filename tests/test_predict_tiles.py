@@ -11,7 +11,7 @@ from detector.data.sample import LetterboxInfo, Sample
 sides = st.integers(33, 3000)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(sides, sides, st.integers(32, 1000), st.floats(0, 0.9))
 def test_windows_cover_the_image(height: int, width: int, tile: int, overlap: float) -> None:
     windows = tile_windows(height, width, tile, overlap)
@@ -28,7 +28,7 @@ def test_windows_cover_the_image(height: int, width: int, tile: int, overlap: fl
     assert len(windows) == len(rows) * len(columns)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(65, 400), st.integers(65, 400), st.integers(0, 2**32 - 1))
 def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) -> None:
     """What a tile of the network's size shows is the image's own pixels, and a box found in it comes back to the bit."""
@@ -59,7 +59,7 @@ def fragments(objects: np.ndarray, windows: np.ndarray, least: float) -> tuple[n
     return np.concatenate(rows).astype(np.float32), np.concatenate(sources)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(20, 30), (8, 40), (70, 12), (200, 10), (16, 150)]))
 def test_fragments_become_whole_again(seed: int, size: tuple[int, int]) -> None:
     """Objects smaller than the overlap, and longer than a tile, side by side in a grid: each comes back once, exactly."""

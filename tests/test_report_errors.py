@@ -92,7 +92,7 @@ def slow_map50_if_fixed(e: PredictionRecord) -> dict[str, float]:
     return result
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(drawn_evidence())
 def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> None:
     hits = e.true_positives()
@@ -108,7 +108,7 @@ def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> No
         assert fast["hit"] == pytest.approx(figures.ap[:, 0].mean(), abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(drawn_evidence())
 def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
     errors = classify(e, e.true_positives()[:, 0])
@@ -121,7 +121,7 @@ def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
     assert counts.by_kind[MISSED].sum() == len(e.label_kind) - len(accounted)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(drawn_evidence())
 def test_the_area_under_the_curve_is_the_ap(e: PredictionRecord) -> None:
     hits = e.true_positives()
