@@ -276,29 +276,6 @@ def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
     assert apart(here / "fsdp2", here / "ddp") < 1e-4
 
 
-def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> None:
-    """The backbone stays in the first epoch and moves in the second, at a tenth of the others' rate; its batch norm stays."""
-    torch.manual_seed(0)
-    state = settled(timm.create_model(RESNET)).state_dict()
-    save_file(state, here / "model.safetensors")
-    more = [*FINE_TUNED, "--model.backbone_weights", "model.safetensors", "--model.freeze_backbone_bn", "true",
-            "--ema.enabled", "false", "--checkpoints.save_period", "1"]  # fmt: skip
-    cli.main(small_fit(small_data, here / "run", *more, "--trainer.max_epochs", "2"))
-    names = {name for name in state if not name.startswith("fc.")}
-    for epoch, file in enumerate(["epoch0.ckpt", "last.ckpt"]):
-        content = torch.load(here / "run/checkpoints" / file, weights_only=True)
-        weights = content["state_dict"]
-        moved = {name for name in names if not torch.equal(weights[f"network.backbone.body.{name}"], state[name])}
-        norms = {name for name in names if f"{name.rpartition('.')[0]}.running_mean" in names}
-        assert moved == (names - norms if epoch else set())
-        rates = {group["name"]: group["lr"] for group in content["optimizer_states"][0]["param_groups"]}
-        for name in ("weight", "norm"):
-            assert rates[f"backbone_{name}"] == pytest.approx(rates[name] / 10)
-        decays = {group["name"]: group["weight_decay"] for group in content["optimizer_states"][0]["param_groups"]}
-        assert decays["backbone_weight"] < decays["weight"]
-        assert decays["backbone_norm"] == decays["backbone_bias"] == 0
-
-
 @pytest.fixture(scope="module")
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that started from a file under a licence."""

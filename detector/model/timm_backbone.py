@@ -104,7 +104,7 @@ class TimmBackbone(nn.Module):
         return maps
 
     def layer_names(self) -> list[str | None]:
-        """The whole, then as many layers without a module as YOLOv5's backbone has more: so `freeze: 10` freezes it too."""
+        """The whole, then as many layers without a module as YOLOv5's backbone has more: so `freeze: 10` means it too."""
         return ["", *[None] * (2 * self.top - 1)]
 
     def fuse(self) -> None:
@@ -113,6 +113,12 @@ class TimmBackbone(nn.Module):
         if len(convs) == 1 and convs[0].groups == 1 and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame"):
             self.normalise.fold_into(convs[0], type(convs[0]) is not nn.Conv2d or convs[0].padding != (0, 0))
         fold_batch_norms(self.body)
+
+
+def body_of(backbone: nn.Module) -> nn.Module:
+    """What a rate of its own and frozen layers are for: of a timm backbone its body, without the fresh layers that fit it to
+    the neck; of another all."""
+    return backbone.body if isinstance(backbone, TimmBackbone) else backbone
 
 
 def maps_of(name: str, levels: Sequence[int]) -> Maps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from detector.model.network import YOLOv5
+from detector.model.timm_backbone import body_of
 from detector.system.errors import InputError
 
 
@@ -13,7 +14,8 @@ class FrozenLayers:
 
     Args:
         network: whose layers for the whole run are marked here.
-        freeze: number of first layers, or a list of layer numbers, as of YOLOv5 (`YOLOv5.layer_names`).
+        freeze: number of first layers, or a list of layer numbers, as of YOLOv5 (`YOLOv5.layer_names`); of a timm
+            backbone the body alone.
         epochs: that they are frozen for; None: all. Until then they are computed as ever, gradients too, so that processes
             agree on what there is to exchange; the gradients are dropped.
         batch_norm: statistics of frozen layers stay too.
@@ -32,9 +34,10 @@ class FrozenLayers:
             raise InputError(f"model.freeze {freeze}: the network has the layers 0 to {max(layers)}")
         if epochs is not None and not numbers:
             raise InputError("model.freeze_epochs: say which layers with model.freeze; 10 is the backbone")
-        self.layers = [network.get_submodule(layers[i]) for i in numbers if i in layers]
+        self.layers = [body_of(network.get_submodule(layers[i])) for i in numbers if i in layers]
         self.epochs, self.batch_norm = epochs, batch_norm
-        self.norms = [m for m in network.backbone.modules() if isinstance(m, _BatchNorm)] if backbone_batch_norm else []
+        norms = [m for m in body_of(network.backbone).modules() if isinstance(m, _BatchNorm)]
+        self.norms = norms if backbone_batch_norm else []
         for module in [*(self.layers if epochs is None else []), *self.norms]:
             module.requires_grad_(False)
 

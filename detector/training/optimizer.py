@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from detector.model.timm_backbone import body_of
 from detector.system.errors import InputError
 from detector.training.muon import Muon
 
@@ -96,6 +97,7 @@ def build_optimizer(
     Args:
         module: with a `backbone`, if that is to have a rate or decay of its own: its groups are backbone_bias and so on, and
             `lr_share` in a group says how the rates of warm-up and schedule are multiplied for it. Muon leaves it to AdamW.
+            Of a timm backbone this is the body, not the fresh layers that fit it to the neck.
 
     Raises:
         InputError: a rate for the backbone, and none to compare it with.
@@ -104,7 +106,7 @@ def build_optimizer(
     if backbone_lr is not None or backbone_weight_decay is not None:
         if not lr and backbone_lr:
             raise InputError("model.backbone_lr: the backbone's rate follows that of the rest, but model.lr0 is 0")
-        of_backbone = parameter_groups(module.get_submodule("backbone"))
+        of_backbone = parameter_groups(body_of(module.get_submodule("backbone")))
         within = {id(parameter) for parameters in of_backbone.values() for parameter in parameters}
         for group in groups:
             group |= {"params": [p for p in group["params"] if id(p) not in within], "lr_share": 1.0}
