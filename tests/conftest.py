@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from detector.data.demo import make_demo
 
-pytest.register_assert_rewrite("made_samples", "made_datasets", "made_cache", "made_page", "label_verdict")
+pytest.register_assert_rewrite("agreement", "made_samples", "made_datasets", "made_cache", "made_page", "label_verdict")
 torch.set_num_threads(1)
 torch.zeros(1, requires_grad=True).backward()  # were the first one after a torch.export, forked processes could make none
 settings.register_profile(  # neither luck nor load may fail a test

@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from test_recipe import CLIP
+from plain_loop import CLIP
 from torch import nn
 
 from detector.data.datamodule import DetectionData

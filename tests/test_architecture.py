@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_imports import ROOMS
+from rooms import ROOMS
 
 import cli
 from detector.commands.parsing.command_line import Command

@@ -14,11 +14,12 @@ import onnx
 import pytest
 import timm
 import torch
+from agreement import apart, diaries_that_agree
+from made_backbones import BACKBONE, CONVNEXT, EFFICIENT, FINE_TUNED, MAMBAOUT, RESNET, settled
 from made_payloads import Call
 from ranks import together
 from safetensors.torch import save_file
-from test_recipe_parts import diaries_that_agree, small_fit
-from test_strategies import apart
+from small_fit import small_fit
 from torch import Tensor, nn
 
 import cli
@@ -32,22 +33,7 @@ from detector.model.timm_backbone import TimmBackbone
 from detector.system.errors import InputError
 from detector.training.module import Detector
 
-RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = "test_resnet", "test_convnext", "test_mambaout", "test_efficientnet"
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
-BACKBONE = ["--model.backbone", f"timm/{RESNET}"]
-FINE_TUNED = [
-    *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0008",
-    "--model.backbone_weight_decay", "0.01",
-]  # fmt: skip
-
-
-def settled(module: nn.Module) -> nn.Module:
-    """In evaluation mode, with batch norms that have seen something."""
-    for norm in module.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            nn.init.normal_(norm.running_mean, 0, 0.3)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
-    return module.eval()
 
 
 def maps_by_hand(name: str, weights: dict[str, Tensor], images: Tensor) -> list[Tensor]:
@@ -258,7 +244,7 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     torch.manual_seed(0)
     save_file(settled(timm.create_model(RESNET)).state_dict(), here / "model.safetensors")
     more = [*FINE_TUNED, "--model.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
-            "test_distributed.Diary", "--trainer.max_epochs", "2", "--model.freeze_backbone_bn", "true"]  # fmt: skip
+            "agreement.Diary", "--trainer.max_epochs", "2", "--model.freeze_backbone_bn", "true"]  # fmt: skip
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
     two = diaries_that_agree(here)

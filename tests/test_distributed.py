@@ -14,19 +14,15 @@ import torch.distributed as dist
 import yaml
 from made_datasets import lay_out, picture, save, yolo_line
 from original_recipe import yolov5_average
+from plain_loop import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
 from ranks import together
-from test_recipe import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
+from small_fit import SMALL
 
 import cli
 from callbacks import Warmup
 from detector.distributed.process_group import first_to_report
 
 ROOT = Path(cli.__file__).parent
-SMALL = ["--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125",
-         "--model.depth_multiple", "0.1", "--trainer.accelerator", "cpu",
-         "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false", "--autoanchor.enabled", "false",
-         "--report.enabled", "false", "--pictures.enabled", "false",
-         "--doctor.enabled", "false"]  # fmt: skip
 
 
 class Figures(L.Callback):
@@ -44,37 +40,6 @@ class Figures(L.Callback):
         (Path(trainer.default_root_dir) / f"figures{trainer.global_rank}.json").write_text(json.dumps(self.seen))
 
     on_test_end = on_validation_end
-
-
-class Diary(L.Callback):
-    """What each process sees, in rank<N>.pt of the run folder. Batch norms stay in evaluation mode: they are the only part of
-    the network that looks across the images of a batch."""
-
-    def __init__(self) -> None:
-        self.batches: list[dict[str, Any]] = []
-        self.gradients: dict[str, torch.Tensor] = {}
-        self.start: dict[str, torch.Tensor] = {}
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
-        self.start = {n: p.detach().clone() for n, p in pl_module.network.named_parameters()}
-
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        pl_module.network.eval()
-        groups = trainer.optimizers[0].param_groups
-        rates = [(g["lr"], g.get("momentum"), g["weight_decay"]) for g in groups]
-        self.batches.append({"rates": rates, "images": len(batch.images), "window": trainer.accumulate_grad_batches})
-
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
-        if not self.gradients:
-            self.gradients = {n: p.grad.clone() for n, p in pl_module.network.named_parameters() if p.grad is not None}
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.batches[-1] |= {"parts": [float(part) for part in outputs["parts"].values()], "step": trainer.global_step}
-
-    def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        content = {"batches": self.batches, "gradients": self.gradients, "start": self.start,
-                   "network": pl_module.network.state_dict(), "ema": pl_module.ema.state_dict()}  # fmt: skip
-        torch.save(content, Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.pt")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +61,7 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
     batch of each epoch is smaller."""
     line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
             "--data.batch_size", "8", "--model.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
-            "--trainer.max_epochs", "4", "--trainer.callbacks", "test_distributed.Diary"]  # fmt: skip
+            "--trainer.max_epochs", "4", "--trainer.callbacks", "agreement.Diary"]  # fmt: skip
     cli.main([*line, "--run", "one"])
     together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
     one, *two = (torch.load(here / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from made_backbones import FINE_TUNED, RESNET, settled
 from safetensors.torch import save_file
-from test_backbones import FINE_TUNED, RESNET, settled
-from test_recipe_parts import small_fit
+from small_fit import small_fit
 
 import cli
 from detector.model.network import YOLOv5

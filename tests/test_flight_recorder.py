@@ -11,7 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
 from made_trouble import BadGradient, Poison, data_of, detector_of_the_data, finite, reports, trainer_in
-from test_recipe import BATCHES, Steps, batches, small_detector, spawn
+from plain_loop import BATCHES, Steps, batches, small_detector, spawn
 from torch import Tensor
 from torch.multiprocessing import ProcessRaisedException
 from torch.overrides import TorchFunctionMode

@@ -9,22 +9,10 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from rooms import ROOMS
 
 ROOT = Path(__file__).parents[1]
 FILES = [p for folder in ("detector", "callbacks") for p in sorted((ROOT / folder).rglob("*.py"))]
-ROOMS = (  # of detector/, from the ground up: a room imports from those before it and from itself
-    "system",
-    "model",
-    "data",
-    "evaluation",
-    "checkpoint",
-    "inference",
-    "training",
-    "distributed",
-    "report",
-    "loggers",
-    "commands",
-)
 PURE = ("detector/model", "detector/evaluation", "detector/training/schedule.py", "detector/training/optimizer.py")
 
 # Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports it.

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 from made_datasets import picture
+from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: F401
 from PIL import Image, ImageFile
-from test_predict import checkpoint, pictures, predict  # noqa: F401
 
 import cli
 from detector.commands.doctor.picture import look_at
@@ -83,8 +83,8 @@ def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> N
 
 
 def test_predict_and_doctor_name_it(
-    checkpoint: Path,  # noqa: F811
-    pictures: Path,  # noqa: F811
+    checkpoint: Path,
+    pictures: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     huge(pictures, "PNG")

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
 
 import cli
 from callbacks import PredictionWriter
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.data.datamodule import DetectionData
 from detector.data.inputs.sources import Sources
 from detector.data.inputs.video import Video
@@ -32,30 +31,6 @@ from detector.system.errors import InputError
 from detector.training.module import Detector
 
 ROOT = Path(__file__).parents[1]
-NAMES = ["disc", "ring", "star", "triangle", "cross"]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a detector that has learned next to nothing, so that it finds something everywhere."""
-    path = tmp_path_factory.mktemp("trained") / "last.ckpt"
-    torch.manual_seed(0)
-    detector = Detector(NAMES, width_multiple=0.125, image_size=64)
-    with torch.no_grad():
-        for conv in detector.network.head.convs:
-            conv.weight.mul_(40)
-    detector.ema = copy.deepcopy(detector.network)
-    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[AtomicCheckpointIO()])
-    trainer.strategy.connect(detector)
-    trainer.save_checkpoint(path)
-    return path
-
-
-def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
-    common = ["--data.workers", "0", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
-    least = ["--model.conf", "0.0005", "--model.max_det", "20", "--run", run]
-    cli.main(["predict", "--ckpt_path", str(checkpoint), "--data.source", source, *common, *least, *options])
-    return Path(run)
 
 
 def make_video(path: Path, frames: int = 8, size: tuple[int, int] = (96, 64), code: str = "MJPG", fps: float = 12.5) -> Path:
@@ -70,12 +45,6 @@ def make_video(path: Path, frames: int = 8, size: tuple[int, int] = (96, 64), co
 
 def labels(run: Path) -> list[str]:
     return sorted(str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt"))
-
-
-@pytest.fixture
-def pictures(small_data: Path, here: Path) -> Path:
-    shutil.copytree(small_data.parent / "images/val", here / "pictures")
-    return here / "pictures"
 
 
 def test_a_folder_of_images_and_a_video(checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:

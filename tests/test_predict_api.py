@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
 from PIL import Image
 from shared import shared
-from test_predict import NAMES, checkpoint, pictures, predict  # noqa: F401
 
 from detector.inference.autocast import autocast
 from detector.inference.detections import Detections
@@ -17,7 +17,7 @@ from detector.training.module import Detector
 
 
 @pytest.mark.parametrize("options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str)
-def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: Path) -> None:
     typed = []
     for name in options:
         text = "[star,0]" if name == "classes" else "true"
@@ -38,7 +38,7 @@ def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: P
     assert count > 20
 
 
-def test_precision(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+def test_precision(checkpoint: Path, pictures: Path) -> None:
     """On a GPU as the command's: 16-mixed unless 32-true is asked for. A CPU computes in float32 either way."""
     detector, file = Detector.load(checkpoint, "cpu"), pictures / "0000.jpg"
     mixed, full = (detector.predict(file, conf=0.0005, precision=p) for p in ("16-mixed", "32-true"))
@@ -53,7 +53,7 @@ def test_precision(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
     assert not isinstance(autocast("32-true", torch.device("cuda")), torch.autocast)
 
 
-def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
     detector = Detector.load(checkpoint, "cpu")
     file = pictures / "0000.jpg"
     turned = Image.open(file)
@@ -77,7 +77,7 @@ def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None: 
             detector.predict([wrong])
 
 
-def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:
     supervision = pytest.importorskip("supervision")
     found = Detector.load(checkpoint, "cpu").predict(pictures / "0000.jpg", conf=0.0005)
     by_hand = supervision.Detections(xyxy=found.xyxy, confidence=found.confidence, class_id=found.class_id)
@@ -87,7 +87,7 @@ def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:  # no
     assert len(ours.with_nms(0.1)) <= len(found)
 
 
-def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:  # noqa: F811
+def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
     """Trained on between two predictions: what was made ready before does not count any more."""
     detector = Detector.load(checkpoint, "cpu")
     before = detector.predict(pictures / "0000.jpg", conf=0.0005)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, TQDMProgressBar
 from made_trouble import Poison
-from test_recipe import batches
+from plain_loop import batches
 from torch.utils.data import DataLoader
 
 import callbacks

@@ -14,7 +14,7 @@ import lightning as L
 import pytest
 from forked import forks
 from ranks import together
-from test_distributed import SMALL
+from small_fit import SMALL
 
 import cli
 from benchmarks.resume_fuzz import difference

@@ -10,9 +10,11 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from agreement import diaries_that_agree
 from made_heads import head_of
 from ranks import together
 from shared import shared
+from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import command, start, trial, unlike
@@ -36,16 +38,6 @@ EVERYTHING = {
     "data.augment.close_mosaic": 1, "ema.width": 0.1,
 }  # fmt: skip
 ALL_ON = [str(word) for name, value in EVERYTHING.items() for word in (f"--{name}", value)]
-SMALL = {
-    "data.image_size": 64, "data.workers": 0, "data.batch_size": 8, "model.width_multiple": 0.125, "model.depth_multiple": 0.1,
-    "trainer.accelerator": "cpu", "trainer.precision": "32-true", "trainer.enable_progress_bar": "false",
-    "autoanchor.enabled": "false", "report.enabled": "false", "pictures.enabled": "false", "doctor.enabled": "false",
-}  # fmt: skip
-
-
-def small_fit(data: Path, run: Path, *more: str) -> list[str]:
-    words = [str(word) for name, value in SMALL.items() for word in (f"--{name}", value)]
-    return ["fit", "--data.dataset", str(data), "--run", str(run), *words, *more]
 
 
 class Sides(L.Callback):
@@ -261,19 +253,9 @@ def test_a_fork_is_the_run_that_had_been_so_from_the_start(small_data: Path, tmp
     assert unlike(ends[0]["state_dict"], ends[2]["state_dict"], "state_dict")
 
 
-def diaries_that_agree(folder: Path) -> list[dict[str, Any]]:
-    """What two processes wrote down (test_distributed.Diary), after a look at whether one alone had the same batches."""
-    one, *two = (torch.load(folder / name, weights_only=True) for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt"))
-    for b, (r0, r1) in zip(one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True):
-        for key in ("rates", "window", "step"):
-            assert b[key] == r0[key] == r1[key], key
-        assert b["images"] == r0["images"] + r1["images"]
-    return two
-
-
 def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     """Rates, windows and images of each batch; and both processes have the same weights in the end."""
-    more = [*ALL_ON, "--trainer.callbacks", "test_distributed.Diary", "--trainer.max_epochs", "3"]
+    more = [*ALL_ON, "--trainer.callbacks", "agreement.Diary", "--trainer.max_epochs", "3"]
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
     two = diaries_that_agree(here)

@@ -6,7 +6,7 @@ from typing import Any
 import lightning as L
 import pytest
 from made_trouble import Poison, data_of, detector_of_the_data, finite, reports, trainer_in
-from test_recipe import Steps
+from plain_loop import Steps
 
 from callbacks.ema import EMA
 from callbacks.training_guard import TrainingGuard

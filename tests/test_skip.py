@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from made_trouble import BadGradient, Poison, data_of, detector_of_the_data, finite, reports, trainer_in
 from original_recipe import yolov5_average
-from test_recipe import BATCH, BATCHES, CLIP, Halves, Steps, batches, halves, small_detector, spawn
+from plain_loop import BATCH, BATCHES, CLIP, Halves, Steps, batches, halves, small_detector, spawn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 

@@ -16,6 +16,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from agreement import apart
 from forked import forks
 
 import cli
@@ -115,20 +116,6 @@ def free_port() -> int:
             s.bind(("localhost", port))
             return port
     raise OSError("no free port")
-
-
-def apart(ours: Path, theirs: Path) -> float:
-    """The largest difference between the last checkpoints of two runs: weights, average, statistics, the optimizer's state."""
-    a, b = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (ours, theirs))
-    assert a["state_dict"].keys() == b["state_dict"].keys()
-    assert a["global_step"] == b["global_step"] > 1
-    pairs = [(v, b["state_dict"][k]) for k, v in a["state_dict"].items()]
-    first, second = (c["optimizer_states"][0] for c in (a, b))
-    assert first["param_groups"] == second["param_groups"]
-    assert first["state"].keys() == second["state"].keys()
-    pairs += [(v, second["state"][k][name]) for k, own in first["state"].items() for name, v in own.items()]
-    assert all(type(x) is torch.Tensor for pair in pairs for x in pair)
-    return max(float((x.double() - y.double()).abs().max()) for x, y in pairs)
 
 
 def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

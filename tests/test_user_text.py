@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import yaml
 from made_evidence import evidence_of
+from made_individuals import failed, individual
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from test_evolve_outputs import failed, individual
 
 import cli
 from detector.commands.evolve import pictures

@@ -1,0 +1,19 @@
+"""Tiny image backbones of timm."""
+
+from torch import nn
+
+RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = "test_resnet", "test_convnext", "test_mambaout", "test_efficientnet"
+BACKBONE = ["--model.backbone", f"timm/{RESNET}"]
+FINE_TUNED = [
+    *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0008",
+    "--model.backbone_weight_decay", "0.01",
+]  # fmt: skip
+
+
+def settled(module: nn.Module) -> nn.Module:
+    """In evaluation mode, with batch norms that have seen something."""
+    for norm in module.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.normal_(norm.running_mean, 0, 0.3)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+    return module.eval()

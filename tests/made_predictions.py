@@ -1,0 +1,44 @@
+"""A checkpoint, pictures, and `predict` with them as a user types it."""
+
+import copy
+import shutil
+from pathlib import Path
+
+import lightning as L
+import pytest
+import torch
+
+import cli
+from detector.checkpoint.atomic_io import AtomicCheckpointIO
+from detector.training.module import Detector
+
+NAMES = ["disc", "ring", "star", "triangle", "cross"]
+
+
+@pytest.fixture(name="checkpoint", scope="module")
+def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a detector that has learned next to nothing, so that it finds something everywhere."""
+    path = tmp_path_factory.mktemp("trained") / "last.ckpt"
+    torch.manual_seed(0)
+    detector = Detector(NAMES, width_multiple=0.125, image_size=64)
+    with torch.no_grad():
+        for conv in detector.network.head.convs:
+            conv.weight.mul_(40)
+    detector.ema = copy.deepcopy(detector.network)
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[AtomicCheckpointIO()])
+    trainer.strategy.connect(detector)
+    trainer.save_checkpoint(path)
+    return path
+
+
+def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
+    common = ["--data.workers", "0", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+    least = ["--model.conf", "0.0005", "--model.max_det", "20", "--run", run]
+    cli.main(["predict", "--ckpt_path", str(checkpoint), "--data.source", source, *common, *least, *options])
+    return Path(run)
+
+
+@pytest.fixture(name="pictures")
+def pictures_folder(small_data: Path, here: Path) -> Path:
+    shutil.copytree(small_data.parent / "images/val", here / "pictures")
+    return here / "pictures"

@@ -1,0 +1,131 @@
+"""The recipe as a plain loop without Lightning, and a small training under Lightning to compare with it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+from original_recipe import MODEL
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from detector.data.sample import Batch
+from detector.training.module import Detector
+from detector.training.optimizer import build_optimizer
+from detector.training.schedule import accumulation, effective_weight_decay, ema_decay, lr_factor, warmup, warmup_iterations
+
+BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 5, 0.5  # warm-up of 11 iterations (35 // 3), then windows of 4; 7 does not divide by 4
+
+
+def batches() -> list[Batch]:
+    rng = torch.Generator().manual_seed(0)
+    made = []
+    for _ in range(BATCHES):
+        images = torch.rand(BATCH, 3, 32, 32, generator=rng)
+        targets = torch.rand(20, 6, generator=rng)
+        targets[:, 0] = torch.arange(20) % BATCH
+        targets[:, 1] = torch.arange(20) % 2
+        targets[:, 4:] = targets[:, 4:] * 0.3 + 0.1
+        made.append(Batch(images, targets, list(range(BATCH)), [None] * BATCH, [None] * BATCH))
+    return made
+
+
+def small_detector(**options: Any) -> Detector:
+    torch.manual_seed(0)
+    return Detector(["a", "b"], width_multiple=0.125, depth_multiple=0.1, image_size=64, batch_size=BATCH, **MODEL | options)
+
+
+def plain_loop(
+    module: Detector, scaler: Any, literal: bool, shards: Callable[[Batch], list[Batch]] = lambda b: [b], training: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
+    """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that stepped."""
+    network, h = module.network, module.hparams
+    optimizer = build_optimizer(network, "SGD", h["lr0"], h["momentum"], effective_weight_decay(h["weight_decay"], 64, BATCH))
+    average, updates, stepped, last_step = copy.deepcopy(network), 0, [], -1
+    last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
+    network.train(training)
+    for epoch in range(EPOCHS):
+        optimizer.zero_grad()
+        lr = h["lr0"] * lr_factor(epoch, EPOCHS, h["lrf"])
+        for group in optimizer.param_groups:
+            group["lr"], group["momentum"] = lr, h["momentum"]
+        for i, batch in enumerate(batches()):
+            iteration, accumulate = epoch * BATCHES + i, accumulation(64, BATCH)
+            if iteration <= last:
+                state = warmup(iteration, last, lr, h["momentum"], 64 / BATCH, 0.1, 0.8)
+                accumulate = state.accumulate
+                for group in optimizer.param_groups:
+                    group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
+                    group["momentum"] = state.momentum
+            with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
+                total = sum(module.loss(network(b.images), b.targets, network.head)[0] for b in shards(batch))
+            (scaler.scale(total) if scaler else total).backward()
+            if iteration - last_step >= accumulate or (i == BATCHES - 1 and not literal):
+                if scaler:
+                    scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], CLIP)
+                if scaler:
+                    scaler.step(optimizer)
+                    scaler.update()
+                else:
+                    optimizer.step()
+                optimizer.zero_grad()
+                stepped.append(iteration)
+                last_step, updates = iteration, updates + 1
+                with torch.no_grad():
+                    for a, w in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
+                        if a.is_floating_point():
+                            a.lerp_(w, 1 - ema_decay(updates))
+    return network.state_dict(), average.state_dict(), stepped
+
+
+class Steps(L.Callback):
+    """Which iterations ended in a real optimizer step."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.optimizers[0].register_step_post_hook(lambda *_: self.taken.append(trainer.fit_loop.total_batch_idx))
+
+
+class FixedNorms(Detector):
+    """Batch norm in evaluation mode: the only part of the network that looks across the images of a batch."""
+
+    def on_train_epoch_start(self) -> None:
+        super().on_train_epoch_start()
+        self.network.eval()
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """What two processes get of a batch: every other image."""
+    made = []
+    for rank in (0, 1):
+        own = batch.targets[batch.targets[:, 0] % 2 == rank].clone()
+        own[:, 0] = own[:, 0] // 2
+        made.append(
+            Batch(batch.images[rank::2], own, batch.indices[rank::2], batch.letterboxes[rank::2], batch.truths[rank::2])
+        )
+    return made
+
+
+class Halves(L.LightningDataModule):
+    def train_dataloader(self) -> DataLoader:
+        assert self.trainer is not None
+        own = [halves(b)[self.trainer.global_rank] for b in batches()]
+        return DataLoader(own, batch_size=None)  # type: ignore[arg-type]
+
+
+def spawn(processes: int, **options: Any) -> L.Trainer:
+    return L.Trainer(
+        accelerator="cpu",
+        devices=processes,
+        strategy="ddp_fork" if processes > 1 else "auto",
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )

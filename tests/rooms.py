@@ -1,0 +1,15 @@
+"""The rooms of detector/."""
+
+ROOMS = (  # from the ground up: a room imports from those before it and from itself
+    "system",
+    "model",
+    "data",
+    "evaluation",
+    "checkpoint",
+    "inference",
+    "training",
+    "distributed",
+    "report",
+    "loggers",
+    "commands",
+)

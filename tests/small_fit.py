@@ -1,0 +1,13 @@
+"""The shortest `fit` there is, for tests that add what they are about."""
+
+from pathlib import Path
+
+SMALL = [
+    "--data.image_size", "64", "--data.workers", "0", "--model.width_multiple", "0.125", "--model.depth_multiple", "0.1",
+    "--trainer.accelerator", "cpu", "--trainer.precision", "32-true", "--trainer.enable_progress_bar", "false",
+    "--autoanchor.enabled", "false", "--report.enabled", "false", "--pictures.enabled", "false", "--doctor.enabled", "false",
+]  # fmt: skip
+
+
+def small_fit(data: Path, run: Path, *more: str) -> list[str]:
+    return ["fit", "--data.dataset", str(data), "--run", str(run), *SMALL, "--data.batch_size", "8", *more]
