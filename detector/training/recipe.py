@@ -15,6 +15,7 @@ from detector.training.optimizer import RATES
 
 UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # of a Detector before it is given its data
 OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
+FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
 CALLBACKS = {  # of the package `callbacks`, which detector/ does not import: what is missing without them
     "Warmup": "no warm-up, no accumulation to model.nominal_batch_size",
     "EMA": "no moving average of the weights",
@@ -49,9 +50,14 @@ def recipe_line(options: Mapping[str, Any], left_open: Sequence[str], steps: int
     >>> recipe_line(options, ["optimizer", "lr0"], 390, 1, "no average")
     "recipe: AdamW (auto: for trained weights), lr0 0.001 (linear), 390 steps of 16 images \
 (auto: of 64 in a longer run), no average; YOLOv5's: --config configs/yolov5.yaml"
+    >>> recipe_line(options | {"batch_size": 64}, [], 60, 1, "no average")
+    "recipe: AdamW, lr0 0.001 (linear), 60 steps of 64 images, which are few: a smaller data.batch_size \
+and model.nominal_batch_size take more, no average; YOLOv5's: --config configs/yolov5.yaml"
     """
     h, images = options, options["batch_size"] * window
     rule = " (auto: of 64 in a longer run)" if h["nominal_batch_size"] == "auto" and images < 64 else ""
+    if steps < FEW_STEPS and images > 8:
+        rule += ", which are few: a smaller data.batch_size and model.nominal_batch_size take more"
     chosen = OPTIMIZER_RULES.get(h["optimizer"], "") if "optimizer" in left_open else ""
     rate = f"{h['optimizer']}{chosen}, lr0 {h['lr0']:g} ({h['lr_schedule']})"
     if h["lr0"] >= 10 * RATES[h["optimizer"]].lr0 and h["optimizer"] != "SGD":
