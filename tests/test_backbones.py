@@ -361,5 +361,5 @@ def test_a_run_goes_on_as_its_file_made_it_start(small_data: Path, here: Path, c
     cli.main(small_fit(small_data, here / "run", *open_ones, *start))
     (here / "model.safetensors").unlink()
     cli.main(small_fit(small_data, here / "run", *open_ones, "--ckpt_path", "last", "--trainer.max_epochs", "2"))
-    line = "recipe: Muon (auto: for a fresh network), lr0 0.008 (linear), the backbone's 0.001"
+    line = "recipe: Muon (auto: for a fresh network), lr0 0.016 (linear), the backbone's 0.001"
     assert capsys.readouterr().out.count(line) == 2

@@ -156,6 +156,10 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
     assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, "workers may differ"
 
+    trained = ["--model.backbone", "timm/resnet18", "--model.backbone_weights", "pretrained"]
+    plan, settings, _ = planned(printed("evolve", *options, *trained))
+    assert (plan.start[0]["lr0"], settings["model.backbone_lr"]) == (0.016, 0.001), "as a fit would"
+
 
 def test_gpus_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,5,7,8")

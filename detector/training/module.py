@@ -103,7 +103,7 @@ class Detector(L.LightningModule):
         quality_targets: Charge class and objectness for how well the box fits, so that scores rank boxes by it.
         class_weights: In the class loss: all classes alike, or rare ones more, by the root of their frequency in the labels.
         optimizer: SGD (Nesterov), Adam, AdamW or Muon. auto: AdamW where model.weights are given, else Muon.
-        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008.
+        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008, with backbone_weights 0.016.
         lrf: The learning rate falls towards lr0 * lrf.
         momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon 0.95.
         weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor of norms; default: SGD and

@@ -42,6 +42,21 @@ def chosen_optimizer(optimizer: OptimizerName | Literal["auto"], weights: str | 
     return "AdamW" if weights else "Muon"
 
 
+def default_rates(optimizer: str, backbone_weights: str | None) -> dict[str, float]:
+    """What an optimizer is given where the user says nothing else: its RATES, by name. Where Muon trains fresh layers on a
+    backbone that was trained before, these learn twice as fast, and the backbone by AdamW (benchmarks/backbones.md).
+
+    Raises:
+        InputError: no such optimizer.
+    """
+    if optimizer not in RATES:
+        raise InputError(f"model.optimizer {optimizer}: it is one of auto, {', '.join(RATES)}")
+    chosen = RATES[optimizer]._asdict()
+    if optimizer == "Muon" and backbone_weights:
+        chosen |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
+    return chosen
+
+
 def choose_open(options: MutableMapping[str, Any], weights: str | None, backbone_weights: str | None) -> list[str]:
     """Choose, in place, the optimizer and its rates where a Detector's options leave them open: None, or auto. weights,
     backbone_weights: what the network starts from.
@@ -53,12 +68,8 @@ def choose_open(options: MutableMapping[str, Any], weights: str | None, backbone
         InputError: no such optimizer.
     """
     left_open = [name for name in LEFT_OPEN if options[name] in (None, "auto")]
-    name = options["optimizer"] = chosen_optimizer(options["optimizer"], weights)
-    if name not in RATES:
-        raise InputError(f"model.optimizer {name}: it is one of auto, {', '.join(RATES)}")
-    chosen = RATES[name]._asdict()
-    if name == "Muon" and backbone_weights:
-        chosen["backbone_lr"] = RATES["AdamW"].lr0  # for weights that were trained before
+    options["optimizer"] = chosen_optimizer(options["optimizer"], weights)
+    chosen = default_rates(options["optimizer"], backbone_weights)
     options.update({option: chosen[option] for option in left_open if option in chosen})
     return left_open
 

@@ -11,7 +11,7 @@ from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, read_space
 from detector.commands.evolve.start import start_values
 from detector.system.configuration import flatten
 from detector.system.errors import InputError
-from detector.training.optimizer import RATES, chosen_optimizer
+from detector.training.optimizer import chosen_optimizer, default_rates
 
 # What may differ from one call for a study to the next.
 OF_A_CALL = ("run", "config", "trainer.logger", "trainer.default_root_dir", "trainer.enable_progress_bar")
@@ -33,7 +33,7 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     evolve = Evolution(**configuration["evolve"])
     options = flatten(configuration)
     optimizer = chosen_optimizer(options["model.optimizer"], options["model.weights"])
-    for name, rate in RATES[optimizer]._asdict().items():
+    for name, rate in default_rates(optimizer, options["model.backbone_weights"]).items():
         option = f"warmup.{name}" if name.startswith("warmup") else f"model.{name}"
         options[option] = rate if options[option] is None else options[option]
     genes = [YOLOV5_GENES[name] for name in EVOLVED]
