@@ -16,8 +16,8 @@ from detector.training.optimizer import build_optimizer
 
 
 def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> None:
-    """The backbone stays in the first epoch and moves in the second, at a twentieth of the others' rate; its batch norm stays. The
-    fresh layers between it and the neck move from the start, batch norm and all."""
+    """The backbone stays in the first epoch and moves in the second, at a twentieth of the others' rate; its batch norm stays.
+    The fresh layers between it and the neck move from the start, batch norm and all."""
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
     save_file(state, here / "model.safetensors")
