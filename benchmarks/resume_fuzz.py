@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,16 @@ EPOCHS, BATCHES, SAVES = 3, 6, 9  # of the run below: 24 images in batches of 4;
 
 
 class Kill(L.Callback):
-    """Dies at the instant that BOLTBOX_KILL names, like `batch:7` or `writing:2` (counted from 0); `batch:7:SIGTERM` sends that
-    signal instead. Without it, does nothing."""
+    """Dies at the instant that BOLTBOX_KILL names, like `batch:7` or `writing:2` (counted from 0);
+    `batch:7:SIGTERM` sends that signal instead, `batch:7:SIGTERM:group` to the whole process group,
+    from outside, as `timeout` and systemd do, and `batch:7:SIGTERM:agent` to torchrun's agent, and
+    waits until that has passed it on. Without it, does nothing."""
 
     def __init__(self) -> None:
-        self.where, at, name = (*os.environ.get("BOLTBOX_KILL", "").split(":"), "", "")[:3]
+        kill = os.environ.get("BOLTBOX_KILL", "").split(":")
+        self.where, at, name, whom = (*kill, "", "", "")[:4]
         self.left, self.signal = int(at or 0), signal.Signals[name or "SIGKILL"]
+        self.whom = whom
         if int(os.environ.get("LOCAL_RANK", 0)):
             self.where = ""
         if self.where == "writing":
@@ -51,7 +56,10 @@ class Kill(L.Callback):
     def _count(self) -> None:
         self.left -= 1
         if self.left == -1:
-            os.kill(os.getpid(), self.signal)
+            if self.whom == "group":
+                kill_group(self.signal)
+            else:
+                os.kill(os.getppid() if self.whom == "agent" else os.getpid(), self.signal)
 
     def _half(self, file: Any, write: Any) -> None:
         write(file)
@@ -60,13 +68,29 @@ class Kill(L.Callback):
             file.flush()
         self._count()
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_start(self, *_: Any) -> None:
+        if self.where == "start":
+            self._count()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if self.where == "batch":
             self._count()
+            while self.whom == "agent" and self.left == -1 and not trainer.checkpoint_callback.signal.received:
+                time.sleep(0.01)
 
     def on_validation_batch_end(self, *_: Any) -> None:
         if self.where == "validation":
             self._count()
+
+
+def kill_group(number: int) -> None:
+    """Send a signal to all processes of this one's group, from a process that is not in it."""
+    group, sender = os.getpgrp(), os.fork()
+    if sender == 0:
+        os.setsid()
+        os.killpg(group, number)
+        os._exit(0)
+    os.waitpid(sender, 0)
 
 
 def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 2, more: Sequence[str] = ()) -> list[str]:

@@ -43,9 +43,11 @@ class Checkpoints(Checkpoint):
         self._trained = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning has just installed its own handlers."""
+        """Lightning's own handlers were in place until here: after a SIGTERM it would leave with exit code 0."""
         self._saved = time.monotonic()
         self.signal.install()
+        if trainer.received_sigterm:
+            raise SystemExit(143)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -222,7 +222,7 @@ def test_a_report_that_cannot_be_written_does_not_hide_the_incident(small_data: 
 
 def test_a_killed_worker_is_the_loaders() -> None:
     """The signal arrives anywhere in the main process, so only the message tells."""
-    assert kind_of(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")) == "data loader"
+    assert kind_of(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")) == "worker killed"
     assert kind_of(RuntimeError("something else")) == "other"
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import lightning as L
 import pytest
+import torch
 from forked import forks
 from ranks import together
 from small_fit import SMALL
 
 import cli
+from benchmarks import resume_fuzz
 from benchmarks.resume_fuzz import difference
 from detector.distributed.process_group import lost_contact
 
@@ -55,7 +57,7 @@ def start(line: list[str], trouble: str, log: Path) -> tuple[int, str]:
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     with log.open("w") as file:
-        code = subprocess.run(line, env=environment, stdout=file, stderr=file, timeout=150).returncode
+        code = subprocess.run(line, env=environment, stdout=file, stderr=file, timeout=150, start_new_session=True).returncode
     return code, log.read_text()
 
 
@@ -180,3 +182,61 @@ def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, log: Path
 def test_gloo_words_for_a_process_that_is_gone(words: str, gone: bool) -> None:
     assert lost_contact(RuntimeError(f"[pair.cc:525] gloo: {words}. This is typically caused by a remote worker")) is gone
     assert not lost_contact(RuntimeError(words)), "not of gloo"
+
+
+@pytest.fixture(scope="module")
+def whole(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Runs that were never interrupted, by their number of processes."""
+    runs = {ranks: tmp_path_factory.mktemp("whole") / "run" for ranks in (1, 2)}
+    with forks():
+        for ranks, run in runs.items():
+            assert resume_fuzz.start(resume_fuzz.command(small_data, run, workers=0, ranks=ranks)) == 0
+    return runs
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(1, "SIGTERM"), (1, "SIGINT"), (2, "SIGTERM")])
+def test_a_group_is_told_to_stop(
+    ranks: int,
+    name: str,
+    small_data: Path,
+    tmp_path: Path,
+    log: Path,
+    whole: dict[int, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too: nothing is lost."""
+    run = tmp_path / "run"
+    line = resume_fuzz.command(small_data, run, workers=2, ranks=ranks, every_batches=0)
+    monkeypatch.setenv("BOLTBOX_KILL", f"batch:10:{name}:group")
+    with forks():
+        code, told = start(line, "", log)
+    assert code == 128 + signal.Signals[name], told
+    assert f"{name}: finishing the batch, then saving" in told
+    assert "error" not in told.lower()
+    assert resumes_exactly(run, log, line, whole[ranks])
+
+
+def test_torchrun_is_told_to_stop(
+    small_data: Path, tmp_path: Path, log: Path, whole: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends the signal to each process's group, and waits for them."""
+    run = tmp_path / "run"
+    line = resume_fuzz.command(small_data, run, workers=2, ranks=2, every_batches=0)
+    monkeypatch.setenv("BOLTBOX_KILL", "batch:10:SIGTERM:agent")
+    with forks():
+        code, told = start(torchrun(0, line[2:]), "", log)
+    assert code == 1, "its own exit code"
+    assert "SIGTERM: finishing the batch, then saving" in told
+    assert "DataLoader worker" not in told
+    assert resumes_exactly(run, log, line, whole[2])
+
+
+def resumes_exactly(run: Path, log: Path, line: list[str], whole: Path) -> bool:
+    """A run that was told to stop after 11 batches: nothing is left of its processes, it saved, and its resume is exact."""
+    assert not left(log)
+    assert not list((run / "checkpoints").glob("incident*"))
+    saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 11
+    with forks():
+        assert resume_fuzz.start([*line, "--ckpt_path", "last"]) == 0
+    return difference(run, whole) == ""

@@ -73,6 +73,13 @@ def test_told_to_stop_during_validation(small_data: Path, tmp_path: Path, refere
     assert not difference(run, reference)
 
 
+def test_told_to_stop_before_the_first_batch(small_data: Path, tmp_path: Path) -> None:
+    """While Lightning's own handlers are installed, which would end it with exit code 0."""
+    line = command(small_data, tmp_path / "run", workers=0, ranks=1)
+    assert start(line, "start:0:SIGTERM") == 143
+    assert not (tmp_path / "run/checkpoints/last.ckpt").exists()
+
+
 def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: Path) -> None:
     """Training goes on, with the images that were next."""
     run = tmp_path / "run"

@@ -15,6 +15,7 @@ import pytest
 
 import cli
 from detector.data.images import image_sizes
+from detector.data.loading.worker import WorkerContext
 from detector.system import open_files
 from detector.system.errors import InputError
 from detector.system.signals import STOP, catch, give_back
@@ -68,6 +69,21 @@ def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.Monkey
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_worker_ends_with_its_loader_only() -> None:
+    """Not by the signals that the training process gets too; one that hangs is killed."""
+    worker = WorkerContext().Process(target=time.sleep, args=(600,))
+    worker.start()
+    assert worker.pid
+    for number in STOP:
+        os.kill(worker.pid, number)
+    assert worker.join(0.2) is None
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(60)
+    assert worker.exitcode == -signal.SIGKILL
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "nothing is blocked in this process"
 
 
 LIMITED = """

@@ -54,9 +54,3 @@ def leave_terminal() -> None:
                 os.close(nowhere)
         except OSError:  # closed
             continue
-
-
-def ignore_in_worker() -> None:
-    """A loader's worker ends with the process that has started it, which Ctrl-C or a closed terminal asks too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)

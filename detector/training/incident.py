@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import math
+import re
 import traceback
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,13 +17,14 @@ from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError, in_one_line
 from detector.system.rank_zero import rank_zero_print
 
-Kind = Literal["non-finite loss", "non-finite gradient", "out of memory", "data loader", "other"]
+Kind = Literal["non-finite loss", "non-finite gradient", "out of memory", "data loader", "worker killed", "other"]
 
 ADVICE: dict[Kind, str] = {
     "non-finite loss": "look at these images and their labels, lower model.lr0, or use --flight_recorder.policy skip",
     "non-finite gradient": "lower model.lr0, use --trainer.precision 32-true, or use --flight_recorder.policy skip",
     "out of memory": "use a smaller data.batch_size (in validation: data.val_batch_size) or data.image_size",
     "data loader": "put the image right or leave it out; the report holds the loader's own words",
+    "worker killed": "no image is at fault: the system ends a loader's process where memory runs out; use fewer data.workers",
     "other": "the report holds the traceback",
 }
 
@@ -82,6 +84,8 @@ def kind_of(crash: BaseException) -> Kind:
     no_memory = any(phrase in text.lower() for phrase in ("out of memory", "can't allocate memory"))
     if isinstance(crash, torch.OutOfMemoryError) or (isinstance(crash, RuntimeError | InputError) and no_memory):
         return "out of memory"
+    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", text):
+        return "worker killed"
     modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(crash.__traceback__)}
     return "data loader" if "torch.utils.data.dataloader" in modules or "DataLoader worker" in text else "other"
 
