@@ -24,7 +24,7 @@ def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
     data, linked = data_of(trainer), {"names", *UNLESS_GIVEN}
     options: dict[str, Any] = {
         "seed_everything": data.seed,
-        "data": {name: value for name, value in data.options.items() if name != "seed"},
+        "data": {name: value for name, value in data.options.items() if name != "seed"} | {"batch_size": data.batch_size},
         "model": {name: value for name, value in detector.hparams.items() if name not in linked},
     }
     for group, kind in recipe_callbacks().items():

@@ -49,7 +49,8 @@ class EpochLines(L.Callback):
         within = epochs["processed"] < epochs["started"] and not batches["is_last_batch"]
         where = f" after batch {batches['current']['processed']}" if within else ""
         self._finished = int(epochs["processed"])
-        self._origin = f"continued in epoch {self._finished + 1}{where}"
+        if self._finished or where:  # else Lightning's Tuner has saved it
+            self._origin = f"continued in epoch {self._finished + 1}{where}"
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)

@@ -61,7 +61,7 @@ class Warmup(L.Callback):
             state = warmup(
                 iteration,
                 last,
-                lr=pl_module.learning_rate(trainer.current_epoch),
+                lr=pl_module.lr_of_epoch(trainer.current_epoch),
                 momentum=h["momentum"],
                 accumulate=nominal / h["batch_size"],
                 warmup_bias_lr=bias_lr * pl_module.lr_scale,

@@ -331,7 +331,17 @@ class Detector(L.LightningModule):
             return chosen
         return fitting_batch_size(self.hparams["batch_size"], int(trainer.num_training_batches) * (trainer.max_epochs or 1))
 
-    def learning_rate(self, epoch: int) -> float:
+    @property
+    def lr(self) -> float:
+        """lr0, by the name under which Lightning's Tuner.lr_find sets it."""
+        return self.hparams["lr0"]
+
+    @lr.setter
+    def lr(self, lr0: float) -> None:
+        self.hparams["lr0"] = lr0
+        self.left_open = [name for name in self.left_open if name != "lr0"]
+
+    def lr_of_epoch(self, epoch: int) -> float:
         """The learning rate of an epoch outside warm-up."""
         h = self.hparams
         epochs = self.trainer.max_epochs
@@ -364,8 +374,10 @@ class Detector(L.LightningModule):
 
     def _prepare_epoch(self) -> None:
         lag = int(self.hparams["schedule_lag"])
+        has_scheduler = bool(self.trainer.lr_scheduler_configs)  # in a search for the learning rate
         for group in self.trainer.optimizers[0].param_groups:
-            group["lr"] = self.learning_rate(max(self.current_epoch - lag, 0)) * lr_share(group)
+            if not has_scheduler:
+                group["lr"] = self.lr_of_epoch(max(self.current_epoch - lag, 0)) * lr_share(group)
             if "momentum" in group:
                 group["momentum"] = self.hparams["momentum"]
         self.frozen.start_epoch(self.current_epoch)

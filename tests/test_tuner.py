@@ -1,0 +1,85 @@
+"""Lightning's Tuner: what it finds is what the next fit trains with, and nothing else of its search stays."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+import yaml
+from lightning.pytorch.tuner import Tuner
+from test_python import SMALL, options, small_detector
+
+from detector.data.datamodule import DetectionData
+from detector.training.module import Detector
+
+
+class Rates(L.Callback):
+    """lr of each group in each optimizer step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[list[float]] = []
+        step = torch.optim.Optimizer.zero_grad  # called after every step
+
+        def see(optimizer: torch.optim.Optimizer, *given: Any, **named: Any) -> None:
+            self.seen.append([group["lr"] for group in optimizer.param_groups])
+            step(optimizer, *given, **named)
+
+        monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", see)
+
+
+def made(
+    data: Path, run: str, epochs: int, batch_size: int = 8, lr0: float | None = None
+) -> tuple[L.Trainer, Detector, DetectionData]:
+    """As in docs/python.md, smaller; 24 images."""
+    L.seed_everything(0)
+    module = DetectionData(str(data), **SMALL | {"batch_size": batch_size, "val_batch_size": 8})
+    detector = small_detector(module, depth_multiple=0.1, lr0=lr0)
+    return L.Trainer(**options(run=run, max_epochs=epochs, limit_train_batches=1.0)), detector, module
+
+
+def weights(run: str) -> dict[str, torch.Tensor]:
+    return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def equal(run: str, other: str) -> bool:
+    ours, theirs = weights(run), weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def test_the_rate_it_finds_is_trained_with(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Every rate of the search is the one of a step, across epochs; the run after it is that of a Detector(lr0=...)."""
+    trainer, detector, data = made(small_data, "tuned", 8)
+    with monkeypatch.context() as patch:
+        rates = Rates(patch)
+        finder = Tuner(trainer).lr_find(detector, datamodule=data, num_training=20, max_lr=0.1, early_stop_threshold=None)
+    assert finder is not None
+    assert [groups[0] for groups in rates.seen[:20]] == pytest.approx(finder.results["lr"][:20])
+    assert all(len(set(groups)) == 1 for groups in rates.seen[:20])
+    found = finder.suggestion()
+    assert found is not None
+    assert found != 0.008
+    assert (detector.lr, detector.hparams["lr0"]) == (found, found)
+    capsys.readouterr()
+    trainer.fit(detector, data)
+    told = capsys.readouterr().out
+    assert f"lr0 {found:g} (" in told
+    assert "run folder tuned, new;" in told
+    assert yaml.safe_load(Path("tuned/config.yaml").read_text())["model"]["lr0"] == found
+
+    trainer, detector, data = made(small_data, "given", 8, lr0=found)
+    trainer.fit(detector, data)
+    assert equal("tuned", "given")
+
+
+def test_the_batch_size_it_finds_is_trained_with(small_data: Path, here: Path) -> None:
+    trainer, detector, data = made(small_data, "tuned", 2)
+    assert Tuner(trainer).scale_batch_size(detector, datamodule=data, max_trials=2, steps_per_trial=1) == 4
+    trainer.fit(detector, data)
+    assert yaml.safe_load(Path("tuned/config.yaml").read_text())["data"]["batch_size"] == 4
+
+    trainer, detector, data = made(small_data, "given", 2, batch_size=4)
+    trainer.fit(detector, data)
+    assert equal("tuned", "given")
