@@ -20,7 +20,6 @@ from callbacks.run_folder import RunFolder
 from callbacks.run_state import RunState
 from callbacks.training_guard import TrainingGuard
 from callbacks.warmup import Warmup
-from detector.loggers.wandb_logger import WandbLogger  # config.yaml files name it so
 
 FlightRecorder, Ranks = TrainingGuard, CollectiveWatchdog  # their older names, for scripts
 
@@ -45,7 +44,6 @@ __all__ = [
     "RunFolder",
     "RunState",
     "TrainingGuard",
-    "WandbLogger",
     "Warmup",
     "recipe",
 ]

@@ -174,14 +174,13 @@ class Dashboard(L.Callback):
 
     def _tell(self, what: Callable[[Board], None]) -> None:
         """Tell every dashboard; one that fails gets no more."""
-        for board in [b for b in self._boards if not b.failed]:
+        for board in list(self._boards):
             try:
                 what(board)
             except Exception as e:  # a service, a network or a full disk may raise anything
                 self._boards.remove(board)
-                if not board.failed:
-                    told = f"{type(e).__name__}: {' '.join(str(e).split())}"
-                    rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
+                told = f"{type(e).__name__}: {' '.join(str(e).split())}"
+                rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "spent": self.sent}

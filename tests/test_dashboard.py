@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
+from wandb_files import read_history, read_records
 
 import cli
 from callbacks.dashboard import Dashboard
@@ -20,14 +21,13 @@ from detector.evaluation.results import confusions
 from detector.loggers.board import BEST, BY_EPOCH, BY_STEP, Evaluation
 from detector.loggers.tensorboard_board import TensorBoard
 from detector.loggers.wandb_board import WandbBoard
-from detector.loggers.wandb_logger import WandbLogger, read_history, read_records
 from detector.report.confidence import draw_confidence
 from detector.system.errors import InputError
 
 LOGGERS = """
 trainer:
   logger:
-  - class_path: callbacks.WandbLogger
+  - class_path: lightning.pytorch.loggers.WandbLogger
     init_args: {save_dir: "", project: test, tags: [a, b], notes: a note}
   - class_path: lightning.pytorch.loggers.TensorBoardLogger
     init_args: {save_dir: "", name: "", version: tensorboard}
@@ -99,8 +99,9 @@ def test_one_wandb_run_with_name_and_configuration(run: Run) -> None:
 
 
 def test_wandb_steps_increase_and_nothing_is_doubled(run: Run) -> None:
-    steps = [step for step, _ in run.rows]
-    assert steps == list(range(len(steps)))
+    for file in run.files:
+        steps = [step for step, _ in read_history(file)]
+        assert steps == list(range(len(steps)))
     for name in ("train/box_loss", "val/mAP50-95", "val/per_class", "val/images", "val/confusion_table"):
         assert [row["epoch"] for row in run.with_name(name)] == [0, 1, 2], name
     iterations = [row["trainer/global_step"] for row in run.with_name("lr/bias")]
@@ -245,6 +246,13 @@ def test_the_report_and_both_dashboards_show_one_curve(monkeypatch: pytest.Monke
         assert y == pytest.approx(np.interp(x, recalls, report), abs=1e-4)
 
 
+def test_steps_have_a_name_of_our_own() -> None:
+    """Whatever Lightning calls the step that it adds to a row."""
+    logger = Logger()
+    WandbBoard(logger).metrics({"lr/bias": 0.1}, 7)
+    assert logger.logged == {"lr/bias": 0.1, "trainer/global_step": 7}
+
+
 def test_confusions_name_what_is_taken_for_what() -> None:
     figures = class_metrics(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0), np.zeros(0))
     matrix = np.array([[5, 0, 2], [3, 0, 0], [1, 4, 0]])  # rows predicted, columns true
@@ -302,62 +310,3 @@ def test_options_out_of_range(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in ({"images": -1}, {"megabytes": -1}):
         with pytest.raises(InputError, match=r"must be at least 0"):
             Dashboard(**wrong)
-
-
-class Crashing:
-    """A W&B whose service dies after the first row."""
-
-    id, offline = "abc", True
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def log(self, row: dict[str, Any], **_: Any) -> None:
-        if self.rows:
-            raise ConnectionResetError("Connection lost")
-        self.rows.append(row)
-
-
-def test_a_wandb_that_crashes_is_said_once_and_the_journal_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    crashing: Any = Crashing()
-    logger = WandbLogger(save_dir=str(tmp_path), experiment=crashing)
-    for step in range(3):
-        logger.log_metrics({"x": step}, step)
-    assert capsys.readouterr().out.splitlines() == [
-        "warning: W&B failed (ConnectionResetError: Connection lost); training goes on without it"
-    ]
-    assert [row["x"] for row in crashing.rows] == [0]
-    journal = (tmp_path / "wandb/journal-abc.jsonl").read_text().split()
-    assert len(journal) == 3 * 3  # [step, {"x": value}]: a resumed run tells W&B what it lost
-
-
-def test_a_wandb_that_does_not_start_goes_offline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    modes = []
-
-    def init(mode: str | None = None, **_: Any) -> Any:
-        modes.append(mode)
-        raise wandb.errors.CommError("no network")
-
-    monkeypatch.setattr(wandb, "init", init)
-    logger = WandbLogger(save_dir=str(tmp_path))
-    logger.log_hyperparams({"a": 1})
-    logger.log_metrics({"x": 1}, 0)
-    assert modes == [None, "offline"]
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("warning: W&B does not start (CommError: no network); it writes offline files")
-    assert second.startswith("warning: W&B failed (CommError: no network); training goes on without it")
-
-
-def test_wandb_starts_without_warnings(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of an option that Lightning hands over, and of a folder that is not there yet."""
-    for name, value in {"MODE": "offline", "SILENT": "false", "DATA_DIR": tmp_path, "CACHE_DIR": tmp_path / "cache"}.items():
-        monkeypatch.setenv(f"WANDB_{name}", str(value))
-    WandbLogger(save_dir=str(tmp_path / "new"), project="p").log_metrics({"x": 1}, 0)
-    ended()
-    told = capfd.readouterr().err
-    assert "Run data is saved locally" in told
-    assert "WARNING" not in told

@@ -65,6 +65,8 @@ def test_imports(path: Path) -> None:
         assert not any(m.split(".")[0] in ("lightning", "pytorch_lightning") for m in found)
     if inside.parts[:2] == ("detector", "data"):
         assert not own & {f"detector.model.{f}" for f in ("network", "layers", "loss", "postprocess", "sharding")}
+    vision = {m for m in found if m.split(".")[0] == "torchvision"}
+    assert vision <= {"torchvision", "torchvision.ops"}, "its image decoding is deprecated"
     heavy = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
     assert not {m.split(".")[0] for m in top_level_imports(path)} & heavy, "import it where it is used: it takes seconds"
 

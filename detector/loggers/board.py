@@ -63,13 +63,9 @@ class Ending(NamedTuple):
 
 
 class Board(Protocol):
-    """A dashboard. What it gets twice at the same step it shows once."""
+    """A dashboard."""
 
     title: str
-
-    @property
-    def failed(self) -> bool:
-        """Whether its logger has failed, and said so."""
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         """The configuration, by group; the best metrics so far, BEST by name, empty for a fresh run."""

@@ -30,6 +30,7 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
             arguments.purge_step = checkpoint["global_step"]
         if name == "WandbLogger":
             arguments.name = arguments.name or run.resolve().name
+            os.environ.pop("WANDB_SERVICE", None)  # a parent's, which takes a killed run for one that is still active
         if checkpoint and name == "WandbLogger" and arguments.id is None:
             arguments.id = checkpoint.get("run", {}).get("loggers", {}).get(name)
 

@@ -26,7 +26,6 @@ class TensorBoard:
     """Shows a training in the files of a TensorBoardLogger. Its one axis is the optimizer step."""
 
     title = "TensorBoard"
-    failed = False
 
     def __init__(self, logger: TensorBoardLogger) -> None:
         self.logger = logger

@@ -15,6 +15,7 @@ from detector.loggers.board import BY_EPOCH, BY_STEP, Ending, Evaluation, Pictur
 
 CURVES = 20  # classes in the precision-recall plot: more lines cannot be told apart
 EVERY = 2  # of RECALLS, which point such a curve has
+STEP = "trainer/global_step"  # the x-axis of BY_STEP; Lightning adds it to each row, later releases under another name
 MEDIA = ("val/per_class", "val/confusion_table", "val/precision_recall_table", "val/images", "best/per_class")
 
 
@@ -27,17 +28,13 @@ class WandbBoard:
         self.logger = logger
         self._options = 0  # bytes of the configuration
 
-    @property
-    def failed(self) -> bool:
-        return getattr(self.logger, "failed", False)  # Lightning's own logger does not know
-
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
         run: Any = self.logger.experiment
         run.define_metric("epoch")
         for name in (*BY_EPOCH, *MEDIA):
             run.define_metric(name, step_metric="epoch")
         for name in BY_STEP:
-            run.define_metric(name, step_metric="trainer/global_step")
+            run.define_metric(name, step_metric=STEP)
         self._options = len(json.dumps(options, default=str))
         self.logger.log_hyperparams(options)
         run.summary.update(best)
@@ -49,7 +46,7 @@ class WandbBoard:
                 run.define_metric(name, step_metric="epoch")
 
     def metrics(self, metrics: dict[str, float], step: int) -> None:
-        self.logger.log_metrics(metrics, step)
+        self.logger.log_metrics({STEP: step, **metrics}, step)
 
     def best(self, metrics: dict[str, float], step: int) -> None:
         """In the run's summary, where W&B would keep the last value."""
