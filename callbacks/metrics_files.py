@@ -86,13 +86,7 @@ class MetricsFiles(L.Callback):
         print(f"\n{class_table(content)}\n{told(pl_module.network.origins)}\nfigures: {_json_path(trainer)}")
 
     def _write_json(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> dict[str, Any]:
-        """The metrics of another command in the same folder are kept, under another name."""
         path, command = _json_path(trainer), str(trainer.state.fn.value if trainer.state.fn else "")
-        if path.is_file():
-            before = json.loads(path.read_text()).get("command")
-            for file in (path, path.with_name("detections.npz")):
-                if before != command and file.is_file():
-                    file.replace(file.with_name(f"{file.stem}.{before}{file.suffix}"))
         content: dict[str, Any] = {"command": command, "split": split}
         if trainer.state.fn == TrainerFn.FITTING:
             content["epoch"] = trainer.current_epoch

@@ -11,19 +11,23 @@ import yaml
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.configuration import configuration
+from detector.checkpoint.run_lock import RunLock
+from detector.checkpoint.runs import has_checkpoints, own_run
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
 from detector.system.host import host
+from detector.system.rank_zero import rank_zero_print
 from detector.system.versions import git_revision, versions
 from detector.training.recipe import data_of
 
 
 class RunFolder(L.Callback):
     """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml, machine.json, and dropped.txt if labels
-    or images were left out.
+    or images were left out. In a script it locks the folder (RunLock), as a command does before, and what is not a fit gets a
+    folder of its own if a training lies there.
 
     Args:
-        config: text of config.yaml; default: the options that module, data and Trainer of a script were made with.
+        config: text of config.yaml of a command; default: the options that module, data and Trainer of a script were made with.
         changed: by flat name, the options that differ from the defaults; default: changed.yaml is not written.
         fresh: refuse a folder that holds a run already; default: unless a fit continues from a checkpoint.
 
@@ -33,16 +37,41 @@ class RunFolder(L.Callback):
 
     def __init__(self, config: str | None = None, changed: dict[str, Any] | None = None, fresh: bool | None = None) -> None:
         self.config, self.changed, self.fresh = config, changed, fresh
+        self._lock: RunLock | None = None
+        self._training: str | None = None  # the folder of a training, while a script evaluates in another
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data_of(trainer)
+        if trainer.is_global_zero and self.config is None:
+            folder = Path(trainer.default_root_dir)
+            if stage != "fit" and has_checkpoints(folder):
+                command, self._training = str(TrainerFn(stage).value), str(folder)
+                trainer._default_root_dir = str(own_run(command))
+                rank_zero_print(f"{command}: {folder} keeps its training's files; the results go to {trainer.default_root_dir}")
+            self._lock = RunLock(Path(trainer.default_root_dir))
+            self._lock.take()
+        if trainer.world_size > 1:  # processes that torchrun or Slurm has started do not know the number of the first one's run
+            trainer._default_root_dir = trainer.strategy.broadcast(trainer.default_root_dir)
         if self.fresh:
             self._refuse_another(trainer)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._leave(trainer)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._leave(trainer)
+
+    def _leave(self, trainer: L.Trainer) -> None:
+        if self._lock:
+            self._lock.release()
+        if self._training:
+            trainer._default_root_dir = self._training
+        self._lock = self._training = None
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.fresh is None and not trainer.ckpt_path:  # Lightning sets it no earlier
             self._refuse_another(trainer)
-        self._make(trainer, pl_module, "")
+        self._make(trainer, pl_module)
 
     @staticmethod
     def _refuse_another(trainer: L.Trainer) -> None:
@@ -54,22 +83,19 @@ class RunFolder(L.Callback):
             )
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As for test and predict: the config.yaml of a fit in the same folder is kept."""
+        """As for test and predict."""
         if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
-            first = not (Path(trainer.default_root_dir) / "config.yaml").exists()
-            self._make(trainer, pl_module, "" if first else f".{trainer.state.fn.value}")
+            self._make(trainer, pl_module)
 
     on_test_start = on_predict_start = on_validation_start
 
-    def _make(self, trainer: L.Trainer, pl_module: L.LightningModule, ending: str) -> None:
+    def _make(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """machine.json comes first: by it a folder is known to be a run's."""
         self.fresh = False  # after a roll-back this is called again
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"config{ending}.yaml", self.config or configuration(trainer, pl_module))
-        if self.changed is not None:
-            _write(folder / f"changed{ending}.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
         command = trainer.state.fn.value if trainer.state.fn else ""
         started = datetime.now().astimezone().isoformat(timespec="seconds")
         place = {
@@ -77,7 +103,10 @@ class RunFolder(L.Callback):
             "run": os.path.abspath(folder),
         }  # the first: of relative paths in config.yaml
         machine = {"command": command, "started": started, **place, **host(), "versions": versions(), "git": git_revision()}
-        _write(folder / f"machine{ending}.json", json.dumps(machine, indent=1))
+        _write(folder / "machine.json", json.dumps(machine, indent=1))
+        _write(folder / "config.yaml", self.config or configuration(trainer, pl_module))
+        if self.changed is not None:
+            _write(folder / "changed.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
         datasets = data_of(trainer).datasets
         dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
         if dropped:

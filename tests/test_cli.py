@@ -144,16 +144,6 @@ def test_validate_gives_the_figures_of_the_fit(
     assert re.search(r"^class +objects +P +R +mAP50", capsys.readouterr().out, re.M)
 
 
-def test_validate_in_the_folder_of_a_fit_keeps_its_figures(trained: Path, here: Path) -> None:
-    shutil.copytree(trained, here / "run")
-    before = (here / "run/metrics.json").read_text()
-    cli.main(["validate", "--run", "run", "--ckpt_path", "last", *QUIET])
-    assert json.loads((here / "run/metrics.json").read_text())["command"] == "validate"
-    assert (here / "run/metrics.fit.json").read_text() == before
-    assert (here / "run/config.yaml").read_text() == (trained / "config.yaml").read_text()
-    assert (here / "run/config.validate.yaml").is_file()
-
-
 def test_test_uses_the_test_split(trained: Path, small_data: Path, here: Path) -> None:
     content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "test": "images/train"}
     (here / "data.yaml").write_text(yaml.safe_dump(content))

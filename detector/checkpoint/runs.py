@@ -3,6 +3,8 @@
 config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz · report.html · plots/
 """
 
+import atexit
+import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -11,10 +13,12 @@ from typing import Any
 
 from detector.checkpoint.file import CheckpointFile, newest_intact, read_checkpoint
 from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from detector.system.rank_zero import is_first_process, rank_zero_print
 from detector.system.text_file import is_file, is_impossible
 
 ROOT = Path("runs")
+FILES = ("config.yaml", "changed.yaml", "metrics.json", "metrics.csv", "iterations.csv", "detections.npz", "report.html")
+_made: list[Path] = []  # folders that this process has made, each after those that it is in
 
 
 def numbered(command: str) -> list[Path]:
@@ -29,12 +33,64 @@ def next_run(command: str) -> Path:
     return ROOT / f"{command}-{int(used[-1].name.rpartition('-')[2]) + 1 if used else 1}"
 
 
+def new_run(command: str) -> Path:
+    """Make the folder of a new run, with the first number that no other process has taken; nothing, where nothing can be
+    written: what is written first says so."""
+    check_run(ROOT)
+    while True:
+        folder = next_run(command)
+        try:
+            make_run(folder, exist_ok=False)
+        except FileExistsError:  # taken since
+            continue
+        except OSError:
+            pass
+        return folder
+
+
 def own_run(command: str) -> Path:
-    """The folder of a new run, runs/COMMAND-NUMBER; in a process that another one of the same run has started, that one's."""
-    started = "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
-    folder = Path(os.environ["BOLTBOX_RUN"]) if started else next_run(command)
+    """The folder of a new run, runs/COMMAND-NUMBER; in a process that another one of the same run has started, that one's.
+    One that somebody else has started (torchrun, Slurm) makes none: callbacks.RunFolder tells it the first one's."""
+    if is_first_process():
+        folder = new_run(command)
+    else:
+        folder = Path(os.environ.get("BOLTBOX_RUN") or next_run(command))
     os.environ["BOLTBOX_RUN"] = str(folder)
     return folder
+
+
+def make_run(run: Path, exist_ok: bool = True) -> None:
+    """Make a folder; if nothing is ever written into it, it is removed when this process ends."""
+    run = Path(os.path.abspath(run))
+    missing = [folder for folder in (run, *run.parents) if not folder.exists()]
+    run.mkdir(parents=True, exist_ok=exist_ok)
+    _made.extend(reversed(missing))
+
+
+@atexit.register
+def remove_empty() -> None:
+    """The folders that this process has made and nothing was written into."""
+    for folder in reversed(_made):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    _made.clear()
+
+
+def has_checkpoints(run: Path) -> bool:
+    """Whether the folder is that of a training."""
+    return any(_folder(run).glob("*.ckpt"))
+
+
+def refuse_foreign(run: Path) -> None:
+    """Raises InputError for a folder outside of the working folder that holds files with the names of a run's, but neither
+    machine.json nor checkpoints as every run has: they are not ours to replace."""
+    if run.resolve().is_relative_to(Path.cwd().resolve()) or is_file(run / "machine.json") or has_checkpoints(run):
+        return
+    if taken := [name for name in FILES if os.path.lexists(run / name)]:
+        raise InputError(
+            f"run {run}: it holds {', '.join(taken)}, which would be replaced, but no machine.json, so no run has "
+            "written them; give another folder with --run"
+        )
 
 
 def check_run(run: Path) -> None:
@@ -72,7 +128,7 @@ def find_checkpoint(ckpt_path: str, run: Path | None, constructor: Callable[...,
             return read_checkpoint(path, constructor)
         except InputError as e:
             raise InputError(f"ckpt_path {e}") from None
-    with_checkpoints = [r for r in ([run] if run else numbered("fit")) if list(_folder(r).glob("*.ckpt"))]
+    with_checkpoints = [r for r in ([run] if run else numbered("fit")) if has_checkpoints(r)]
     if not with_checkpoints:
         where = _folder(run) if run else _folder(ROOT / "fit-*")
         if ckpt_path == "auto":

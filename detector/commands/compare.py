@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.checkpoint.runs import next_run
+from detector.checkpoint.runs import new_run
 from detector.report.curves import add_lines, loss_names, loss_title, points
 from detector.report.figure import new_figure
 from detector.report.folder import RunFiles
@@ -37,7 +37,7 @@ def compare(runs: list[str], run: str | None = None) -> None:
         raise InputError("compare needs the folders of two runs at least, as runs/fit-1 runs/fit-2")
     comparison = Comparison([RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))])
     print(comparison.text())
-    folder = Path(run) if run else next_run("compare")
+    folder = Path(run) if run else new_run("compare")
     comparison.draw(folder / "compare.png")
     content = comparison.page(folder / "compare.png")
     write_atomically(folder / "compare.html", lambda file: file.write(content))

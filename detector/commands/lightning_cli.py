@@ -12,7 +12,8 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.compatibility import check_network, check_resume
-from detector.checkpoint.runs import check_run, own_run
+from detector.checkpoint.run_lock import RunLock
+from detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
 from detector.checkpoint.starting_weights import class_names
 from detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
 from detector.commands.parsing.command_line import CommandLine
@@ -29,7 +30,7 @@ from detector.loggers.placement import place_loggers
 from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
-from detector.system.rank_zero import rank_zero_print
+from detector.system.rank_zero import is_first_process, rank_zero_print
 from detector.system.yaml_text import load_yaml
 from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
 from detector.training.module import Detector
@@ -49,25 +50,31 @@ class DetectorCLI(SubcommandCLI):
     """
 
     run: Path
+    lock: RunLock | None = None  # of the first process, on its run folder
     resolved: ResolvedCkptPath | None = None  # what --ckpt_path means
     continues = False  # a fit that continues an older one in its folder
     defaults: Any  # of the command, before a checkpoint brings its own
 
     def __init__(self, line: CommandLine, args: list[str], script: Path, arrange: ArrangeCallbacks) -> None:
         self.script, self.arrange = script, arrange
-        super().__init__(
-            line,
-            [word for k, word in enumerate(args) if not (word == "all" and args[k - 1] in ("-h", "--help"))],
-            model_class=Detector,
-            datamodule_class=DetectionData,
-            trainer_class=Trainer,
-            save_config_callback=None,
-            trainer_defaults=DEFAULTS["trainer"],
-            seed_everything_default=0,
-            auto_configure_optimizers=False,
-            load_from_checkpoint_support=False,
-            parser_class=Parser,
-        )
+        try:
+            super().__init__(
+                line,
+                [word for k, word in enumerate(args) if not (word == "all" and args[k - 1] in ("-h", "--help"))],
+                model_class=Detector,
+                datamodule_class=DetectionData,
+                trainer_class=Trainer,
+                save_config_callback=None,
+                trainer_defaults=DEFAULTS["trainer"],
+                seed_everything_default=0,
+                auto_configure_optimizers=False,
+                load_from_checkpoint_support=False,
+                parser_class=Parser,
+            )
+        finally:
+            if self.lock:
+                self.lock.release()
+            remove_empty()
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
@@ -154,7 +161,8 @@ class DetectorCLI(SubcommandCLI):
 
     def _run_folder(self, options: Any) -> Path:
         command = self.config.subcommand
-        if options.run:
+        own = command not in ("fit", "evolve") and options.run and has_checkpoints(Path(options.run))
+        if options.run and not own:
             run = Path(options.run)
         elif command == "evolve":
             from detector.commands.evolve.command import study_folder  # imports optuna
@@ -164,7 +172,13 @@ class DetectorCLI(SubcommandCLI):
             run = self.checkpoint.parent.parent
         else:
             run = own_run(command)
-        check_run(run)
+        if own and not options.get("json"):
+            rank_zero_print(f"{command}: {options.run} keeps its training's files; the results go to {run}")
+        if command == "evolve":  # several commands may work on one study
+            check_run(run)
+        elif is_first_process():
+            self.lock = RunLock(run)
+            self.lock.take()
         return run
 
     def instantiate_classes(self) -> None:

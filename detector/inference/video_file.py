@@ -23,6 +23,7 @@ class VideoFile:
         self.path, self.size = path, size
         path.parent.mkdir(parents=True, exist_ok=True)
         self._beside = path.with_name(f".{path.name}.tmp.mp4")
+        self._beside.unlink(missing_ok=True)  # a link would be followed
         height, width = (side + side % 2 for side in size)  # the encoder takes even sides only
         code = cv2.VideoWriter.fourcc(*"mp4v")
         self._writer = cv2.VideoWriter(str(self._beside), code, fps, (width, height))

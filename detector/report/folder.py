@@ -58,7 +58,7 @@ class RunFiles:
         """detections.npz, or a sentence why there is none to go by."""
         path = self.path / "detections.npz"
         if not path.is_file():
-            return "detections.npz is missing: the run is older than reports; validate with --run and this folder makes one"
+            return "detections.npz is missing: the run is older than reports; a validate of its checkpoint has one"
         try:
             record = PredictionRecord.load(path)
         except InputError as e:
@@ -70,8 +70,8 @@ class RunFiles:
 
 
 def best_epoch(run: Path) -> dict[str, Any]:
-    """The metrics of the best epoch of a fit, from its metrics.json, which a later command in the same folder has renamed; {}
-    without one."""
+    """The metrics of the best epoch of a fit, from its metrics.json; {} without one. Older versions renamed it when they
+    evaluated in the same folder."""
     for file in (run / "metrics.json", run / "metrics.fit.json"):
         content = json.loads(file.read_text()) if file.is_file() else {}
         if content.get("command") == "fit":

@@ -128,5 +128,6 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
     network."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".tmp.{path.name}")
+    beside.unlink(missing_ok=True)  # a link would be followed
     write(beside)
     beside.replace(path)

@@ -1,6 +1,7 @@
 """Writing files so that nobody ever sees half of one."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,16 +11,20 @@ from detector.system.rank_zero import rank_zero_print
 
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
-    """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is left of it."""
+    """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is left of it. What has that
+    name already, of a process that was killed, or a link to somewhere, is removed and not written to."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
+    beside.unlink(missing_ok=True)
     try:
-        with open(beside, "wb") as file:
+        with open(beside, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as e:
         beside.unlink(missing_ok=True)
+        if isinstance(e, FileNotFoundError) and e.filename == str(beside):  # as in /proc
+            raise PermissionError(errno.EACCES, "no file can be made in this folder", str(path.parent)) from None
         raise
     return beside
 

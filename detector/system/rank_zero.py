@@ -1,6 +1,9 @@
 """Telling the user something, once, whatever the number of processes."""
 
+import os
 from collections.abc import Callable
+
+RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 makes_way: Callable[[], None] | None = None  # a progress bar, from the line that it stands on
 
@@ -16,3 +19,8 @@ def _print(text: str) -> None:
     if makes_way:
         makes_way()
     print(text, flush=True)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first of all processes, or the only one, as the environment says: there may be no Trainer yet."""
+    return all(os.environ.get(name, "0") == "0" for name in RANKS)

@@ -17,7 +17,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from tqdm import tqdm
 
-from detector.checkpoint.runs import next_run
+from detector.checkpoint.runs import new_run
 from detector.commands.benchmark.picture import draw_bars
 from detector.commands.benchmark.stopwatch import timed
 from detector.commands.benchmark.table import markdown
@@ -85,7 +85,7 @@ def study(
     rank_zero_print(f"{where}; {what}")
     timings = start(plan)
     print("\n".join(["", *markdown(cells(timings, batch))]))
-    folder = Path(run) if run else next_run("pipeline")
+    folder = Path(run) if run else new_run("pipeline")
     content = {"machine": where, "plan": plan._asdict(), "timings": [t._asdict() for t in timings]}
     text = json.dumps(content, indent=1).encode()
     write_atomically(folder / "pipeline.json", lambda file: file.write(text))

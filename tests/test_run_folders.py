@@ -1,0 +1,303 @@
+"""Whose folder a run writes into: its own, alone, and nothing that is not a run's."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import yaml
+from made_runs import QUICK, ROOT, load
+from ranks import together
+from small_fit import small_fit
+
+import cli
+from callbacks import recipe
+from detector.checkpoint.run_lock import RunLock
+from detector.checkpoint.runs import own_run
+from detector.data.datamodule import DetectionData
+from detector.inference.video_file import VideoFile
+from detector.system.errors import InputError
+from detector.training.module import Detector
+
+TOGETHER, ROUNDS = 3, 20
+QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
+
+
+class Wait(L.Callback):
+    """At the end of the second epoch, until the file `go` is there."""
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        while trainer.current_epoch == 1 and not Path("go").exists():
+            Path("waits").touch()
+            time.sleep(0.02)
+
+
+class Where(L.Callback):
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        Path(f"rank{trainer.global_rank}").write_text(trainer.default_root_dir)
+
+
+def start(line: list[str]) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    kept = {k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")} | {"PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "cli.py"), *line], env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def small(data: Path, *more: str) -> list[str]:
+    """A fit of one epoch in a folder of its own choice."""
+    line = small_fit(data, Path("-"), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", *more)
+    place = line.index("--run")
+    return line[:place] + line[place + 2 :]
+
+
+def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(line)
+    told = capsys.readouterr().err
+    assert leaving.value.code == 2
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1, told
+    return told
+
+
+@pytest.fixture(scope="module")
+def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one epoch, not to be written to."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    cli.main(small_fit(small_data, run, "--trainer.max_epochs", "1"))
+    return run
+
+
+def reserve(number: int, begin: int) -> None:
+    """In a process of its own: a folder, from the moment on that the pipe is closed."""
+    code = 1
+    try:
+        os.read(begin, 1)
+        run = own_run("fit")
+        RunLock(run).take()
+        (run / "config.yaml").write_text(str(number))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> None:
+    for k in range(ROUNDS):
+        begin, now = os.pipe()
+        children = []
+        for number in range(TOGETHER):
+            child = os.fork()
+            if child == 0:
+                os.close(now)
+                reserve(k * TOGETHER + number, begin)
+            children.append(child)
+        os.close(now)
+        os.close(begin)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * TOGETHER
+    written = [(here / f"runs/fit-{k + 1}/config.yaml").read_text() for k in range(ROUNDS * TOGETHER)]
+    assert sorted(map(int, written)) == list(range(ROUNDS * TOGETHER))
+
+
+@pytest.mark.usefixtures("quick_starts")
+def test_trainings_that_start_together(small_data: Path, here: Path) -> None:
+    """Configuration, figures and checkpoints in a folder are of one training."""
+    runs = [start(small(small_data, "--seed_everything", str(seed))) for seed in range(TOGETHER)]
+    told = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0] * TOGETHER, told
+    folders = sorted((here / "runs").iterdir())
+    assert [f.name for f in folders] == [f"fit-{k + 1}" for k in range(TOGETHER)]
+    seeds = []
+    for folder in folders:
+        seeds.append(yaml.safe_load((folder / "config.yaml").read_text())["seed_everything"])
+        for name in ("last", "best"):
+            content = load(folder / f"checkpoints/{name}.ckpt")
+            assert yaml.safe_load(content["run"]["config"])["seed_everything"] == seeds[-1]
+        assert not (folder / ".lock").exists()
+    assert sorted(seeds) == list(range(TOGETHER))
+
+
+@pytest.mark.usefixtures("quick_starts")
+def test_a_second_process_in_one_run_is_refused(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until the first one is gone, however that ends; not until its workers are."""
+    line = small_fit(small_data, Path("run"), "--trainer.max_epochs", "2", "--data.workers", "2")
+    first = start([*line, "--trainer.callbacks", "test_run_folders.Wait"])
+    workers: list[int] = []
+    try:
+        while first.poll() is None and not ((here / "waits").exists() and (here / "run/checkpoints/last.ckpt").exists()):
+            time.sleep(0.05)
+        assert first.poll() is None
+        before = (here / "run/config.yaml").read_bytes()
+        for second in (line, ["fit", "--run", "run", "--ckpt_path", "last"], [*line, "--ckpt_path", "auto"]):
+            told = refused([*second, *QUIET[:2]], capsys)
+            assert f"run run is in use by process {first.pid} on {socket.gethostname()} since 20" in told
+        assert (here / "run/config.yaml").read_bytes() == before
+        workers = children(first.pid)
+        assert len(workers) >= 2
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)  # or it would notice within seconds that it is alone
+    finally:
+        first.kill()
+        first.wait()
+        (here / "go").touch()
+    try:
+        cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--data.workers", "0", *QUIET])
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+    assert load(here / "run/checkpoints/last.ckpt")["epoch"] == 1
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[1] == str(parent):
+                found.append(int(stat.parent.name))
+    return found
+
+
+def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here: Path) -> None:
+    """Without --run: those after the first learn its folder."""
+    line = small(small_data, "--trainer.devices", "2", "--trainer.callbacks", "test_run_folders.Where")
+    for number in (1, 2):
+        together(lambda: cli.main(line))
+        assert [p.name for p in sorted((here / "runs").iterdir())] == [f"fit-{k + 1}" for k in range(number)]
+        assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {f"runs/fit-{number}"}
+
+
+def test_a_script_has_its_folder_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And evaluates in another one."""
+    data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
+    detector = Detector(data.names, width_multiple=0.125, depth_multiple=0.1)
+    quiet: dict[str, Any] = {"enable_progress_bar": False, "accelerator": "cpu", "precision": "32-true", "logger": False}
+    first, second = (L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2))
+    assert [first.default_root_dir, second.default_root_dir] == ["runs/fit-1", "runs/fit-2"]
+    other = RunLock(Path("runs/fit-1"))
+    other.take()
+    with pytest.raises(InputError, match=rf"^run runs/fit-1 is in use by process {os.getpid()} on "):
+        first.fit(detector, data)
+    other.release()
+    first.fit(detector, data)
+    files = {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()}
+    assert {"config.yaml", "metrics.json", "report.html"} <= {p.name for p in files}
+    first.validate(detector, data)
+    assert "validate: runs/fit-1 keeps its training's files; the results go to runs/validate-1" in capsys.readouterr().out
+    assert json.loads((here / "runs/validate-1/metrics.json").read_text())["command"] == "validate"
+    assert first.default_root_dir == "runs/fit-1"
+    assert {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()} == files
+
+
+def test_a_command_that_fails_leaves_no_folder(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (small(small_data), [*small(small_data), "--run", "a/b"]):
+        assert "strategy" in refused([*line, "--trainer.strategy", "fsdp"], capsys)
+        assert not list(here.iterdir())
+
+
+def test_a_file_system_without_locks(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    cli.main(small(small_data))
+    assert (here / "runs/fit-1/checkpoints/last.ckpt").is_file()
+
+
+@pytest.mark.parametrize("command", ["test", "predict", "anchors"])
+def test_a_training_keeps_its_files(
+    command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is done with its checkpoint, its files are those of the training, and `compare` says so."""
+    shutil.copytree(trained, here / "run")
+    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "test": "images/val"}
+    (here / "data.yaml").write_text(yaml.safe_dump(content))
+    files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
+    given = (
+        ["--data.source", str(small_data.parent / "images/val")] if command == "predict" else ["--data.dataset", "data.yaml"]
+    )
+    own = f"runs/{command}-1"
+    cli.main([command, "--ckpt_path", "best", "--run", "run", *given, "--trainer.accelerator", "cpu", *QUIET[:2]])
+    assert f"{command}: run keeps its training's files; the results go to {own}\n" in capsys.readouterr().out
+    assert list((here / own).iterdir())
+    assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
+    if command == "test":
+        cli.main(["compare", "run", "runs/test-1"])
+        rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+        assert ["run", "fit"] in rows
+        assert ["test-1", "test"] in rows
+
+
+@pytest.mark.parametrize("command", [["fit"], ["anchors"], ["doctor"], ["benchmark"]])
+def test_a_folder_that_takes_no_files(
+    command: list[str], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused([*command, "--data.dataset", str(small_data), *QUICK[:4], "--run", "/proc/self"], capsys)
+    assert told.startswith("error: run /proc/self: nothing can be written there (")
+    assert "--run" in told
+
+
+def test_a_comparison_into_a_folder_that_takes_no_files(trained: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(trained, here / "other")
+    assert "no file can be made in this folder: '/proc/self'" in refused(
+        ["compare", str(trained), "other", "--run", "/proc/self"], capsys
+    )
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_files_of_others_are_not_replaced(
+    link: bool, small_data: Path, here: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outside of the working folder, also where a link in it leads; a run's folder is known by its machine.json."""
+    other = tmp_path_factory.mktemp("other")
+    (other / "metrics.json").write_text("somebody's")
+    (here / "link").symlink_to(other)
+    line = [*small(small_data), "--run", "link" if link else str(other)]
+    told = refused(line, capsys)
+    assert "it holds metrics.json, which would be replaced, but no machine.json" in told
+    assert {p.name: p.read_text() for p in other.iterdir()} == {"metrics.json": "somebody's"}
+    (other / "metrics.json").unlink()
+    cli.main(line)
+    cli.main(["fit", "--run", str(other), "--ckpt_path", "last", "--trainer.max_epochs", "2", *QUIET])
+    shutil.rmtree(other / "checkpoints")
+    assert "already holds a run" in refused(line, capsys)
+
+
+def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
+    """Where a file is written beside, and moved, a link of that name waits."""
+    victim = here / "victim"
+    victim.write_text("untouched")
+    names = ("config.yaml", "machine.json", "metrics.csv", "metrics.json", "detections.npz", "checkpoints/last.ckpt")
+    for name in names:
+        beside = here / "run" / Path(name).with_name(f".{Path(name).name}.tmp")
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        beside.symlink_to(victim)
+    cli.main([*small(small_data), "--run", "run"])
+    assert victim.read_text() == "untouched"
+    assert all((here / "run" / name).is_file() for name in names)
+    assert not list((here / "run").rglob("*.tmp"))
+
+
+def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here: Path) -> None:
+    victim, image = here / "victim", next(iter(sorted((small_data.parent / "images/val").iterdir())))
+    victim.write_text("untouched")
+    (here / "out/images").mkdir(parents=True)
+    (here / f"out/images/.tmp.{image.stem}.jpg").symlink_to(victim)
+    cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--data.source", str(image), "--run", "out",
+              "--trainer.accelerator", "cpu", *QUIET[:2]])  # fmt: skip
+    assert [p.name for p in (here / "out/images").iterdir()] == [f"{image.stem}.jpg"]
+    (here / ".film.mp4.tmp.mp4").symlink_to(victim)
+    VideoFile(here / "film.mp4", 5, (64, 64)).close()
+    assert victim.read_text() == "untouched"
