@@ -21,6 +21,7 @@ from detector.system.yaml_text import NO_YAML, load_yaml
 
 STARTS = ("weights", "backbone_weights")  # options of the model that are files to start from
 OWN = {"anchors": ("autoanchor",), "doctor": ("doctor",)}  # groups of config.yaml that a command takes besides
+OF_THE_DATA_SET = ("split", "format")  # options that say nothing of another one
 
 
 @dataclass
@@ -119,9 +120,12 @@ def resolve_ckpt_path(
     return ResolvedCkptPath(trained.path, trained, defaults=defaults, home=run_of(trained.path) if trained.checkpoint else None)
 
 
-def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
+def inherit_config(resolved: ResolvedCkptPath, command: str, dataset: str | None = None) -> None:
     """Take over options of the run's config.yaml, into `arguments`. `fit` goes on with all of them; other commands take those
     of the data and the model, and the precision, which changes figures: neither limits nor devices, loggers, callbacks.
+
+    Args:
+        dataset: that the user has named; what describes another one is not taken over.
 
     Raises:
         InputError: the config.yaml cannot be read.
@@ -131,6 +135,7 @@ def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
     file = resolved.home / "config.yaml"
     options = _config(file.read_text(encoding="utf-8", errors="replace"), str(file))
     resolved.origin = PathOrigin.of(resolved.home)
+    before, members = (options.get("data") or {}).get("dataset"), (options.get("model") or {}).get("ensemble")
     if command == "fit":
         resolved.arguments = ["--config", str(file)]
     else:
@@ -138,12 +143,13 @@ def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
         precision = (options.get("trainer") or {}).get("precision")
         if precision is not None:
             kept["trainer"] = {"precision": precision}
+        if dataset and not (isinstance(before, str) and _folder(resolved.origin.find(before)) == _folder(dataset)):
+            kept["data"] = {k: v for k, v in (kept.get("data") or {}).items() if k not in OF_THE_DATA_SET}
         resolved.arguments = ["--config", yaml.safe_dump(kept)]
     if resolved.exported:  # it may be of another size than the training
         resolved.arguments += ["--data.image_size", str(resolved.defaults["data.image_size"])]
-    dataset, members = (options.get("data") or {}).get("dataset"), (options.get("model") or {}).get("ensemble")
-    if isinstance(dataset, str) and dataset != "demo":
-        resolved.paths += [resolved.origin.find(dataset)]
+    if isinstance(before, str) and before != "demo":
+        resolved.paths += [resolved.origin.find(before)]
         resolved.arguments += ["--data.dataset", resolved.paths[0]]
     if isinstance(members, list):
         found = [resolved.origin.find(str(member)) for member in members]
@@ -151,11 +157,18 @@ def inherit_config(resolved: ResolvedCkptPath, command: str) -> None:
         resolved.arguments += ["--model.ensemble", yaml.safe_dump(found)]
 
 
+def _folder(dataset: str) -> str:
+    """Where a data set is, whether its folder or the data.yaml in it is named."""
+    return os.path.realpath(dataset).removesuffix("/data.yaml")
+
+
 def _config(text: str, source: str) -> dict[str, Any]:
     try:
         options = load_yaml(text)
     except NO_YAML as e:
         raise InputError(f"{source}: its configuration is not valid YAML ({' '.join(str(e).split())[:200]})") from None
+    if isinstance(options, dict) and "config" in options:
+        raise InputError(f"{source}: it refers to another file of options (config), which a run's never does; remove that")
     groups = ("data", "model", "trainer")
     if not isinstance(options, dict) or not all(isinstance(options.get(g), dict | None) for g in groups):
         raise InputError(f"{source}: its configuration is not a map of options in groups (data, model, trainer, ...)")

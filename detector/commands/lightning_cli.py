@@ -4,6 +4,8 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ from detector.checkpoint.run_lock import RunLock
 from detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
 from detector.checkpoint.starting_weights import class_names
 from detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
-from detector.commands.parsing.command_line import CommandLine
+from detector.commands.parsing.command_line import TRUST_PARTS, CommandLine
 from detector.commands.parsing.parser import Parser, explained
 from detector.commands.parsing.program import command_line
 from detector.commands.parsing.signatures import load
 from detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
+from detector.commands.parsing.trust import check_classes, only_from, packages_named
 from detector.commands.run import ArrangeCallbacks, Run
 from detector.commands.subcommands import SubcommandCLI
 from detector.data import demo
@@ -31,6 +34,7 @@ from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import is_first_process, rank_zero_print
+from detector.system.trusted import PACKAGES, may_import, refusal, trust_parts, trusts_everything
 from detector.system.yaml_text import load_yaml
 from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
 from detector.training.module import Detector
@@ -78,6 +82,7 @@ class DetectorCLI(SubcommandCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS)
         for group, place in CALLBACKS.items():
             parser.add_lightning_class_args(load(place), group)
         for option, source in LINKS.items():
@@ -91,6 +96,7 @@ class DetectorCLI(SubcommandCLI):
             super().parse_arguments(parser, asked)
             command = self.config.subcommand
             options = self.config[command]
+            trust_parts(options.trust_parts)
             if options.run:
                 check_run(Path(options.run))
             if command == "fit" and torchrun.is_restart(options.run):
@@ -105,16 +111,17 @@ class DetectorCLI(SubcommandCLI):
             if self.resolved:
                 defaults = {**self.resolved.defaults, **DEFAULTS.get(command, {})}
                 if not options.config:
-                    inherit_config(self.resolved, command)
+                    inherit_config(self.resolved, command, options.data.dataset)
                 if command != "fit" and not options.get("json"):
                     rank_zero_print(self.resolved.line(command, not options.config and command != "predict"))
             on_demo = {} if self.resolved else demo.defaults(command, options.data.dataset)
             defaults |= on_demo
             self.defaults = self._subcommand_parsers[command].get_defaults()
             if defaults or len(asked) < len(args):
-                inherited = self.resolved.arguments if self.resolved else []
-                self._subcommand_parsers[command].set_defaults(defaults)
-                super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
+                with self._distrust(options):
+                    inherited = self.resolved.arguments if self.resolved else []
+                    self._subcommand_parsers[command].set_defaults(defaults)
+                    super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
             if on_demo and not self.config[command].get("json"):
                 rank_zero_print(demo.options_sentence(flatten(self.config[command].as_dict()), options.data.dataset))
             if self.resolved:
@@ -122,6 +129,22 @@ class DetectorCLI(SubcommandCLI):
                 self.resolved.check_paths(options.data.dataset, options.model.ensemble)
         except InputError as e:
             raise InputError(explained(str(e), self._subcommand_parsers)) from None
+
+    @contextmanager
+    def _distrust(self, typed: Any) -> Iterator[None]:
+        """While the options of a run are taken over: of code that the user did not type they may only name our own."""
+        if self.resolved is None or trusts_everything():
+            yield
+            return
+        source = str(self.resolved.home / "config.yaml" if self.resolved.home else self.resolved.path)
+        named = packages_named(typed)
+        with only_from(named, source):
+            yield
+        options = self.config[self.config.subcommand]
+        check_classes(options, named, source)
+        format = options.data.format
+        if format and "." in format and format != typed.data.format and not may_import(format):
+            raise InputError(f"{source}: {refusal('data.format', format)}")
 
     @property
     def checkpoint(self) -> Path | None:
@@ -197,7 +220,8 @@ class DetectorCLI(SubcommandCLI):
             self.resolved.trained.fill(self.model)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[L.Callback]) -> L.Trainer:
-        resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run))
+        trust = ["--trust_parts", "true"] if self._names_foreign_code() else []
+        resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run), *trust)
         is_new = self.subcommand == "fit" and not self.continues
         run = Run(self.run, self.text, self._changed(), is_new, self.checkpoint, resume)
         config["callbacks"] = self.arrange(
@@ -212,6 +236,11 @@ class DetectorCLI(SubcommandCLI):
         trainer.train = [sys.executable, str(self.script), "fit"]
         return trainer
 
+    def _names_foreign_code(self) -> bool:
+        """Whether config.yaml of this run will name what a resume imports only on demand."""
+        options = self.config[self.subcommand]
+        return "." in (options.data.format or "") or bool(packages_named(options) - set(PACKAGES))
+
     def _changed(self) -> dict[str, Any]:
         """By flat name, the options that differ from the defaults of the command."""
         before, after = (load_yaml(text) for text in (self._config_text(self.defaults), self.text))
@@ -223,7 +252,8 @@ class DetectorCLI(SubcommandCLI):
         config.run = config.trainer.default_root_dir = None
         if "ckpt_path" in config:
             config.ckpt_path = None
-        config.pop("weights_only", None)
+        for name in ("weights_only", "trust_parts"):
+            config.pop(name, None)
         return self._parser(self.subcommand).dump(config, skip_unset=False)
 
 

@@ -10,17 +10,20 @@ from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.report.folder import RunFiles
 from detector.report.page import Report
+from detector.system import trusted
 from detector.system.errors import InputError
 
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
 
 
-def report(run: Path) -> None:
+def report(run: Path, trust_parts: bool = False) -> None:
     """A run's report, made anew from what lies in its folder: report.html, and its pictures in plots/.
 
     Args:
         run: Folder of a fit, validate or test, as runs/fit-1.
+        trust_parts: Import a label format that the run names, whatever it is; else only boltbox's.
     """
+    trusted.trust_parts(trust_parts)
     started = time.perf_counter()
     print(f"report: {make(run)} ({time.perf_counter() - started:.1f} s)")
 
@@ -47,7 +50,10 @@ def _open(files: RunFiles) -> Mapping[str, DetectionDataset] | str:
     if source is None:
         return "config.yaml is missing, or names no data set"
     try:
-        file = DatasetFile.read(str(source), files.option("data.split"), files.option("data.format"))
+        format = files.option("data.format")
+        if format and "." in str(format) and not trusted.may_import(str(format)):
+            raise InputError(f"{files.path / 'config.yaml'}: {trusted.refusal('data.format', str(format))}")
+        file = DatasetFile.read(str(source), files.option("data.split"), format)
         datasets = {split: file.open(split) for split in SPLITS.get(command, ("val",))}
         for dataset in datasets.values():
             if files.option("data.single_class", False):

@@ -1,7 +1,7 @@
 """Parts that a user chooses by class_path and init_args: as plain types, so that a checkpoint holds them, and back.
 
 A class_path that comes from a file is not trusted: nothing of it is called but a subclass of our own base class, and its module
-is imported only if its source defines a class of that name.
+is imported only if the file may name it (`system.trusted`) and its source defines a class of that name.
 """
 
 import ast
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detector.system.errors import InputError
+from detector.system.trusted import may_import, refusal
 
 PartConfig = Mapping[str, Any]  # {"class_path": "my_parts.MyHead", "init_args": {...}}
 T = TypeVar("T")
@@ -22,7 +23,7 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class MissingPart(InputError):
-    """A class of the user's own that Python does not find."""
+    """A class of the user's own that Python does not find, or that a file alone may not name."""
 
 
 def part_config(choice: object, base: type, option: str) -> dict[str, Any] | None:
@@ -57,7 +58,8 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     """The class of a choice; nothing is called.
 
     Raises:
-        MissingPart: there is none where class_path says. InputError: it is no subclass of `base`.
+        MissingPart: there is none where class_path says, or it may not be imported (`may_import`). InputError: it is no
+            subclass of `base`.
     """
     path = config.get("class_path")
     if not isinstance(path, str) or not isinstance(config.get("init_args") or {}, Mapping):
@@ -67,6 +69,8 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     advice = "put the folder of its file into PYTHONPATH, or install the package that it is in"
     if not module:
         raise MissingPart(f"{message}: the file is missing in it, as in my_parts.{path}")
+    if not may_import(path):
+        raise MissingPart(f"{refusal(option, path)} (in a script: import {module} first)")
     if module not in sys.modules and not _is_defined(module, name):
         raise MissingPart(f"{message}: Python finds no file of {module} with a class {name}; {advice}")
     try:

@@ -26,6 +26,7 @@ from detector.commands.export.runtime import load_exported
 from detector.commands.export.source import find_source
 from detector.data.images import read_image
 from detector.data.transforms.letterbox import round_up
+from detector.system import trusted
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
@@ -52,6 +53,7 @@ def export(
     opset: int | None = None,
     source: str | None = None,
     run: str | None = None,
+    trust_parts: bool = False,
 ) -> None:
     """Write a trained network as a file for other runtimes, and compare what it says with PyTorch.
 
@@ -76,10 +78,12 @@ def export(
         opset: Of onnx; default: the exporter's.
         source: Image, folder or glob pattern to compare with PyTorch on; default: the demo data set, or that of int8.
         run: Run folder of `last` and `best`; default: the most recent fit.
+        trust_parts: Import a head of somebody else's that the checkpoint names, whatever it is; else only boltbox's.
 
     Raises:
         InputError: what is asked for does not go together, a package is missing, or the file says something else than PyTorch.
     """
+    trusted.trust_parts(trust_parts)
     _check_options(format, half, int8, batch, opset)
     need(*NEEDED.get(format, ()), *(["nncf"] if int8 and format == "openvino" else []))
     files = calibration_files(data, MOST_CALIBRATION) if int8 else []

@@ -11,6 +11,8 @@ from detector.commands.parsing.signatures import Option, options_of, typed
 from detector.system.errors import InputError, in_one_line, nearest, one_of, shortened
 from detector.system.ranges import check_ranges
 
+TRUST_PARTS = "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's (docs/parts.md)."
+
 
 class Command(NamedTuple):
     """A command: the function that does it, as `module:function`, and its line in the help.
@@ -53,6 +55,7 @@ class CommandLine(NamedTuple):
             Option("print_config", "", (), "Print the configuration after applying all other arguments and exit."),
             Option("seed_everything", "0", (), "Seed of everything random: the order, the augmentation, the starting weights."),
             Option("run", "", (), "Folder of the run; default: runs/COMMAND-NUMBER."),
+            Option("trust_parts", "false", ("true", "false"), TRUST_PARTS),
             *options_of(place),
         ]
         for group, place in {**self.groups, **self.groups_of.get(command, {})}.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,8 @@ DESCRIPTORS = "/dev/fd/"  # of a shell's <(...), which can be read only once
 def unknown_option(name: str, known: Collection[str], command: str = "fit") -> str:
     """A hint for an option that does not exist."""
     theirs = YOLOV5_EXPORT if command == "export" else YOLOV5_OPTIONS
+    if name == "weights" and command in ("validate", "test", "predict"):
+        return "here it is --ckpt_path"  # model.weights start a training; they do not bring image size and class names
     return f"here it is --{theirs[name]}" if name in theirs else nearest(name, known)
 
 
@@ -119,6 +122,8 @@ def check_config(given: str, known: Collection[str], groups: Collection[str], co
         InputError: the file is of another kind, which the message names, or a key is no option.
     """
     path = Path(config_path(given))
+    if re.match(r"[\w+.-]+://", given):
+        raise InputError(f"--config {given}: only files of this machine are read; download it, and give the file")
     if given.startswith(DESCRIPTORS) or (":" in given and not exists(path)):  # the text of options is taken as well
         return
     try:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 import yaml
 from docstring_parser import parse
-from jsonargparse import ActionConfigFile, get_loader, set_loader
+from jsonargparse import ActionConfigFile, get_loader, set_loader, set_parsing_settings
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser
 
@@ -52,6 +52,7 @@ def _load_within_limits(text: str) -> Any:
 
 
 set_loader("yaml", _load_within_limits, (yaml.YAMLError,))
+set_parsing_settings(instantiate_subclass_spec_in_any=False)  # or an option that takes any value would take any class
 
 
 class Parser(LightningArgumentParser):

@@ -1,0 +1,254 @@
+"""Somebody else's run folder or checkpoint: what it names is neither imported nor called unless the user trusts it."""
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from jsonargparse._typehints import ActionTypeHint
+from small_fit import SMALL, small_fit
+
+import cli
+from callbacks.recipe import callbacks_of_command
+from detector.commands.lightning_cli import DetectorCLI
+from detector.system.errors import InputError
+from detector.training.module import Detector
+
+MODEL = {f"model.{name}" for name in ("head", "box_coder", "assigner", "loss")}
+TRAINER = {f"trainer.{name}" for name in ("accelerator", "strategy", "logger", "callbacks", "profiler", "plugins")}
+WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within maps and lists
+OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}  # by another way: an import path, a file of options
+EVERYTHING = {"model.head", "data.augment.after", "trainer.callbacks"}  # with all payloads; the others with two
+TRAP = """
+from pathlib import Path
+from detector.data.formats.yolo_txt import YoloText
+from detector.model.head import AnchorHead
+Path({mark!r}).touch()
+class Trap(AnchorHead):
+    pass
+class Form(YoloText):
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder, not to be written to."""
+    folder = tmp_path_factory.mktemp("foreign") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)
+        cli.main(small_fit(small_data, folder, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"))
+    return folder
+
+
+@pytest.fixture
+def foreign(run: Path, here: Path) -> Path:
+    """A copy of it that may be changed."""
+    shutil.copytree(run, here / "run")
+    return here / "run"
+
+
+@pytest.fixture
+def mark(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that is there once code of the modules `trap` or `trap_2` or a shell command has run."""
+    (here / "code").mkdir()
+    for name in ("trap", "trap_2"):
+        (here / f"code/{name}.py").write_text(TRAP.format(mark=str(here / "mark")))
+    monkeypatch.syspath_prepend(str(here / "code"))
+    yield here / "mark"
+    for name in ("trap", "trap_2"):
+        sys.modules.pop(name, None)
+
+
+def payloads(mark: Path) -> dict[str, Any]:
+    """What a file may give in place of a class."""
+    shell = {"command": f"touch {mark}"}
+    called: dict[str, Any] = {
+        "module": {"class_path": "trap.Trap"},
+        "shell": {"class_path": "os.system", "init_args": shell},
+        "of_torch": {"class_path": "torch.os.system", "init_args": shell},
+        "of_ours": {"class_path": "detector.system.trusted.os.system", "init_args": shell},
+        "process": {"class_path": "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
+                    "init_args": {"entrypoint": "touch", "args": [str(mark)], "env": {}, "stdout": None, "stderr": None,
+                                  "local_rank_id": 0, "numa_options": None}},
+        "function": {"class_path": "torch.load", "init_args": {"f": str(mark.parent / "pickle.pt"), "weights_only": False}},
+    }  # fmt: skip
+    words = {"name": "trap.Trap", "os_name": "os.system", "hub": "torch.hub.load", "text": str(called["shell"])}
+    (mark.parent / "options.yaml").write_text(yaml.safe_dump(called["shell"]))
+    inner = {"class_path": "lightning.pytorch.callbacks.LambdaCallback", "init_args": {"on_fit_start": "trap.Trap"}}
+    return {**called, **words, "file": str(mark.parent / "options.yaml"), "within": inner}
+
+
+def put(folder: Path, option: str, value: Any) -> None:
+    """Give config.yaml this value."""
+    file = folder / "config.yaml"
+    content = yaml.safe_load(file.read_text())
+    *groups, name = option.split(".")
+    place = content
+    for group in groups:
+        place = place[group]
+    if option == "data.augment.after":
+        value = {"hsv": [value]}
+    elif option in ("data.augment.albumentations", "trainer.callbacks", "trainer.plugins"):
+        value = [value]
+    place[name] = value
+    file.write_text(yaml.safe_dump(content))
+
+
+def told(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says that ends with an error or, if it knows better, well."""
+    capsys.readouterr()
+    with contextlib.suppress(SystemExit):
+        cli.main(line)
+    out, err = capsys.readouterr()
+    assert err.count("\n") <= 1, err
+    return f"{out}{err}"
+
+
+def test_all_options_that_take_a_class_are_here(here: Path) -> None:
+    found = set()
+
+    class Parsed(DetectorCLI):
+        def parse_arguments(self, parser: Any, args: Any) -> None:
+            for action in self._subcommand_parsers["fit"]._actions:
+                kind = getattr(action, "_typehint", None)
+                if isinstance(action, ActionTypeHint) and (
+                    action.is_callable_typehint(kind) or action.is_subclass_typehint(kind, all_subtypes=False)
+                    or "Callable" in str(kind) or "Any" in str(kind)
+                ):  # fmt: skip
+                    found.add(action.dest)
+            raise InputError("enough")
+
+    with pytest.raises(InputError):
+        Parsed(cli.LINE, ["fit"], Path("cli.py"), callbacks_of_command)
+    assert {name for name in found if not name.endswith(".help")} == MODEL | TRAINER | WITHIN
+
+
+@pytest.mark.parametrize("option", sorted(MODEL | TRAINER | WITHIN | OTHER))
+def test_a_resume_runs_nothing(option: str, foreign: Path, mark: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """fit: every option. What is no class there may be taken as the text that it is."""
+    original = (foreign / "config.yaml").read_text()
+    line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
+    every = payloads(mark)
+    names = every if option in EVERYTHING else ("file", "text") if option in OTHER else ("module", "shell")
+    for name in names:
+        payload = every[name]
+        (foreign / "config.yaml").write_text(original)
+        put(foreign, option, payload)
+        said = told(line, capsys)
+        assert not mark.exists(), name
+        assert "trap" not in sys.modules, name
+        if isinstance(payload, dict) and option in MODEL | TRAINER | {"data.augment.after"}:
+            assert "error" in said, name
+            assert f"{foreign}/config.yaml: {option}" in said or name in ("text", "file"), said
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "anchors", "doctor", "predict", "export", "report"])
+def test_other_commands_run_nothing(
+    command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, original = foreign / "checkpoints/last.ckpt", (foreign / "config.yaml").read_text()
+    line = [command, "--ckpt_path", str(checkpoint), *(["--run", "again"] if command != "export" else [])]
+    line = [*line, *{"report": [], "predict": ["--data.source", str(small_data.parent)]}.get(command, [])]
+    line = ["report", str(foreign)] if command == "report" else line
+    if command == "export":
+        line += ["--out", "made.onnx", "--source", str(small_data)]  # no images: it ends there
+    taken = command in ("validate", "test", "anchors", "doctor")  # the others take over no class
+    for option in ("model.head", "data.augment.after", "data.format") if taken else ("data.format",):
+        for name, payload in {k: payloads(mark)[k] for k in ("module", "shell")}.items():
+            if option == "data.format" and name != "module":
+                continue
+            (foreign / "config.yaml").write_text(original)
+            put(foreign, option, "trap.Form" if option == "data.format" else payload)
+            said = told(line, capsys)
+            assert not mark.exists(), (option, name)
+            assert "trap" not in sys.modules
+            if taken:
+                named = "trap.Form" if option == "data.format" else payload["class_path"]
+                assert f"error: {foreign}/config.yaml: {option}" in said
+                assert f"names {named}, which is not part of boltbox" in said.replace("posix.", "os.")
+
+
+def change_checkpoint(foreign: Path, **parts: str) -> Path:
+    """Its last checkpoint, with the classes of these options in its hyper-parameters."""
+    path = foreign / "checkpoints/last.ckpt"
+    content = torch.load(path, weights_only=True)
+    content["hyper_parameters"] |= {option: {"class_path": name, "init_args": {}} for option, name in parts.items()}
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test", "anchors", "doctor", "predict", "export", "ensemble"])
+def test_a_checkpoint_alone(
+    command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = change_checkpoint(foreign, head="trap.Trap")
+    line = [command, "--ckpt_path", str(checkpoint), *(["--run", "again"] if command != "export" else [])]
+    if command == "ensemble":
+        line = ["validate", "--data.dataset", str(small_data), "--model.ensemble", f"[{checkpoint}]", *SMALL]
+    said = told(line, capsys)
+    assert "model.head names trap.Trap, which is not part of boltbox and is not imported because a file names it" in said
+    assert "name it on the command line too or add --trust_parts true" in said
+    assert not mark.exists()
+
+
+def test_a_script(foreign: Path, mark: Path) -> None:
+    """It trusts what it has imported itself."""
+    checkpoint = change_checkpoint(foreign, head="trap.Trap")
+    with pytest.raises(InputError, match="import trap first"):
+        Detector.load(checkpoint, "cpu")
+    assert not mark.exists()
+    __import__("trap")
+    assert type(Detector.load(checkpoint, "cpu").network.head).__name__ == "Trap"
+
+
+def test_what_the_user_trusts(foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Named on the command line, in a file that is given there, or all of it; to name one class is not to trust another."""
+    put(foreign, "model.head", {"class_path": "trap.Trap"})
+    change_checkpoint(foreign, head="trap.Trap")
+    line = [
+        "fit",
+        "--ckpt_path",
+        "last",
+        "--run",
+        str(foreign),
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.limit_train_batches",
+        "1",
+    ]
+    assert "not part of boltbox" in told(line, capsys)
+    put(foreign, "model.assigner", "trap_2.Trap")
+    assert "trap_2.Trap, which is not part of boltbox" in told([*line, "--model.head", "trap.Trap"], capsys)
+    assert "trap_2" not in sys.modules
+    put(foreign, "model.assigner", None)
+    said = told([*line, "--trust_parts", "true"], capsys)
+    assert "error" not in said
+    assert "trust_parts" not in (foreign / "config.yaml").read_text()
+    line[line.index("2")] = "3"
+    assert "error" not in told([*line, "--model.head", "trap.Trap"], capsys)
+
+
+def test_a_run_of_our_own_classes_resumes(
+    foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loggers, callbacks, strategies of Lightning; transforms and parts of boltbox: nothing has to be trusted."""
+    put(foreign, "trainer.callbacks", {"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"})
+    put(foreign, "trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "."}})
+    put(foreign, "trainer.profiler", {"class_path": "lightning.pytorch.profilers.SimpleProfiler"})
+    put(foreign, "trainer.strategy", {"class_path": "lightning.pytorch.strategies.SingleDeviceStrategy"})
+    put(foreign, "model.assigner", {"class_path": "detector.model.assigner.YOLOv5Assigner"})
+    put(
+        foreign,
+        "data.augment.after",
+        {"class_path": "detector.data.transforms.colour.RandomFlip", "init_args": {"axis": 1, "p": 0.5}},
+    )
+    put(foreign, "data.augment.albumentations", {"Blur": {"p": 0.1}})
+    line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
+    assert "error" not in told(line, capsys)
+    assert "error" not in told(["validate", "--ckpt_path", str(foreign / "checkpoints/last.ckpt")], capsys)
