@@ -102,6 +102,26 @@ def test_a_training_goes_on_from_another_folder(moved: Path, here: Path, capsys:
     assert config["trainer"]["limit_train_batches"] == 1, "a training goes on with all of its options"
 
 
+def test_another_data_set_has_its_own_split(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What describes the run's data set is not taken over with another one; the same by another name keeps it."""
+    file, data = moved / "runs/fit-1/config.yaml", moved / "my/demo"
+    config = yaml.safe_load(file.read_text())
+    config["data"] |= {"split": 0.5, "format": "yolo"}
+    file.write_text(yaml.safe_dump(config))
+    line = ["validate", "--ckpt_path", str(moved / "runs/fit-1/checkpoints/best.ckpt"), *QUIET]
+    shutil.copytree(data, here / "other")
+    cli.main([*line, "--data.dataset", str(here / "other/data.yaml"), "--run", "a"])
+    taken = yaml.safe_load((here / "a/config.yaml").read_text())["data"]
+    assert (taken["split"], taken["format"], taken["batch_size"]) == (None, None, 2)
+    assert "0.5 was given" in error([*line, "--data.dataset", str(here / "other"), "--data.split", "0.5"], capsys)
+    description = yaml.safe_load((data / "data.yaml").read_text())
+    del description["val"]
+    (data / "data.yaml").write_text(yaml.safe_dump(description))
+    for k, same in enumerate((data, data / "data.yaml")):
+        cli.main([*line, "--data.dataset", str(same), "--run", f"same-{k}"])
+        assert yaml.safe_load((here / f"same-{k}/config.yaml").read_text())["data"]["split"] == 0.5
+
+
 def test_typed_weights_do_not_replace_a_checkpoint(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last = moved / "runs/fit-1/checkpoints/last.ckpt"
     line = ["fit", "--ckpt_path", "last", "--run", str(moved / "runs/fit-1"), "--trainer.max_epochs", "1"]

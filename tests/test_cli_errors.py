@@ -53,9 +53,15 @@ def test_errors_are_one_sentence(case: str, small_data: Path, here: Path, capsys
     [
         ("exprt --ckpt_path last", "error: there is no command 'exprt'; did you mean 'export'?\n"),
         ("", "error: a command is missing; choose from fit, "),
+        ("fit --config http://127.0.0.1:1/a.yaml", "error: --config http://127.0.0.1:1/a.yaml: only files of this machine"),
+        *(
+            (f"{name} --weights yolov5n.pt", "error: there is no option --weights; here it is --ckpt_path\n")
+            for name in ("validate", "test", "predict", "export")
+        ),
+        ("fit --weights yolov5n.pt", "error: there is no option --weights; here it is --model.weights\n"),
     ],
 )
-def test_a_command_that_does_not_exist(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_do_not_exist(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
         cli.main(words.split())
     assert leaving.value.code == 2

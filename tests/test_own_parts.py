@@ -65,12 +65,16 @@ def fit(line: list[str], folder: Path, kill: str = "") -> int:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, small_data: Path) -> Path:
-    """A run that was killed and resumed, where the command names no part again, beside one that was not; they are the same."""
+    """A run that was killed and resumed, where the command trusts the parts that the run names, beside one that was not; they
+    are the same."""
     whole, run = folder / "whole", folder / "run"
     short = ["--trainer.max_epochs", "2", "--model.depth_multiple", "0.1"]
     assert fit([*command(small_data, whole, 0, 1), *short, *OWN], folder) == 0
     assert fit([*command(small_data, run, 0, 1), *short, *OWN], folder, "batch:7") == -signal.SIGKILL
-    assert fit([*command(small_data, run, 0, 1)[:3], "--ckpt_path", "last", "--run", str(run)], folder) == 0
+    assert (
+        fit([*command(small_data, run, 0, 1)[:3], "--ckpt_path", "last", "--run", str(run), "--trust_parts", "true"], folder)
+        == 0
+    )
     assert not difference(run, whole)
     return run
 
@@ -88,11 +92,13 @@ def test_they_train_and_resume_to_the_bit(trained: Path) -> None:
 def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_data: Path) -> None:
     last, images = str(trained / "checkpoints/last.ckpt"), small_data.parent / "images" / "val"
     cli.main(["predict", "--ckpt_path", last, "--data.source", str(images), "--model.conf", "0.001", "--model.tta", "true",
-              "--save.csv", "true", "--run", "found", "--trainer.enable_progress_bar", "false"])  # fmt: skip
+              "--save.csv", "true", "--run", "found", "--trainer.enable_progress_bar", "false",
+              "--trust_parts", "true"])  # fmt: skip
     assert len(list(csv.reader((here / "found/predictions.csv").open()))) > 8
     again = Detector.load(last, "cpu").predict(sorted(images.glob("*"))[0], conf=0.001)
     assert len(again) > 0
-    cli.main(["validate", "--ckpt_path", last, "--run", "valid", "--model.ensemble", f"[{last}]", *SMALL[-4:]])
+    cli.main(["validate", "--ckpt_path", last, "--run", "valid", "--model.ensemble", f"[{last}]", *SMALL[-4:],
+              "--trust_parts", "true"])  # fmt: skip
     assert (here / "valid/metrics.json").is_file()
 
 
@@ -101,7 +107,7 @@ def test_they_export(name: str, nms: str, trained: Path, own: Path, here: Path, 
     """`export` itself compares the file with PyTorch, and refuses one that differs."""
     format = {"a.onnx": "onnx", "a.torchscript": "torchscript"}[name]
     cli.main(["export", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--format", format, "--out", name,
-              "--nms", nms, "--conf", "0.001"])  # fmt: skip
+              "--nms", nms, "--conf", "0.001", "--trust_parts", "true"])  # fmt: skip
     assert (here / name).is_file()
     assert "largest difference from PyTorch" in capsys.readouterr().out
 
@@ -139,7 +145,7 @@ def test_a_class_that_is_missing(
                  ["export", "--ckpt_path", "best", "--run", str(run)],
                  ["fit", "--ckpt_path", "last", "--run", str(run)]):  # fmt: skip
         with pytest.raises(SystemExit):
-            cli.main(line)
+            cli.main([*line, "--trust_parts", "true"])
         told = capsys.readouterr().err
         assert "model.head is my_parts.FreeHead, which is not found" in told
         assert "PYTHONPATH" in told
