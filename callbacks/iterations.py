@@ -62,9 +62,11 @@ class Iterations(L.Callback):
         self._sums = LossSums.empty()
 
     def _begin(self, trainer: L.Trainer, iteration: int) -> None:
-        """The first batch since the start: rows of iterations that are trained again go."""
+        """The first batch since the start: rows of iterations that are trained again go. Those of earlier epochs stay, though
+        their numbers be higher: there may be fewer images now."""
         self._started = True
-        self.rows = [row for row in read_table(_path(trainer)) if int(row["iteration"]) < iteration]
+        epoch, rows = trainer.current_epoch, read_table(_path(trainer))
+        self.rows = [row for row in rows if int(row["epoch"]) < epoch or int(row["iteration"]) < iteration]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._write(trainer)

@@ -37,7 +37,7 @@ class Warmup(L.Callback):
     ) -> None:
         self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = warmup_epochs, warmup_momentum, warmup_bias_lr
         self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
-        self.last_step = -1  # iteration of the last optimizer step
+        self.waited = 0  # iterations since the last optimizer step
         self.accumulate = 1.0  # iterations that the gradients of this one's step are collected over
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -73,13 +73,14 @@ class Warmup(L.Callback):
                 if "momentum" in group:
                     group["momentum"] = state.momentum
         self.accumulate = accumulate
-        due = iteration - self.last_step >= accumulate or (trainer.is_last_batch and not self.literal)
+        self.waited += 1
+        due = self.waited >= accumulate or (trainer.is_last_batch and not self.literal)
         trainer.accumulate_grad_batches = 1 if due else ACCUMULATE_ONLY
         if due:
-            self.last_step = iteration
+            self.waited = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"last_step": self.last_step}
+        return {"waited": self.waited}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.last_step = state_dict["last_step"]
+        self.waited = state_dict["waited"]

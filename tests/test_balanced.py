@@ -34,7 +34,7 @@ def weights_of(images: list[list[int]], classes: int, maps: float | np.ndarray =
 
 def drawn(weights: np.ndarray, epochs: int = 300) -> np.ndarray:
     """How often each image is drawn, as a share of all."""
-    sampler = TrainBatches(len(weights), 4, 0, done=lambda: 0, weights=lambda: weights)
+    sampler = TrainBatches(len(weights), 4, 0, position=lambda: (0, 0), weights=lambda: weights)
     orders = np.concatenate([sampler.order(epoch) for epoch in range(epochs)])
     return np.bincount(orders, minlength=len(weights)) / len(orders)
 
@@ -73,7 +73,7 @@ def test_every_image_can_be_drawn(images: list[list[int]], maps: list[float]) ->
     assert (weights > 0.0009 / n).all()
     background = [i for i in range(n) if not images[i]]
     np.testing.assert_allclose(weights[background], 1 / n, rtol=2e-3)
-    assert len(TrainBatches(n, 4, 0, done=lambda: 0, weights=lambda: weights).order(0)) == n
+    assert len(TrainBatches(n, 4, 0, position=lambda: (0, 0), weights=lambda: weights).order(0)) == n
 
 
 def test_all_weights_nothing() -> None:
@@ -119,7 +119,7 @@ def test_mosaics_are_balanced_too(uneven: Path) -> None:
         data.setup("fit")
         loader, classes = data.train_dataloader(), []
         for epoch in range(10):
-            loader.batch_sampler.done = lambda epoch=epoch: 3 * epoch
+            loader.batch_sampler.position = lambda epoch=epoch: (epoch, 0)
             classes += [c for batch in loader for c in batch.targets[:, 1].tolist()]
         return classes.count(0) / len(classes)
 
@@ -148,8 +148,9 @@ def test_image_weights_turn_rect_off(uneven: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_draw_stripes_of_one_order(world: int) -> None:
     weights = weights_of([[0]] * 13 + [[1]] * 3 + [[]] * 2, 2)
-    alone = list(TrainBatches(18, 6, 5, done=lambda: 4, weights=lambda: weights))
-    ranks = [list(TrainBatches(18, 6, 5, done=lambda: 4, weights=lambda: weights, rank=r, world=world)) for r in range(world)]
+    given = {"position": lambda: (1, 1), "weights": lambda: weights}
+    alone = list(TrainBatches(18, 6, 5, **given))
+    ranks = [list(TrainBatches(18, 6, 5, **given, rank=r, world=world)) for r in range(world)]
     assert len(alone) == 2, "the rest of the second epoch"
     for k, batch in enumerate(alone):
         stripes = [rank[k] for rank in ranks]

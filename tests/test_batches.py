@@ -35,7 +35,7 @@ def data_yaml(tmp_path_factory: pytest.TempPathFactory) -> str:
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), st.integers(0, 5), seeds)
 @few
 def test_each_image_once_an_epoch(n: int, per_rank: int, world: int, epoch: int, seed: int) -> None:
-    batches = TrainBatches(n, per_rank * world, seed, done=lambda: 0, world=world).batches(epoch)
+    batches = TrainBatches(n, per_rank * world, seed, position=lambda: (0, 0), world=world).batches(epoch)
     assert all(key.epoch == epoch and key.repeat == 0 for batch in batches for key in batch)
     own = [key for batch in batches for key in dict.fromkeys(batch)]  # without what fills a batch up
     assert sorted(key.index for key in own) == list(range(n))
@@ -46,8 +46,9 @@ def test_each_image_once_an_epoch(n: int, per_rank: int, world: int, epoch: int,
 def test_ranks_share_one_global_order(n: int, per_rank: int, world: int, done: int, seed: int) -> None:
     batch_size = 6 * per_rank  # divides by 1, 2, 3
     assume(world == 1 or (n - 1) % min(batch_size, n) + 1 >= world)  # fewer in the last batch: see the next test
-    alone = list(TrainBatches(n, batch_size, seed, done=lambda: done))
-    ranks = [list(TrainBatches(n, batch_size, seed, done=lambda: done, rank=r, world=world)) for r in range(world)]
+    at = divmod(done, -(-n // min(batch_size, n)))
+    alone = list(TrainBatches(n, batch_size, seed, position=lambda: at))
+    ranks = [list(TrainBatches(n, batch_size, seed, position=lambda: at, rank=r, world=world)) for r in range(world)]
     for k, batch in enumerate(alone):
         shares = [ranks[r][k] for r in range(world)]
         assert len({len(share) for share in shares}) == 1, "all ranks do the same work"
@@ -61,26 +62,26 @@ def test_ranks_share_one_global_order(n: int, per_rank: int, world: int, done: i
 
 @pytest.mark.parametrize(("n", "batch_size", "world"), [(7, 6, 3), (1, 6, 3), (9, 8, 4), (2, 6, 6)])
 def test_last_batch_smaller_than_the_world(n: int, batch_size: int, world: int) -> None:
-    ranks = [list(TrainBatches(n, batch_size, 0, done=lambda: 0, rank=r, world=world)) for r in range(world)]
+    ranks = [list(TrainBatches(n, batch_size, 0, position=lambda: (0, 0), rank=r, world=world)) for r in range(world)]
     assert len({tuple(map(len, rank)) for rank in ranks}) == 1
     assert all(len(share) > 0 for rank in ranks for share in rank)
 
 
 def test_order_changes_with_epoch_and_seed() -> None:
-    orders = [TrainBatches(30, 4, seed, done=lambda: 0).order(epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    orders = [TrainBatches(30, 4, seed, position=lambda: (0, 0)).order(epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
     assert len({tuple(o) for o in orders}) == 4
-    assert TrainBatches(30, 7, 0, done=lambda: 0).order(1).tolist() == orders[1], "whatever the batch size"
+    assert TrainBatches(30, 7, 0, position=lambda: (0, 0)).order(1).tolist() == orders[1], "whatever the batch size"
 
 
 @pytest.mark.parametrize("limit", [None, 3])
 def test_resume(limit: int | None) -> None:
     """Ten images in batches of three are four batches an epoch, or three of them."""
     length = limit or 4
-    whole = TrainBatches(10, 3, seed=1, done=lambda: 0, limit=limit)
+    whole = TrainBatches(10, 3, seed=1, position=lambda: (0, 0), limit=limit)
     assert len(whole) == length
     stream = [b for epoch in range(4) for b in whole.batches(epoch)[:length]]
     for done in range(3 * length):
-        at = TrainBatches(10, 3, seed=1, done=lambda done=done: done, limit=limit)
+        at = TrainBatches(10, 3, seed=1, position=lambda done=done: divmod(done, length), limit=limit)
         rest_of_epoch = length - done % length
         assert list(at) == stream[done : done + rest_of_epoch]
         assert len(at) == length, "Lightning counts whole epochs"
@@ -95,7 +96,7 @@ def test_position_is_asked_for_at_the_start_of_each_epoch() -> None:
             position += 1
             yield batch
 
-    sampler = TrainBatches(5, 2, seed=0, done=lambda: position)
+    sampler = TrainBatches(5, 2, seed=0, position=lambda: divmod(position, 3))
     epochs = [list(run(sampler)) for _ in range(3)]
     assert [{key.epoch for batch in epoch for key in batch} for epoch in epochs] == [{0}, {1}, {2}]
 
@@ -104,18 +105,18 @@ def test_position_is_asked_for_at_the_start_of_each_epoch() -> None:
     ("n", "batch_size", "limit", "batches"), [(10, 3, None, 4), (10, 3, 3, 3), (10, 3, 9, 4), (4, 16, None, 1), (8, 8, 1, 1)]
 )
 def test_number_of_batches(n: int, batch_size: int, limit: int | None, batches: int) -> None:
-    sampler = TrainBatches(n, batch_size, 0, done=lambda: 0, limit=limit)
+    sampler = TrainBatches(n, batch_size, 0, position=lambda: (0, 0), limit=limit)
     assert len(sampler) == len(list(sampler)) == batches
 
 
 def test_fixed_order() -> None:
     order = np.array([3, 0, 2, 1])
-    sampler = TrainBatches(4, 3, 0, done=lambda: 0, order=order)
+    sampler = TrainBatches(4, 3, 0, position=lambda: (0, 0), order=order)
     assert sampler.batches(7) == [[Key(7, 3, 0), Key(7, 0, 0), Key(7, 2, 0)], [Key(7, 1, 0)]]
 
 
 def test_repeats_are_numbered() -> None:
-    sampler = TrainBatches(40, 7, 0, done=lambda: 0, weights=lambda: np.array([1.0, 3.0] + [0.0] * 38))
+    sampler = TrainBatches(40, 7, 0, position=lambda: (0, 0), weights=lambda: np.array([1.0, 3.0] + [0.0] * 38))
     keys = [key for batch in sampler.batches(2) for key in batch]
     assert len(keys) == 40
     for index in (0, 1):
@@ -130,7 +131,7 @@ def test_repeats_are_numbered() -> None:
 def test_partners_from_the_same_batch(n: int, per_rank: int, world: int, seed: int) -> None:
     """Of all processes; a small last batch takes some of the one before."""
     size = per_rank * world
-    sampler = TrainBatches(n, size, seed, done=lambda: 0, share_batch=True, world=world)
+    sampler = TrainBatches(n, size, seed, position=lambda: (0, 0), share_batch=True, world=world)
     order = sampler.order(2).tolist()
     for k, batch in enumerate(sampler.batches(2)):
         end = min((k + 1) * size, n)
@@ -140,7 +141,7 @@ def test_partners_from_the_same_batch(n: int, per_rank: int, world: int, seed: i
 
 def test_weights_are_asked_for_afresh() -> None:
     weights = np.array([1.0, 0, 0])
-    sampler = TrainBatches(3, 3, 0, done=lambda: 0, weights=lambda: weights)
+    sampler = TrainBatches(3, 3, 0, position=lambda: (0, 0), weights=lambda: weights)
     assert sampler.order(0).tolist() == [0, 0, 0]
     weights = np.array([0, 0, 5.0])
     assert sampler.order(0).tolist() == [2, 2, 2]
@@ -158,7 +159,7 @@ def test_rare_classes_come_more_often() -> None:
     classes = [np.zeros(1, int)] * 9 + [np.ones(1, int)]
     weights = image_weights(classes, class_weights(np.array([9, 1])))
     np.testing.assert_allclose(weights, [0.1] * 9 + [0.9])
-    sampler = TrainBatches(10, 10, 0, done=lambda: 0, weights=lambda: weights)
+    sampler = TrainBatches(10, 10, 0, position=lambda: (0, 0), weights=lambda: weights)
     drawn = np.concatenate([sampler.order(epoch) for epoch in range(200)])
     assert (drawn == 9).mean() == pytest.approx(0.5, abs=0.05)  # 4 sqrt(0.25 / 2000) = 0.045
 

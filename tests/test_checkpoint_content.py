@@ -135,6 +135,7 @@ def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -
         if state:
             callback.load_state_dict(copy.deepcopy(state))
     data = DetectionData.__new__(DetectionData)
+    data.trainer = None
     if "DetectionData" in content:
         data.load_state_dict(content["DetectionData"])
         assert np.array(data.class_maps).shape == np.array(data.epoch_maps).shape == (len(fresh.names),)

@@ -122,7 +122,7 @@ class Vanishing(DetectionData):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_crash_of_the_loader_names_the_batch(workers: int, split: str, tmp_path: Path) -> None:
     made = make_demo(tmp_path / "demo", train=24, val=8)
-    order = [[key.index for key in keys] for keys in TrainBatches(24, 8, 0, lambda: 0).batches(0)]
+    order = [[key.index for key in keys] for keys in TrainBatches(24, 8, 0, lambda: (0, 0)).batches(0)]
     lost, batch, images = (order[1][5], 1, order[1]) if split == "train" else (3, 0, list(range(8)))
     data = Vanishing(str(made), image_size=64, batch_size=8, workers=workers, augment=Augment(mosaic=0.0), cache="none")
     data.lost, recorder = (split, lost), TrainingGuard()
@@ -272,7 +272,7 @@ def test_two_processes_stop_together(small_data: Path, tmp_path: Path) -> None:
         trainer.fit(detector_of_the_data(), data_of(small_data))
     assert reports(tmp_path).keys() == {"incident-0-1.json"}
     report = reports(tmp_path)["incident-0-1.json"]
-    batch = TrainBatches(24, 8, 0, lambda: 0).batches(0)[1]
+    batch = TrainBatches(24, 8, 0, lambda: (0, 0)).batches(0)[1]
     assert report["indices"] == [key.index for key in batch[1::2]]
     assert report["processes"] == [1]
     assert set(report["losses"].values()) == {"nan"}

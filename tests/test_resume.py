@@ -88,8 +88,8 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     ended = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
     assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 18
 
-    alone = [key for batch in TrainBatches(24, 4, 0, done=lambda: 7) for key in batch]
-    shares = [list(TrainBatches(24, 4, 0, done=lambda: 7, rank=r, world=2)) for r in (0, 1)]
+    alone = [key for batch in TrainBatches(24, 4, 0, position=lambda: (1, 1)) for key in batch]
+    shares = [list(TrainBatches(24, 4, 0, position=lambda: (1, 1), rank=r, world=2)) for r in (0, 1)]
     together = [key for pair in zip(*shares, strict=True) for turn in zip(*pair, strict=True) for key in turn]
     assert together == alone
 

@@ -81,7 +81,7 @@ def test_labels_of_the_data_set_are_not_touched(dataset: DetectionDataset, first
 @pytest.mark.parametrize("rect", [False, True])
 def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: bool) -> None:
     shapes = np.full((8, 2), SIZE) if rect else None
-    batches = TrainBatches(8, 3, 5, done=lambda: 4)  # the second batch of the second epoch of three
+    batches = TrainBatches(8, 3, 5, position=lambda: (1, 1))  # the second batch of the second epoch of three
 
     def through(workers: int) -> list[Any]:
         samples = train_samples(dataset, shapes=shapes)

@@ -19,7 +19,7 @@ from detector.checkpoint.hyper_parameters import (
 )
 from detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
 from detector.checkpoint.origins import ORIGINS
-from detector.checkpoint.recipe_state import PROCESS, RUN, check_callbacks
+from detector.checkpoint.recipe_state import DATA, PROCESS, RUN, check_callbacks
 from detector.checkpoint.validators import (
     InvalidContent,
     anything,
@@ -49,7 +49,7 @@ CHECKPOINT = fields(
         "pytorch-lightning_version": check_version,
     },
     {
-        "DetectionData": fields({"class_maps": list_of(number)}, {"epoch_maps": list_of(number)}),
+        "DetectionData": DATA,
         "MixedPrecision": SCALER,
         "native_amp_scaling_state": SCALER,
         "processes": nullable(list_of(PROCESS)),

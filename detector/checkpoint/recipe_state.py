@@ -77,6 +77,23 @@ def _random(value: Any, where: str) -> None:
         raise InvalidContent(f"{where} is no state of a random generator ({type(e).__name__})") from None
 
 
+def _fingerprint(value: Any, where: str) -> None:
+    """See detector/data/fingerprint.py."""
+    check_tensor(value, where)
+    if value.dtype != torch.int32 or value.shape[1:] != (3,):
+        raise InvalidContent(f"{where} is no table of three int32 an image")
+
+
+DATA = fields(
+    {
+        "class_maps": list_of(number),
+        "epoch_maps": list_of(number),
+        "images_done": COUNT,
+        "fingerprints": fields({"train": _fingerprint, "val": _fingerprint}),
+    }
+)
+
+
 def _best(value: Any, where: str) -> None:
     """Of EpochLines: nothing yet, or all of it."""
     if value != {}:
@@ -84,7 +101,7 @@ def _best(value: Any, where: str) -> None:
 
 
 CALLBACKS = {  # by class name; the states of others' callbacks are their own matter
-    "Warmup": fields({"last_step": integer(-1)}),
+    "Warmup": fields({"waited": COUNT}),
     "EMA": fields({"updates": COUNT}),
     "EarlyStop": fields(
         {"wait_count": COUNT, "stopped_epoch": COUNT, "best_score": _scalar, "patience": COUNT},

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import lightning as L
 import numpy as np
+import torch
 from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from detector.data.cache.auto import fits_in_memory
@@ -20,6 +22,7 @@ from detector.data.cache.node import Node
 from detector.data.dataset_file import DatasetFile
 from detector.data.datasets import DetectionDataset
 from detector.data.device import finish_on_device
+from detector.data.fingerprint import changes, fingerprint
 from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from detector.data.inputs.frames import Frames
 from detector.data.inputs.readable import Readable, collate_readable
@@ -151,7 +154,8 @@ class DetectionData(L.LightningDataModule):
         self.train_steps: list[Transform] = []
         self.last_steps: list[Transform] = []  # of the last epochs, augment.close_mosaic
         self.train_order: np.ndarray | None = None
-        self._epoch_length = 1  # in batches
+        self.images_done = 0  # of the epoch in progress, when the checkpoint was written that is resumed from
+        self._fingerprints: dict[str, Tensor] = {}
         self._output_names: list[str] = []
 
     def prepare_data(self) -> None:
@@ -253,7 +257,7 @@ class DetectionData(L.LightningDataModule):
             len(dataset),
             self.batch_size,
             self.seed,
-            done=self._batches_done,
+            position=self._position,
             limit=self._limit(math.ceil(len(dataset) / min(self.batch_size, len(dataset)))),
             order=self.train_order,
             weights=self._image_weights if self.weighted else None,
@@ -261,7 +265,7 @@ class DetectionData(L.LightningDataModule):
             rank=rank,
             world=world,
         )
-        self._epoch_length = len(sampler)
+        self._resume_epoch(sampler)
         epochs, closing = self.trainer.max_epochs if self.trainer else None, self.augment.close_mosaic
         last_from = max(epochs - closing, 0) if epochs and closing else None
         return self._loader(TrainSamples(dataset, self.train_steps, self.seed, self.last_steps, last_from), sampler, collate)
@@ -270,9 +274,25 @@ class DetectionData(L.LightningDataModule):
         """(m, 2) width and height in pixels of the objects in the first `most` training samples; see seen_sizes.py."""
         return seen_sizes(TrainSamples(self.datasets["train"], self.train_steps, self.seed), most)
 
-    def _batches_done(self) -> int:
-        """Batches trained on over all epochs: Lightning's own counter, which is right after a resume too."""
-        return self.trainer.fit_loop.epoch_loop.batch_progress.total.processed if self.trainer else 0  # type: ignore[attr-defined]
+    def _position(self) -> tuple[int, int]:
+        """The epoch to train, and the batches of it that are done, by Lightning's own counters."""
+        if not self.trainer:
+            return 0, 0
+        loop = self.trainer.fit_loop
+        epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
+        if epochs.started == epochs.processed or batches.is_last_batch:
+            return epochs.started, 0
+        return epochs.processed, batches.current.processed
+
+    def _resume_epoch(self, sampler: TrainBatches) -> None:
+        """A resumed epoch goes on after as many images as it was left at. Lightning has counted batches, of which today's
+        epoch may have more or fewer, or larger ones: set its counters to today's. At least one batch is left to train."""
+        done = self._position()[1]
+        if done:
+            shift = min(self.images_done // sampler.batch_size, len(sampler) - 1) - done
+            progress = self.trainer.fit_loop.epoch_loop.batch_progress.current  # type: ignore[union-attr]
+            for count in ("ready", "started", "processed", "completed"):
+                setattr(progress, count, getattr(progress, count) + shift)
 
     def _limit(self, batches: int) -> int | None:
         """trainer.limit_train_batches as a number of batches: an integer, or a share of all."""
@@ -281,7 +301,7 @@ class DetectionData(L.LightningDataModule):
 
     def _image_weights(self) -> np.ndarray:
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a resume."""
-        if self._batches_done() % self._epoch_length == 0:
+        if self._position()[1] == 0:
             self.epoch_maps = self.class_maps
         dataset = self.datasets["train"]
         weights = class_weights(dataset.class_counts())
@@ -353,11 +373,27 @@ class DetectionData(L.LightningDataModule):
         return finish_on_device(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"class_maps": self.class_maps, "epoch_maps": self.epoch_maps}
+        images_done = self._position()[1] * min(self.batch_size, len(self.datasets["train"]))
+        maps = {"class_maps": self.class_maps, "epoch_maps": self.epoch_maps}
+        return {**maps, "images_done": images_done, "fingerprints": self._held()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.class_maps = state_dict["class_maps"]
-        self.epoch_maps = state_dict.get("epoch_maps", self.class_maps)
+        self.class_maps, self.epoch_maps = state_dict["class_maps"], state_dict["epoch_maps"]
+        self.images_done = state_dict["images_done"]
+        if self.trainer and self.trainer.state.fn == TrainerFn.FITTING:
+            before = state_dict["fingerprints"]
+            different = {split: changes(before[split].numpy(), now.numpy()) for split, now in self._held().items()}
+            what = "; ".join(f"{split}: {words}" for split, words in different.items() if words)
+            then = f"; the epoch goes on after {self.images_done} of today's images" if self.images_done else ""
+            if what:
+                rank_zero_print(f"warning: the data set has changed since the checkpoint was written ({what}){then}")
+
+    def _held(self) -> dict[str, Tensor]:
+        """The fingerprints of the data that is trained and validated on."""
+        if not self._fingerprints and self.file:
+            for split in ("train", "val"):
+                self._fingerprints[split] = torch.from_numpy(fingerprint(self.datasets[split], self.file.root))
+        return self._fingerprints
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""

@@ -32,7 +32,7 @@ class TrainBatches(Sampler[list[Key]]):
     Args:
         n: images. batch_size: over all processes; the last batch of an epoch may be smaller.
         seed: of the run.
-        done: tells how many batches have been trained on, over all epochs: the position from which to go on.
+        position: tells the epoch to train, and how many batches of it are done already.
         limit: most batches of an epoch that are used.
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
         weights: gives (n,) weights to draw images by, with replacement, and their partners too; None: every image once.
@@ -46,7 +46,7 @@ class TrainBatches(Sampler[list[Key]]):
         n: int,
         batch_size: int,
         seed: int,
-        done: Callable[[], int],
+        position: Callable[[], tuple[int, int]],
         limit: int | None = None,
         order: np.ndarray | None = None,
         weights: Callable[[], np.ndarray] | None = None,
@@ -54,7 +54,7 @@ class TrainBatches(Sampler[list[Key]]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.n, self.batch_size, self.seed, self.done, self.limit = n, min(batch_size, n), seed, done, limit
+        self.n, self.batch_size, self.seed, self.position, self.limit = n, min(batch_size, n), seed, position, limit
         self.fixed_order, self.weights, self.share_batch, self.rank, self.world = order, weights, share_batch, rank, world
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class TrainBatches(Sampler[list[Key]]):
         return batches
 
     def __iter__(self) -> Iterator[list[Key]]:
-        epoch, start = divmod(self.done(), len(self))
+        epoch, start = self.position()
         for batch in self.batches(epoch)[start : len(self)]:
             yield batch[self.rank :: self.world]
 

@@ -1,0 +1,124 @@
+"""A data set that changes between a kill and the resume: what differs is printed, and epochs are trained whole."""
+
+import csv
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import pytest
+import torch
+
+import cli
+from benchmarks.resume_fuzz import command, start
+from detector.data.demo import make_demo
+
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a data set of 24 images and a run on it, killed in epoch 1 when 8 images of it were trained on."""
+    folder = tmp_path_factory.mktemp("killed")
+    data = make_demo(folder / "data", train=24, val=8)
+    assert start(command(data, folder / "run", workers=0, ranks=1), "batch:8") == -9
+    return folder
+
+
+def resume(folder: Path, *more: str) -> tuple[Counter[int], int]:
+    """Rows of iterations.csv, one a batch, by epoch; all batches that were trained on."""
+    line = command(folder / "data/data.yaml", folder / "run", workers=0, ranks=1, more=("--ckpt_path", "last", *more))
+    cli.main(line[2:])
+    with open(folder / "run/iterations.csv", newline="") as file:
+        epochs = Counter(int(row["epoch"]) for row in csv.DictReader(file))
+    ended = torch.load(folder / "run/checkpoints/last.ckpt", weights_only=True)
+    assert ended["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"] == 3
+    return epochs, ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
+
+
+def images(folder: Path) -> list[Path]:
+    return sorted((folder / "data/images/train").iterdir())
+
+
+def label_of(image: Path) -> Path:
+    return image.parents[2] / "labels/train" / f"{image.stem}.txt"
+
+
+def add(folder: Path) -> None:
+    first = images(folder)[0]
+    shutil.copy(first, first.with_stem("another"))
+    shutil.copy(label_of(first), label_of(first).with_stem("another"))
+
+
+def keep(count: int) -> Callable[[Path], None]:
+    def remove(folder: Path) -> None:
+        for image in images(folder)[count:]:
+            image.unlink()
+            label_of(image).unlink()
+
+    return remove
+
+
+def edit(folder: Path) -> None:
+    """Other labels, another picture under the same name, a new name, one image less to validate on."""
+    first, second, third, *_ = images(folder)
+    label_of(first).write_text(label_of(first).read_text() + "0 0.5 0.5 0.25 0.25\n")
+    cv2.imwrite(str(second), cv2.imread(str(second))[:, ::-1])
+    third.rename(third.with_stem("renamed"))
+    label_of(third).rename(label_of(third).with_stem("renamed"))
+    sorted((folder / "data/images/val").iterdir())[0].unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "batches"),
+    [
+        (add, ["train: 1 added"], [6, 7, 7]),
+        (keep(9), ["train: 15 removed"], [6, 3, 3]),
+        (keep(4), ["train: 20 removed"], [6, 3, 1]),  # nothing is left of epoch 1 but its last batch, the only one
+        (edit, ["1 with other labels", "1 with another picture", "1 renamed", "val: 1 removed"], [6, 6, 6]),
+    ],
+    ids=["added", "removed", "nearly all removed", "edited"],
+)
+def test_epochs_are_whole(
+    change: Callable[[Path], None],
+    said: list[str],
+    batches: list[int],
+    killed: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(killed, tmp_path / "copy")
+    change(folder)
+    epochs, total = resume(folder)
+    line = next(x for x in capsys.readouterr().out.splitlines() if "data set has changed" in x)
+    assert all(words in line for words in said), line
+    assert total == sum(batches)
+    assert epochs[2] == batches[2]
+
+
+def test_another_batch_size(killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two batches of 8."""
+    folder = shutil.copytree(killed, tmp_path / "copy")
+    epochs, total = resume(folder, "--data.batch_size", "8")
+    assert total == 6 + 2 + 2 + 3
+    assert epochs[2] == 3
+    assert "data set has changed" not in capsys.readouterr().out
+
+
+def test_between_epochs(tmp_path: Path) -> None:
+    data = make_demo(tmp_path / "data", train=24, val=8)
+    cli.main(command(data, tmp_path / "run", workers=0, ranks=1, more=("--trainer.max_epochs", "1"))[2:])
+    add(tmp_path)
+    assert resume(tmp_path) == (Counter({0: 6, 1: 7, 2: 7}), 20)
+
+
+def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
+    """The iterations of fewer images have lower numbers; the optimizer does not wait until they have caught up."""
+    data = make_demo(tmp_path / "data", train=24, val=8)
+    line = command(data, tmp_path / "run", workers=0, ranks=1, more=("--model.nominal_batch_size", "4"))[2:]
+    cli.main([*line, "--trainer.max_epochs", "2"])
+    before = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
+    keep(12)(tmp_path)
+    cli.main([*line, "--ckpt_path", "last"])
+    assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] == before + 3
