@@ -30,7 +30,6 @@ from detector.checkpoint.validators import (
     list_of,
     mapping_of,
     nullable,
-    number,
 )
 from detector.model.parts import MissingPart
 from detector.system.errors import InputError
