@@ -164,6 +164,34 @@ def test_yolo_text_in_another_unit(tmp_path: Path, factors: tuple[float, float],
     assert [word for word in words if word not in told[0]] == []
 
 
+@pytest.mark.parametrize("kind", ["yolo", "voc"])
+@pytest.mark.parametrize("own", [False, True], ids=["one factor", "a factor for each image"])
+def test_a_factor_is_named_where_one_explains_the_boxes(tmp_path: Path, kind: str, own: bool) -> None:
+    """40 images with boxes up to their right edge, written for images 1.85 times as large, or for each another."""
+    rng, root = np.random.default_rng(1), tmp_path / "data"
+    factors = rng.uniform(1.1, 1.9, 40) if own else np.full(40, 1.85)
+    for k, factor in enumerate(factors):
+        height, width = rng.integers(40, 80, 2).tolist()
+        boxes = np.array([(0.5, 0.2, 1, 0.9), (0.1, 0.1, *rng.uniform(0.3, 0.9, 2))]) * factor
+        name = f"images/{k}.png" if kind == "yolo" else f"JPEGImages/{k}.png"
+        save(root / name, picture(height, width, k))
+        if kind == "yolo":
+            rows = [f"0 {(x1 + x2) / 2:.6g} {(y1 + y2) / 2:.6g} {x2 - x1:.6g} {y2 - y1:.6g}\n" for x1, y1, x2, y2 in boxes]
+            lay_out(root, {f"labels/{k}.txt": "".join(rows)})
+        else:
+            objects = [voc_object("cat", *box) for box in boxes * (width, height, width, height)]
+            lay_out(root, {f"Annotations/{k}.xml": f"<annotation>{''.join(objects)}</annotation>"})
+    if kind == "yolo":
+        lay_out(root, {"data.yaml": "train: images\nval: images\nnames: [cat]\n"})
+    else:
+        lists = {split: "".join(f"{k}\n" for k in range(40)) for split in ("train", "val")}
+        lay_out(root, {f"ImageSets/Main/{split}.txt": text for split, text in lists.items()})
+    _, kinds = doctor(root)
+    told = next(f["problem"] for f in kinds["other_image_size"] if f["split"] == "train")
+    assert ("no one factor" in told) is own
+    assert ("1.85" in told) is not own
+
+
 def test_the_conclusion_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scaled_voc(tmp_path / "data", (2, 2), True)
     doctor(tmp_path / "data")

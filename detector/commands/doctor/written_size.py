@@ -14,6 +14,7 @@ LEAST_BOXES, LEAST_IMAGES = 5, 3  # of less nothing can be concluded
 SLACK = 1.02  # boxes may reach so far past the size that they were written for
 MOST = 0.95  # share of the images that a size must explain
 FULL = 0.8  # boxes that go no farther than this share of a size do not speak for it
+AT_EDGE = 1 / 3  # share of the images that must reach as far as a factor or size, for it to explain them; by chance a tenth do
 FACTORS = (1.25, 4 / 3, 1.5, 5 / 3, 2, 2.5, 3, 4, 5, 6, 8, 10)
 _FRACTION = 5.0  # numbers above are no fractions, however wrong
 _SMALL_IMAGE = 150  # pixels; of smaller images per cents and pixels look alike
@@ -74,19 +75,31 @@ def _as_they_reach(dataset: DetectionDataset, reach: np.ndarray, sizes: np.ndarr
 
 
 def _needed(reach: np.ndarray, sizes: np.ndarray, files: Sequence[str]) -> str:
-    """The size that boxes need which reach so far (n, 2) in images of these sizes (n, 2), or the factor."""
+    """The size that boxes need which reach so far (n, 2) in images of these sizes (n, 2), or the factor; that neither
+    explains them, where few images have a box that reaches so far."""
     ratios = reach / sizes
-    farthest, factors = reach.max(0), np.quantile(ratios, 0.98, 0)
-    at_one_size = (reach > 0.95 * farthest).any(1).sum()
-    at_one_factor = (ratios > 0.95 * factors).any(1).sum()
-    if at_one_size > at_one_factor or (sizes == sizes[0]).all():
-        snapped = _snapped(ratios.max(0)) if (sizes == sizes[0]).all() else None
-        where = f"where {files[0]} has {_size(sizes[0])}"
-        if snapped:
-            return f"{snapped:.3g} times as wide and high, {_size(sizes[0] * snapped)} {where}"
+    farthest, factor = reach.max(0), _one_factor(ratios)
+    at_one_size = int((reach > 0.97 * farthest).any(1).sum())
+    where = f"where {files[0]} has {_size(sizes[0])}"
+    if factor and ((sizes == sizes[0]).all() or at_one_size <= _near(ratios, factor)):
+        return f"{factor:.3g} times as wide and high, {_size(sizes[0] * factor)} {where}"
+    if at_one_size >= max(LEAST_IMAGES, AT_EDGE * len(reach)):
         return f"at least {_size(farthest)} {where}"
-    factor = _snapped(factors) or factors.max()
-    return f"about {factor:.3g} times as wide and high, {_size(sizes[0] * factor)} where {files[0]} has {_size(sizes[0])}"
+    return "and no one factor or size explains them all"
+
+
+def _one_factor(ratios: np.ndarray) -> float | None:
+    """The factor that explains boxes which reach so far (n, 2), in sizes of their images: some boxes end at the edge of their
+    image, so that many images reach just as far. None, if not so many do."""
+    highest = np.quantile(ratios, 0.98, 0)
+    tried = (_snapped(highest), float(highest.max()))
+    return next((f for f in tried if f and _near(ratios, f) >= max(LEAST_IMAGES, AT_EDGE * len(ratios))), None)
+
+
+def _near(ratios: np.ndarray, factor: float) -> int:
+    """Images whose boxes reach as far as this factor, and no farther."""
+    farthest = ratios.max(1)
+    return int(((farthest > 0.97 * factor) & (farthest <= factor * SLACK)).sum())
 
 
 def _snapped(factors: np.ndarray) -> float | None:
@@ -127,8 +140,9 @@ def _of_fractions(dataset: DetectionDataset) -> str:
         if ((reach_ <= sizes_ * SLACK).all(1)).mean() >= MOST:
             return f"{start}pixels, not fractions of the image; divide them by its width and height"
         return f"{start}pixels of images of another size, {_needed(reach_, sizes_, files)}; divide them by its width and height"
-    factors = np.quantile(reach_, 0.98, 0)
-    factor = _snapped(factors) or factors.max()
+    factor = _one_factor(reach_)
+    if factor is None:
+        return f"{start}divided by sizes that are not those of their images, and no one factor explains them all; {_advice()}"
     example = f"{_size(sizes_[0] / factor)} where {files[0]} has {_size(sizes_[0])}"
     return f"{start}divided by another image size, 1/{factor:.3g} of the right one: {example}; divide them by {factor:.3g}"
 
