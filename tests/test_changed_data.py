@@ -1,6 +1,7 @@
 """A data set that changes between a kill and the resume: what differs is printed, and epochs are trained whole."""
 
 import csv
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -65,8 +66,9 @@ def edit(folder: Path) -> None:
     first, second, third, *_ = images(folder)
     label_of(first).write_text(label_of(first).read_text() + "0 0.5 0.5 0.25 0.25\n")
     cv2.imwrite(str(second), cv2.imread(str(second))[:, ::-1])
-    third.rename(third.with_stem("renamed"))
-    label_of(third).rename(label_of(third).with_stem("renamed"))
+    name = os.fsdecode(b"renam\xe9")
+    third.rename(third.with_stem(name))
+    label_of(third).rename(label_of(third).with_stem(name))
     sorted((folder / "data/images/val").iterdir())[0].unlink()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, lo
 from made_samples import few
 
 import cli
+from detector.data.dataset_file import DatasetFile
 from detector.data.images import image_sizes
 from detector.data.inputs.sources import output_names
 from detector.inference.outputs import folder_name
@@ -208,6 +210,31 @@ def test_long_names_of_coco_images_and_crops(data: Path) -> None:
     as_coco(data / "coco", content)
     dataset = load(data / "coco")
     assert [f.problem for f in dataset.report.lost_images] == ["no such image file"] * 2
+
+
+def test_zero_bytes_in_coco_names(data: Path, capfd: pytest.CaptureFixture) -> None:
+    """No file can have such a name, and no class should."""
+    for key, field in (("images", "file_name"), ("categories", "name")):
+        content = json.loads((data / "coco/train.json").read_text())
+        content[key][0][field] = "a\0b"
+        (data / "coco/zero.json").write_text(json.dumps(content))
+        (data / "coco/zero.yaml").write_text(f"train: zero.json\nformat: coco\n{PAIR}")
+        with pytest.raises(SystemExit) as leaving:
+            cli.main([*DOCTOR, "coco/zero.yaml"])
+        assert leaving.value.code == 2
+        told = capfd.readouterr().err
+        assert f"an entry of `{key}` has no usable {field}" in told
+        assert "Traceback" not in told
+
+
+def test_a_json_takes_the_memory_of_its_size(data: Path) -> None:
+    """Not of the largest that is read."""
+    tracemalloc.start()
+    try:
+        DatasetFile.read("coco").open("train", strict=False)
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
 
 
 def test_names_of_outputs_leave_room_for_endings(tmp_path: Path) -> None:

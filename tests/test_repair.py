@@ -1,6 +1,8 @@
 """The repaired copy: nothing is wrong with it, what was sound is still in it, and the original is as it was."""
 
+import contextlib
 import json
+import os
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -310,6 +312,30 @@ def test_by_the_users_door(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert left.value.code == 2
     assert "fixed/repairs.txt" in capsys.readouterr().out
     cli.main(["doctor", *options, "fixed", "--run", "two"])
+
+
+@pytest.mark.parametrize("kind", ["voc", "yolo"])
+def test_names_that_are_not_utf_8(here: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They get others in the copy: lists and annotations are written in UTF-8."""
+    stem = os.fsdecode(b"caf\xe9")
+    for k, name in enumerate((stem, "cafe", "caf_")):
+        save(here / f"source/{k}.png", picture(HEIGHT, WIDTH, k)).rename(here / f"source/{name}.png")
+        if kind == "voc":
+            text = f"<annotation><filename>other.png</filename>{voc_object('cat')}</annotation>"
+            (here / f"source/{name}.xml").write_text(text)
+        else:
+            (here / f"source/{name}.txt").write_text("0 .5 .5 .5 .5\n")
+    (here / "source/data.yaml").write_text(f"train: .\nformat: {kind}\nnames: [cat]\n")
+    with contextlib.suppress(SystemExit):
+        cli.main(["doctor", "--data.dataset", "source", "--fix", "fixed", "--run", "one"])
+    assert "named caf__2.png" in (here / "fixed/repairs.txt").read_text()
+    assert "Traceback" not in capsys.readouterr().err
+    dataset = DatasetFile.read("fixed").open("train")
+    assert [(Path(file).name, len(dataset.labels[i].boxes)) for i, file in enumerate(dataset.files)] == [
+        ("caf_.png", 1),
+        ("caf__2.png", 1),
+        ("cafe.png", 1),
+    ]
 
 
 def test_real_faults(tmp_path: Path) -> None:

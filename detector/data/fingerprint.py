@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def fingerprint(dataset: DetectionDataset, root: Path) -> np.ndarray:
         labels = 0
         for array in (table.boxes[own], table.classes[own], table.crowd[own], table.points[points[i] : points[i + 1]]):
             labels = zlib.crc32(array.tobytes(), labels)
-        rows[i] = zlib.crc32(name.removeprefix(start).encode()), zlib.crc32(pictures[i].tobytes()), labels
+        rows[i] = zlib.crc32(os.fsencode(name.removeprefix(start))), zlib.crc32(pictures[i].tobytes()), labels
     return rows.view(np.int32)
 
 

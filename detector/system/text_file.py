@@ -8,6 +8,7 @@ from pathlib import Path
 from detector.system.errors import InputError
 
 LARGEST = 32 * 2**20  # bytes; a label file of 100,000 boxes has 4 MB
+_CHUNK = 2**20
 
 
 def read_text(path: str | Path, largest: int = LARGEST, replace: bool = False) -> str:
@@ -31,11 +32,13 @@ def read_text(path: str | Path, largest: int = LARGEST, replace: bool = False) -
         raise InputError(f"{path}: this is a folder, not a file")
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{path}: this is no regular file but a device, a pipe or a socket")
+    content, size = bytearray(), found.st_size
     with open(path, "rb") as file:
-        content = file.read(largest + 1)  # some, as those in /proc, do not say how large they are
-    if len(content) > largest:
-        size = f"{max(found.st_size, len(content)) / 2**20:.0f} MB"
-        raise InputError(f"{path}: the file has {size}, more than the {largest / 2**20:.0f} MB that are read")
+        while size <= largest and (chunk := file.read(_CHUNK)):  # read() reserves all that it is asked for
+            content += chunk
+            size = max(size, len(content))  # some, as those in /proc, do not say how large they are
+    if size > largest:
+        raise InputError(f"{path}: the file has {size / 2**20:.0f} MB, more than the {largest / 2**20:.0f} MB that are read")
     try:
         text = content.decode("utf-8-sig", "replace" if replace else "strict")
     except UnicodeDecodeError as e:

@@ -1,6 +1,7 @@
 """The images of a repaired copy: which ones stay, under which names."""
 
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def _digests(paths: Sequence[str]) -> dict[str, str]:
 
 def new_names(paths: Sequence[str], diagnosis: Diagnosis, done: list[str]) -> dict[str, str]:
     """For each image its path in the copy: as it is below the folder that they have in common, but with the suffix that
-    its content asks for and, as labels go by the name without it, with a stem of its own."""
+    its content asks for and, as labels go by the name without it, with a stem of its own, in UTF-8."""
     wrong = {f.file for f in diagnosis.findings if f.kind == "wrong_suffix"}
     common = Path(os.path.commonpath([Path(path).parent for path in paths])) if paths else Path()
     names: dict[str, str] = {}
@@ -76,14 +77,17 @@ def new_names(paths: Sequence[str], diagnosis: Diagnosis, done: list[str]) -> di
         # labels are looked for beside the last folder `images`, which has to be the copy's own
         folders = [part for part in Path(path).parent.relative_to(common).parts if part != "images"]
         suffix = _suffix(path) if path in wrong else Path(path).suffix
-        stem = free = Path(*folders, Path(path).stem).as_posix()
+        given = Path(*folders, Path(path).stem).as_posix()
+        stem = free = re.sub("[\udc80-\udcff]", "_", given)  # bytes that are not UTF-8
         number = 1
         while free in stems:
             number += 1
             free = f"{stem}_{number}"
         stems.add(free)
         names[path] = free + suffix
-        if free != stem:
+        if stem != given:
+            done.append(f"{path}: named {names[path]}, as its name is not UTF-8")
+        elif free != stem:
             done.append(f"{path}: named {names[path]}, as another image has its name but for the suffix")
         elif suffix != Path(path).suffix:
             done.append(f"{path}: named {names[path]}, as its content is")

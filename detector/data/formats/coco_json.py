@@ -206,7 +206,9 @@ def _read_json(source: Path) -> dict[str, Any]:
             for entry in content[key] if isinstance(content[key], list) else [{}]:
                 lacking = [name for name in wanted if not (_is_id if name == "id" else _is_text)(entry.get(name))]
                 if lacking:
-                    raise InputError(f"{source}: not a COCO json file: an entry of `{key}` has no {' and no '.join(lacking)}")
+                    raise InputError(
+                        f"{source}: not a COCO json file: an entry of `{key}` has no usable {' and '.join(lacking)}"
+                    )
         if len({isinstance(c["id"], str) for c in content["categories"]}) > 1:
             raise InputError(f"{source}: the ids of `categories` are numbers and texts; make them all numbers")
         if not isinstance(content.get("annotations", []), list):
@@ -233,8 +235,8 @@ def _is_id(value: object) -> TypeGuard[Id]:
 
 
 def _is_text(value: object) -> bool:
-    """Half of a surrogate pair can be neither a file's name nor shown."""
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+    """Half of a surrogate pair can be neither a file's name nor shown, a zero byte is in no file's name."""
+    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
 
 
 def _xywh(bbox: object) -> Sequence[float]:
