@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from detector.checkpoint.file import CheckpointFile, FileVersion, validate_file
+from detector.checkpoint.restricted import load_restricted
 from detector.checkpoint.snapshot import snapshot
 from detector.system.atomic_file import write_beside
 from detector.system.rank_zero import rank_zero_print
@@ -75,12 +76,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             self.wait()
 
     def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """As Lightning's, without reading the file a second time; see `preloaded`."""
+        """Tensors on the CPU and plain types, see `load_restricted`; the file is not read a second time, see `preloaded`."""
         self.wait()
         preloaded, self.preloaded = self.preloaded, None
         if preloaded is not None and os.path.exists(path) and FileVersion.of(path) == preloaded.version:
             return preloaded.content
-        return super().load_checkpoint(path, *args, **options)
+        return load_restricted(path, [])
 
     def teardown(self) -> None:
         thread, self._thread = self._thread, None

@@ -6,7 +6,9 @@ only keeps what the file says of it.
 
 from __future__ import annotations
 
+import functools
 import io
+import mmap
 import pickle
 import re
 import zipfile
@@ -17,7 +19,9 @@ from typing import Any, BinaryIO
 import torch
 
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import is_file
+from detector.system.zip_archive import check_archive, is_zip
 
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 PLAIN = {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2", *(f"torch.{name}Storage" for name in STORAGES)}
@@ -36,21 +40,34 @@ class StandIn:
 
 
 def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None = None) -> dict[str, Any]:
-    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed globals.
+    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed globals. The bytes are compared with
+    their checksums first, as torch does not; its format from before 1.6 has none, which is reported.
 
     Args:
         path: the file; with `file` only for messages.
         allowed: full names of the globals that become stand-ins.
-        file: the file, already open at its start.
+        file: the file, already open.
 
     Raises:
-        InputError: no such file, one that torch cannot read, one that is no dict, or one that names anything else.
+        InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or one that names anything
+            else.
     """
-    if file is None and not is_file(path):
-        raise InputError(f"{path}: no such weights file")
+    if file is None:
+        if not is_file(path):
+            raise InputError(f"{path}: no such weights file")
+        with open(path, "rb") as opened:
+            return load_restricted(path, allowed, opened)
+    checked = is_zip(file)
+    if checked:
+        check_archive(path, file)
+        file.seek(0)
     try:
+        if _names_bytearray(file):
+            raise InputError(f"{path}: refused, because it holds 'bytearray', which weights do not need")
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
-            content = torch.load(file or path, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except pickle.UnpicklingError as e:
         name = re.search(r"GLOBAL ([\w.]+)", str(e))
         if name:
@@ -60,7 +77,20 @@ def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None 
         raise InputError(f"{path}: not a readable checkpoint, perhaps damaged or cut short ({type(e).__name__})") from e
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
+    if not checked:
+        _report_unchecked(str(path))
     return content
+
+
+def _names_bytearray(file: BinaryIO) -> bool:
+    """torch's unpickler makes one of any size, of zeros, from a few bytes."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"\nbytearray\n") >= 0
+
+
+@functools.cache  # a command reads some files twice
+def _report_unchecked(path: str) -> None:
+    rank_zero_print(f"warning: {path} is in torch's format from before 1.6, which has no checksums: damage cannot be seen")
 
 
 def is_plain(file: BinaryIO) -> bool:

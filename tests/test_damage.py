@@ -1,0 +1,267 @@
+"""Files of weights with a flipped bit, or with sizes that they do not have: refused by every reader, before memory is taken."""
+
+import io
+import pickle
+import random
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from made_backbones import BACKBONE, RESNET
+from made_networks import small, yolov5_converter  # noqa: F401
+from small_fit import SMALL, small_fit
+from test_yolox_weights import write, yolox
+from torch import Tensor
+
+import cli
+from detector.checkpoint.backbone_weights import read_tensors
+from detector.checkpoint.trained import read_trained
+from detector.checkpoint.yolov5_weights import read_yolov5
+from detector.checkpoint.yolox_weights import read_yolox
+from detector.commands.export.formats import ENDINGS
+from detector.commands.export.runtime import load_exported
+from detector.system.errors import InputError
+from detector.training.module import Detector
+
+NAMES = ["disc", "ring", "star", "triangle", "cross"]
+SAVED = {"state_dict": {"a.weight": torch.zeros(3)}}
+
+
+@pytest.fixture(scope="module")
+def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint, not to be written to."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    limits = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1"]
+    cli.main([*small_fit(small_data, run, "--trainer.max_epochs", "1"), *limits])
+    return run / "checkpoints/last.ckpt"
+
+
+@pytest.fixture
+def files(tmp_path: Path, trained: Path, as_yolov5: Callable[..., Any]) -> dict[str, Path]:
+    """A whole file of each kind."""
+    multiples = {"depth_multiple": 0.33, "width_multiple": 0.125}
+    whole = {kind: tmp_path / f"whole{kind}" for kind in (".ckpt", ".pt", ".pth", ".backbone.pth", ".old.pth")}
+    whole[".ckpt"].write_bytes(trained.read_bytes())
+    torch.save({"model": as_yolov5(small(5), names=NAMES, yaml=multiples)}, whole[".pt"])
+    write(whole[".pth"], yolox())
+    write(whole[".old.pth"], yolox(), zip_format=False)
+    torch.save(timm.create_model(RESNET).state_dict(), whole[".backbone.pth"])
+    return whole
+
+
+def flip(whole: Path, at: int, bit: int = 1) -> Path:
+    """A copy with one bit changed."""
+    data = bytearray(whole.read_bytes())
+    data[at] ^= bit
+    copy = whole.with_name(whole.name.replace("whole", "flipped"))
+    copy.write_bytes(data)
+    return copy
+
+
+def in_a_tensor(whole: Path) -> int:
+    """A place within the largest record."""
+    with zipfile.ZipFile(whole) as archive:
+        entry = max(archive.infolist(), key=lambda entry: entry.file_size)
+    return entry.header_offset + 1000 + entry.file_size // 2
+
+
+def refused(line: list[str], path: Path, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(line)
+    told = capsys.readouterr().err.strip()
+    assert leaving.value.code == 2
+    assert len(told.splitlines()) == 1
+    assert str(path) in told
+    assert why in told
+
+
+READERS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+    ".ckpt": lambda path: read_trained(path).tensors,
+    ".pt": lambda path: read_yolov5(path).state,
+    ".pth": lambda path: read_yolox(path) or read_yolov5(path).state,
+    ".backbone.pth": lambda path: read_tensors(path)[0],
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_flipped_bit_changes_no_tensor(kind: str, files: dict[str, Path]) -> None:
+    """Anywhere: most places are covered by a checksum; what is not (padding, times) changes nothing."""
+    rng, whole = random.Random(0), files[kind]
+    expected, size = READERS[kind](whole), whole.stat().st_size
+    places = [rng.randrange(size) for _ in range(30)] + [size - 1 - rng.randrange(size // 20) for _ in range(30)]
+    outcomes = []
+    for at in places:
+        flipped = flip(whole, at, 1 << rng.randrange(8))
+        try:
+            found = READERS[kind](flipped)
+        except InputError as e:
+            assert str(e).startswith(f"{flipped}: ")
+            assert "\n" not in str(e)
+            outcomes.append("refused")
+            continue
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)
+        outcomes.append("the same")
+    assert outcomes[:30].count("refused") > 20
+
+
+DOORS = {
+    "fit --model.weights x.ckpt": (".ckpt", ["fit", "--model.weights", "FILE"]),
+    "fit --model.weights x.pt": (".pt", ["fit", "--model.weights", "FILE"]),
+    "fit --model.weights x.pth": (".pth", ["fit", "--model.backbone", "yolox", "--model.weights", "FILE"]),
+    "fit --model.backbone_weights": (".backbone.pth", ["fit", *BACKBONE, "--model.backbone_weights", "FILE"]),
+    "fit --ckpt_path": (".ckpt", ["fit", "--ckpt_path", "FILE"]),
+    "validate --ckpt_path x.ckpt": (".ckpt", ["validate", "--ckpt_path", "FILE"]),
+    "validate --ckpt_path x.pt": (".pt", ["validate", "--ckpt_path", "FILE"]),
+    "validate --model.ensemble": (".ckpt", ["validate", "--ckpt_path", "WHOLE", "--model.ensemble", "[FILE]"]),
+    "predict --ckpt_path x.pt": (".pt", ["predict", "--ckpt_path", "FILE", "--data.source", "IMAGE"]),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_flipped_bit_is_refused_at_every_door(
+    door: str, files: dict[str, Path], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, line = DOORS[door]
+    flipped = flip(files[kind], in_a_tensor(files[kind]))
+    words = {"FILE": str(flipped), "WHOLE": str(files[kind]), "IMAGE": str(next(small_data.parent.rglob("*.jpg")))}
+    for word, meant in words.items():
+        line = [each.replace(word, meant) for each in line]
+    if line[0] == "fit" and "--ckpt_path" not in line:
+        line += ["--data.dataset", str(small_data), *SMALL, "--trainer.max_epochs", "1"]
+    elif line[0] == "validate":
+        line += ["--data.dataset", str(small_data)]
+    refused(line, flipped, "damaged in", capsys)
+
+
+@pytest.mark.parametrize("kind", [".ckpt", ".pt"])
+def test_a_flipped_bit_is_refused_by_export_and_python(
+    kind: str, files: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flipped = flip(files[kind], in_a_tensor(files[kind]))
+    refused(["export", "--ckpt_path", str(flipped), "--format", "torchscript"], flipped, "damaged in", capsys)
+    with pytest.raises(InputError, match="damaged in"):
+        Detector.load(flipped, "cpu")
+
+
+@pytest.mark.parametrize("form", ["torchscript", "exported-program"])
+def test_a_flipped_bit_in_an_exported_program(
+    form: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = here / f"whole{ENDINGS[form]}"
+    cli.main(["export", "--ckpt_path", str(trained), "--format", form, "--out", str(whole)])
+    load_exported(whole)
+    flipped = flip(whole, in_a_tensor(whole))
+    refused(["validate", "--ckpt_path", str(flipped), "--data.dataset", str(small_data)], flipped, "damaged in", capsys)
+
+
+def test_the_old_format_is_read_with_a_warning(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """torch's from before 1.6 has no checksums."""
+    assert read_yolox(files[".old.pth"])
+    assert read_yolox(files[".old.pth"])
+    told = capsys.readouterr().out
+    assert told.count("no checksums") == 1
+    assert f"warning: {files['.old.pth']} is in torch's format from before 1.6" in told
+
+
+GIGABYTES = 4 * 2**30
+
+
+def plain_archive() -> bytes:
+    file = io.BytesIO()
+    torch.save(SAVED, file)
+    return file.getvalue()
+
+
+def compressed() -> bytes:
+    """Zeros, a thousand times as many as the file has bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(plain_archive())) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            if "/data/" not in entry.filename:
+                new.writestr(entry.filename, old.read(entry))
+        with new.open("archive/data/0", "w", force_zip64=True) as record:
+            for _ in range(256):
+                record.write(bytes(2**20))
+    return file.getvalue()
+
+
+def claimed(name: bytes, size: int) -> bytes:
+    """An archive whose directory says that a record has another size."""
+    data = bytearray(plain_archive())
+    directory = data.index(b"PK\x01\x02")
+    while data[directory + 46 : directory + 46 + len(name)] != name:
+        directory = data.index(b"PK\x01\x02", directory + 1)
+    data[directory + 20 : directory + 28] = size.to_bytes(4, "little") * 2
+    return bytes(data)
+
+
+def shared() -> bytes:
+    """An archive whose directory names one record a thousand times."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}, 2))
+        archive.writestr("archive/data/0", bytes(2**20))
+        entry = archive.filelist[-1]
+        for number in range(1, 1000):
+            copy = zipfile.ZipInfo(f"archive/data/{number}")
+            copy.header_offset, copy.CRC, copy.file_size = entry.header_offset, entry.CRC, entry.file_size
+            copy.compress_size = entry.compress_size
+            archive.filelist.append(copy)
+    return file.getvalue()
+
+
+def bytearrays(zip_format: bool) -> bytes:
+    """A pickle of a few bytes that asks for zeros."""
+
+    class Zeros:
+        def __reduce__(self) -> tuple[Any, tuple[int]]:
+            return bytearray, (GIGABYTES,)
+
+    file = io.BytesIO()
+    torch.save(SAVED | {"zeros": Zeros()}, file, _use_new_zipfile_serialization=zip_format)
+    return file.getvalue()
+
+
+CLAIMS: dict[str, Callable[[], bytes]] = {
+    "compressed": compressed,
+    "a record larger than the file": lambda: claimed(b"archive/data/0", 2**31),
+    "one record a thousand times": shared,
+    "zeros in the pickle": lambda: bytearrays(True),
+    "zeros in the pickle, old format": lambda: bytearrays(False),
+}
+READ = """
+import resource, sys
+from pathlib import Path
+from detector.checkpoint.restricted import load_restricted
+from detector.system.errors import InputError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    load_restricted(Path(sys.argv[1]), [])
+except InputError as e:
+    print(e)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("kind", CLAIMS)
+def test_a_claimed_size_takes_no_memory(
+    kind: str, tmp_path: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that reads grows by less than 50 MB, where the file claims 256 MB or more."""
+    path = tmp_path / "large.pt"
+    path.write_bytes(CLAIMS[kind]())
+    assert path.stat().st_size < 2_000_000
+    ran = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    message, grown = ran.stdout.splitlines()
+    assert message.startswith(f"{path}: refused, because ")
+    assert int(grown) < 50
+    line = [*small_fit(small_data, tmp_path / "run"), "--model.weights", str(path)]
+    refused(line, path, "refused, because ", capsys)
