@@ -1,9 +1,10 @@
-"""COCO's figures against pycocotools."""
+"""COCO's figures against pycocotools and hotcoco."""
 
 import contextlib
 import io
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,14 @@ from detector.data.sample import Labels
 from detector.evaluation.metrics import COCO_NAMES, coco_metrics
 
 
-def pycocotools_figures(
-    detections: list[np.ndarray], truths: list[Labels], num_classes: int
-) -> tuple[dict[str, float], np.ndarray]:
-    """The twelve figures and AP by class, NaN where pycocotools says -1."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
+def evaluated(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The twelve figures and the precisions (IoU, recall, class, size, detections) of hotcoco, then of pycocotools."""
+    import hotcoco
+    import pycocotools.coco
+    import pycocotools.cocoeval
 
-    images = [{"id": i} for i in range(len(truths))]
-    categories = [{"id": c} for c in range(num_classes)]
+    images = [{"id": i, "file_name": f"{i}.jpg", "width": 600, "height": 600} for i in range(len(truths))]
+    categories = [{"id": c, "name": str(c)} for c in range(num_classes)]
 
     def entries(numbers: list[int], boxes: list[np.ndarray], **more: list) -> list[dict[str, Any]]:
         rows = []
@@ -32,9 +32,12 @@ def pycocotools_figures(
             rows.append(row | {name: values[k] for name, values in more.items()})
         return rows
 
-    def data_set(annotations: list[dict[str, Any]]) -> Any:
-        coco = COCO()
-        coco.dataset = {"images": images, "annotations": annotations, "categories": categories}
+    def content(annotations: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"images": images, "annotations": annotations, "categories": categories}
+
+    def indexed(content: dict[str, Any]) -> Any:
+        coco = pycocotools.coco.COCO()
+        coco.dataset = content
         coco.createIndex()
         return coco
 
@@ -52,20 +55,26 @@ def pycocotools_figures(
         score=[float(row[4]) for _, row in rows],
         category_id=[int(row[5]) for _, row in rows],
     )
-    with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(data_set(true), data_set(found), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    precision = evaluation.eval["precision"][:, :, :, 0, 2].transpose(2, 0, 1).reshape(num_classes, -1)
-    by_class = [p[p > -1].mean() if (p > -1).any() else math.nan for p in precision]
-    stats = [math.nan if v == -1 else float(v) for v in evaluation.stats]
-    return dict(zip(COCO_NAMES, stats, strict=True)), np.array(by_class)
+    whole = hotcoco.COCO(content(true))
+    for evaluation in (
+        hotcoco.COCOeval(whole, whole.load_res(found), "bbox"),  # before pycocotools, which writes into the entries
+        pycocotools.cocoeval.COCOeval(indexed(content(true)), indexed(content(found)), "bbox"),
+    ):
+        with contextlib.redirect_stdout(io.StringIO()):
+            evaluation.evaluate()
+            evaluation.accumulate()
+            evaluation.summarize()
+        yield np.array(evaluation.stats), np.array(evaluation.eval["precision"])
 
 
 def check_coco(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> dict[str, float]:
     ours, by_class = coco_metrics(detections, truths, num_classes)
-    theirs, theirs_by_class = pycocotools_figures(detections, truths, num_classes)
+    (also, also_precision), (stats, precision) = evaluated(detections, truths, num_classes)
+    assert np.array_equal(also, stats), "hotcoco and pycocotools agree to the bit"
+    assert np.array_equal(also_precision.reshape(precision.shape), precision)
+    theirs = dict(zip(COCO_NAMES, np.where(stats == -1, math.nan, stats), strict=True))
+    every = precision[:, :, :, 0, 2].transpose(2, 0, 1).reshape(num_classes, -1)
+    theirs_by_class = [p[p > -1].mean() if (p > -1).any() else math.nan for p in every]
     assert ours == pytest.approx(theirs, abs=1e-12, rel=0, nan_ok=True)
     np.testing.assert_allclose(by_class, theirs_by_class, rtol=0, atol=1e-12)
     return ours
