@@ -16,7 +16,7 @@ from wandb_files import read_history, read_records
 
 import cli
 from callbacks.dashboard import Dashboard
-from detector.evaluation.metrics import Result, class_metrics
+from detector.evaluation.metrics import Confusion, Result, class_metrics
 from detector.evaluation.results import confusions
 from detector.loggers.board import BEST, BY_EPOCH, BY_STEP, Evaluation
 from detector.loggers.tensorboard_board import TensorBoard
@@ -224,7 +224,7 @@ def test_the_report_and_both_dashboards_show_one_curve(monkeypatch: pytest.Monke
     The best precision from a recall on is 1 up to 0.25, 2/3 up to 0.5, and falls to 0 at 1, as YOLOv5's AP has it."""
     hits = np.repeat(np.array([[True], [False], [True]]), 10, 1)
     metrics = class_metrics(hits, np.array([0.9, 0.8, 0.7]), np.zeros(3), np.zeros(4))
-    result = Result({}, metrics, np.zeros(1), np.zeros((2, 2)), 1)
+    result = Result({}, metrics, np.zeros(1), Confusion.of([], 1), 1)
     evaluation = Evaluation(result, ["cat"], 0, 0, [])
 
     drawn: dict[str, Any] = {}
@@ -255,7 +255,8 @@ def test_steps_have_a_name_of_our_own() -> None:
 
 def test_confusions_name_what_is_taken_for_what() -> None:
     figures = class_metrics(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0), np.zeros(0))
-    matrix = np.array([[5, 0, 2], [3, 0, 0], [1, 4, 0]])  # rows predicted, columns true
+    cells = np.array([[0, 0], [0, 2], [1, 0], [2, 0], [2, 1]])  # predicted, true
+    matrix = Confusion(cells, np.array([5, 2, 3, 1, 4]), 2)
     found = confusions(Result({}, figures, np.zeros(2), matrix, 1), ["cat", "dog"])
     assert found == [
         ("cat", "cat", 5),

@@ -1,11 +1,13 @@
 """Detections matched with objects, and the confusion matrix, against loops that follow the definitions pair by pair."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_detections import random_set
 
-from detector.evaluation.metrics import confusion_matrix, match
+from detector.evaluation.metrics import Confusion, confused_pairs, match
 
 # Boxes on a coarse lattice overlap, coincide and tie often.
 corner, side = st.integers(0, 5), st.integers(1, 4)
@@ -72,6 +74,10 @@ def test_match_gives_no_second_choice() -> None:
     assert hits[:, 9].tolist() == [False, True], "at 0.95 the surer one is no candidate"
 
 
+def confusion_matrix(*columns: np.ndarray, classes: int, **options: Any) -> np.ndarray:
+    return Confusion.of([confused_pairs(*columns, classes, **options)], classes).matrix()
+
+
 def slow_confusion(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
     """Specification 5.6 for 3 classes: per detection its best object, then per object its best of those detections."""
     matrix = np.zeros((4, 4))
@@ -95,14 +101,14 @@ def slow_confusion(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarra
 def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
     (boxes, classes), (true_boxes, true_classes) = columns(found), columns(true)
     scores = np.array(data.draw(st.lists(score, min_size=len(found), max_size=len(found))), np.float32)
-    matrix = confusion_matrix(boxes, scores, classes.astype(np.float32), true_boxes, true_classes, 3)
+    matrix = confusion_matrix(boxes, scores, classes.astype(np.float32), true_boxes, true_classes, classes=3)
     sure = scores > 0.25
     assert matrix.sum(0)[:3].tolist() == np.bincount(true_classes, minlength=3).tolist()
     assert matrix.sum(1)[:3].tolist() == np.bincount(classes[sure], minlength=3).tolist()
     assert matrix[3, 3] == 0
     assert np.array_equal(matrix, slow_confusion(boxes[sure], classes[sure], true_boxes, true_classes))
 
-    theirs = confusion_matrix(boxes, scores, classes, true_boxes, true_classes, 3, skip_unmatched=True)
+    theirs = confusion_matrix(boxes, scores, classes, true_boxes, true_classes, classes=3, skip_unmatched=True)
     if not matrix[:3, :3].any():  # nothing matches: no false positives either
         matrix[:, 3] = 0
     assert np.array_equal(theirs, matrix)
@@ -114,7 +120,7 @@ def test_confusion_matrix_thresholds() -> None:
     one, other = np.array([0.5]), np.array([1])
 
     def counted(**options: float) -> np.ndarray:
-        return confusion_matrix(found, one, other * 0, true, other, 2, **options)
+        return confusion_matrix(found, one, other * 0, true, other, classes=2, **options)
 
     assert counted()[0, 1] == 1
     assert counted(conf=0.5).tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0]]

@@ -63,7 +63,7 @@ def exact(result: Result) -> tuple:
     """Everything in a result, so that == is equality to the last bit (NaN equal to NaN)."""
     f = result.by_class
     arrays = [np.array([*result.summary.values()]), f.ap, f.precision_curve, f.recall_curve, f.f1, f.objects]
-    return [*result.summary], *(a.tobytes() for a in (*arrays, result.coco_by_class, result.confusion)), result.images
+    return [*result.summary], *(a.tobytes() for a in (*arrays, result.coco_by_class, result.confusion.matrix())), result.images
 
 
 def test_order_does_not_matter() -> None:
@@ -97,7 +97,7 @@ def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
     with_crowds, without = collected(detections, truths), collected(detections, [t.keep(~t.crowd) for t in truths])
     for name in ("P", "R", "mAP50", "mAP50-95", "fitness"):
         assert with_crowds.summary[name] == without.summary[name]
-    assert np.array_equal(with_crowds.confusion, without.confusion)
+    assert np.array_equal(with_crowds.confusion.matrix(), without.confusion.matrix())
     assert with_crowds.by_class.objects.sum() == sum((~t.crowd).sum() for t in truths)
     assert with_crowds.summary["coco/AP"] > without.summary["coco/AP"], "COCO forgives detections in crowds"
 
@@ -107,15 +107,15 @@ def test_labels_count_as_far_as_they_are_in_the_image() -> None:
     outside = Labels.of([[-50, 0, 50, 100]], [0], 100, 100)
     result = collected([np.array([[0, 0, 50, 100, 0.9, 0]], np.float32)], [outside], num_classes=1)
     assert result.by_class.ap.min() > 0.99
-    assert result.confusion.tolist() == [[1, 0], [0, 0]]
+    assert result.confusion.matrix().tolist() == [[1, 0], [0, 0]]
 
 
 def test_no_detections_is_zero() -> None:
     detections, truths = random_set(np.random.default_rng(7), images=3)
     result = collected([d[:0] for d in detections], truths)
     assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP", "coco/AR100")} == {0}
-    assert result.confusion[:3].sum() == 0
-    assert result.confusion[3].sum() == sum(len(t.boxes) for t in truths)
+    assert result.confusion.matrix()[:3].sum() == 0
+    assert result.confusion.matrix()[3].sum() == sum(len(t.boxes) for t in truths)
 
 
 def test_no_hit_is_zero() -> None:
@@ -123,7 +123,7 @@ def test_no_hit_is_zero() -> None:
     miss = np.array([[0, 0, 10, 10, 0.9, 0]], np.float32)
     result = collected([miss], [Labels.of([[50, 50, 60, 60]], [0], 100, 100)], num_classes=1)
     assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
-    assert result.confusion.tolist() == [[0, 1], [1, 0]]
+    assert result.confusion.matrix().tolist() == [[0, 1], [1, 0]]
 
 
 def test_no_images_and_no_labels() -> None:

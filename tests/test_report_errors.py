@@ -168,10 +168,11 @@ def test_galleries() -> None:
 
 def test_confusion_counts_images_where_nothing_matches() -> None:
     """Rows predicted, columns true, background last."""
-    counted = confusion(SCENE)
+    confused = confusion(SCENE)
+    counted = confused.matrix()
     assert counted[0, 0] == counted[1, 2] == 1
     assert counted[:3, 3].tolist() == [3, 1, 1]  # twice near, duplicate; nothing there; the second image's
     assert counted[3, :3].tolist() == [1, 1, 0]
-    assert (counted - confusion(SCENE, skip_unmatched=True)).sum() == 1
+    assert (counted - confusion(SCENE, skip_unmatched=True).matrix()).sum() == 1
     assert np.nansum(normalised(counted), 0).tolist() == [1, 1, 1, 1]
-    assert commonest(counted, NAMES) == [("c", "b", 1, 1.0)]
+    assert commonest(confused, NAMES) == [("c", "b", 1, 1.0)]

@@ -3,8 +3,11 @@
 Functions first; `DetectionMetrics` collects an epoch and calls them. Boxes are xyxy pixels of the image files, in NumPy.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,7 +155,7 @@ def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:
     return np.convolve(padded, np.ones(window) / window, mode="valid")
 
 
-def confusion_matrix(
+def confused_pairs(
     boxes: np.ndarray,
     scores: np.ndarray,
     classes: np.ndarray,
@@ -163,14 +166,13 @@ def confusion_matrix(
     iou: float = 0.45,
     skip_unmatched: bool = False,
 ) -> np.ndarray:
-    """Confusion counts of one image: (C + 1, C + 1), rows predicted, columns true, the last of each is background.
+    """What was predicted for what in one image: (n, 2) int64 predicted and true class, where `num_classes` is background.
 
     Detections above `conf` and objects are paired one to one by overlap above `iou`, whatever their class.
 
     Args:
-        skip_unmatched: YOLOv5's way: do not count false positives in images where nothing matches.
+        skip_unmatched: YOLOv5's way: leave out false positives in images where nothing matches.
     """
-    matrix = np.zeros((num_classes + 1, num_classes + 1))
     certain = scores > conf
     boxes, classes = boxes[certain], classes[certain].astype(int)
     true_classes = true_classes.astype(int)
@@ -180,11 +182,51 @@ def confusion_matrix(
     pairs = pairs[np.sort(np.unique(pairs[:, 0], return_index=True)[1])]  # best object of each detection, best pair first
     pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]  # best of those detections for each object
     d, t = pairs.T
-    np.add.at(matrix, (classes[d], true_classes[t]), 1)
-    np.add.at(matrix[-1], np.delete(true_classes, t), 1)
-    if len(pairs) or not skip_unmatched:
-        np.add.at(matrix[:, -1], np.delete(classes, d), 1)
-    return matrix
+    missed = np.delete(true_classes, t)
+    wrong = np.delete(classes, d) if len(pairs) or not skip_unmatched else classes[:0]
+    background = np.full(len(missed) + len(wrong), num_classes)
+    predicted = np.concatenate((classes[d], background[: len(missed)], wrong))
+    return np.stack((predicted, np.concatenate((true_classes[t], missed, background[len(missed) :]))), 1)
+
+
+@dataclass
+class Confusion:
+    """The confusion matrix by its cells that are not 0: cells (m, 2) int64 predicted and true class in ascending order, counts
+    (m,) int64. Class `num_classes` is background."""
+
+    cells: np.ndarray
+    counts: np.ndarray
+    num_classes: int
+
+    @classmethod
+    def of(cls, pairs: Iterable[np.ndarray], num_classes: int) -> Confusion:
+        """Pairs: as `confused_pairs` gives them, by image."""
+        everything = np.concatenate([np.zeros((0, 2), np.int64), *pairs])
+        return cls(*np.unique(everything, axis=0, return_counts=True), num_classes)
+
+    def matrix(self, classes: Sequence[int] | None = None) -> np.ndarray:
+        """(k + 1, k + 1) counts of k classes, rows predicted, columns true, the last of each is background; (k + 2, k + 2) if
+        there are counts of others, which then stand before the background. Default: all classes."""
+        kept = list(range(self.num_classes) if classes is None else classes)
+        k = len(kept)
+        position = np.full(self.num_classes + 1, k)
+        position[kept], position[-1] = np.arange(k), k + 1
+        rows, columns = position[self.cells].T
+        matrix = np.zeros((k + 2, k + 2))
+        np.add.at(matrix, (rows, columns), self.counts)
+        others = k in rows or k in columns
+        return matrix if others else np.delete(np.delete(matrix, k, 0), k, 1)
+
+    def commonest_classes(self, most: int) -> list[int]:
+        """The classes with most objects and detections, in ascending order; none without any."""
+        off_diagonal = self.cells[:, 0] != self.cells[:, 1]
+        seen = np.bincount(self.cells[:, 1], self.counts, self.num_classes + 1)
+        seen += np.bincount(self.cells[off_diagonal, 0], self.counts[off_diagonal], self.num_classes + 1)
+        order = np.argsort(-seen[:-1], kind="stable")[:most]
+        return sorted(order[seen[order] > 0].tolist())
+
+    def false_positives(self) -> int:
+        return int(self.counts[self.cells[:, 1] == self.num_classes].sum())
 
 
 COCO_NAMES = (
@@ -197,7 +239,7 @@ COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np
 def coco_metrics(
     detections: list[np.ndarray], truths: list[Labels], num_classes: int, max_det: int = 100
 ) -> tuple[dict[str, float], np.ndarray]:
-    """COCO's twelve metrics, equal to pycocotools.
+    """COCO's twelve metrics, equal to pycocotools. Only classes with labels are evaluated: the others do not count.
 
     Args:
         detections: per image (n, 6) x1, y1, x2, y2, score, class.
@@ -225,7 +267,9 @@ def coco_metrics(
             )
         f = found.astype(float)
         results.append(np.column_stack([np.full(len(f), i), f[:, :2], f[:, 2:4] - f[:, :2], f[:, 4], f[:, 5]]))
+    labelled = sorted({a["category_id"] for a in annotations})
     rows = np.concatenate(results) if results else np.zeros((0, 7))
+    rows = rows[np.isin(rows[:, 6], labelled)]
     if not annotations or not len(rows):  # the evaluator wants at least one of each
         real = [a for a in annotations if not a["iscrowd"]]
         present = np.isin(np.arange(num_classes), [a["category_id"] for a in real])
@@ -240,7 +284,7 @@ def coco_metrics(
             "info": {},
             "images": [{"id": i} for i in range(len(truths))],
             "annotations": annotations,
-            "categories": [{"id": c, "name": str(c)} for c in range(num_classes)],
+            "categories": [{"id": c, "name": str(c)} for c in labelled],
         }
         truth_set.createIndex()
         evaluation = COCOeval_faster(truth_set, truth_set.loadRes(rows), "bbox")
@@ -250,19 +294,20 @@ def coco_metrics(
         evaluation.summarize()
     stats = np.asarray(evaluation.stats[:12], float)
     precision = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # (IoU, recall, class)
-    by_class = np.array([p[p > -1].mean() if (p > -1).any() else np.nan for p in precision.transpose(2, 0, 1)])
+    by_class = np.full(num_classes, np.nan)
+    by_class[labelled] = [p[p > -1].mean() if (p > -1).any() else np.nan for p in precision.transpose(2, 0, 1)]
     return dict(zip(COCO_NAMES, np.where(stats < 0, np.nan, stats).tolist(), strict=True)), by_class
 
 
 @dataclass
 class Result:
-    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,), `confusion` (C + 1, C + 1); and what
-    they were computed from: detections and labels by image, see `DetectionMetrics.update`."""
+    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,), `confusion`; and what they were
+    computed from: detections and labels by image, see `DetectionMetrics.update`."""
 
     summary: dict[str, float]
     by_class: ClassMetrics
     coco_by_class: np.ndarray
-    confusion: np.ndarray
+    confusion: Confusion
     images: int
     seen: dict[int, tuple[np.ndarray, Labels]] = field(default_factory=dict)
 
@@ -297,14 +342,15 @@ class DetectionMetrics:
 
     def compute(self) -> Result:
         """Evaluate what was collected, in order of image number."""
-        detections, truths = [], []
-        matched, confusion = [np.zeros((0, len(IOU_THRESHOLDS)), bool)], np.zeros((self.num_classes + 1,) * 2)
+        detections, truths, pairs = [], [], []
+        matched = [np.zeros((0, len(IOU_THRESHOLDS)), bool)]
         for index in sorted(self.images):
             found, truth = self.images[index]
             counted = truth.keep(~truth.crowd)
             true_boxes = clip_xyxy(counted.boxes, truth.width, truth.height)
             matched.append(match(found[:, :4], found[:, 5], true_boxes, counted.classes))
-            confusion += confusion_matrix(found[:, :4], found[:, 4], found[:, 5], true_boxes, counted.classes, self.num_classes)
+            columns = found[:, :4], found[:, 4], found[:, 5]
+            pairs.append(confused_pairs(*columns, true_boxes, counted.classes, self.num_classes))
             detections.append(found)
             truths.append(truth)
         rows = np.concatenate([np.zeros((0, 6), np.float32), *detections])
@@ -313,4 +359,5 @@ class DetectionMetrics:
         coco, coco_by_class = coco_metrics(detections, truths, self.num_classes)
         summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}
         seen = {index: self.images[index] for index in sorted(self.images)}
+        confusion = Confusion.of(pairs, self.num_classes)
         return Result(summary, by_class, coco_by_class, confusion, len(truths), seen)

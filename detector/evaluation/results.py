@@ -48,13 +48,11 @@ def largest_classes(metrics: ClassMetrics, most: int) -> list[int]:
 def confusions(result: Result, names: list[str], most: int = 10_000) -> list[tuple[str, str, int]]:
     """Cells of the confusion matrix as (true class, predicted class, count), most frequent first: those that are not 0
     and the diagonal. An object that was not found is predicted as background, a detection of nothing is truly background."""
-    everything = [*names, "background"]
-    cells = [
-        (everything[true], everything[predicted], int(result.confusion[predicted, true]))
-        for predicted, true in np.ndindex(result.confusion.shape)
-        if result.confusion[predicted, true] or predicted == true
-    ]
-    return sorted(cells, key=lambda cell: -cell[2])[:most]
+    everything, confusion = [*names, "background"], result.confusion
+    counts = {(c, c): 0 for c in range(len(everything))}
+    counts |= dict(zip(map(tuple, confusion.cells.tolist()), confusion.counts.tolist(), strict=True))
+    order = sorted(counts, key=lambda cell: (-counts[cell], cell))[:most]
+    return [(everything[true], everything[predicted], counts[predicted, true]) for predicted, true in order]
 
 
 def _plain(value: Any) -> Any:

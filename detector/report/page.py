@@ -133,14 +133,14 @@ class Report:
         }
 
     def _confusion(self, record: PredictionRecord) -> dict[str, Any]:
-        matrix, theirs = confusion(record), confusion(record, skip_unmatched=True)
-        false_positives = int(matrix[:, -1].sum())
+        counted, theirs = confusion(record), confusion(record, skip_unmatched=True)
+        false_positives = counted.false_positives()
         return {
-            "path": draw_confusion(matrix, record.names, self.plots / "confusion_matrix.png"),
+            "path": draw_confusion(counted, record.names, self.plots / "confusion_matrix.png"),
             "large": len(record.names) > 20,
             "false_positives": false_positives,
-            "unmatched": false_positives - int(theirs[:, -1].sum()),
-            "pairs": [(true, found, n, f"{share:.0%}") for true, found, n, share in commonest(matrix, record.names)],
+            "unmatched": false_positives - theirs.false_positives(),
+            "pairs": [(true, found, n, f"{share:.0%}") for true, found, n, share in commonest(counted, record.names)],
         }
 
     def _errors(self, record: PredictionRecord, true_positives: np.ndarray, confidence: float) -> dict[str, Any]:

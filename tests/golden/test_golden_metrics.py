@@ -5,7 +5,7 @@ import torch
 from golden.cases import Case, close, each
 
 from detector.data.sample import Labels
-from detector.evaluation.metrics import DetectionMetrics, class_metrics, coco_metrics, confusion_matrix, match
+from detector.evaluation.metrics import Confusion, DetectionMetrics, class_metrics, coco_metrics, confused_pairs, match
 from detector.model.postprocess import nms
 
 
@@ -50,16 +50,17 @@ def test_average_precision(case: Case) -> None:
 def test_boxes_to_metrics(case: Case) -> None:
     found, labels, nc = case["in_det"], case["in_labels"], case.meta["nc"]
     limits = {"conf": case.meta["confusion_conf"], "iou": case.meta["confusion_iou"]}
-    hits, confusion, metrics = [], np.zeros((nc + 1, nc + 1)), DetectionMetrics(nc)
+    hits, pairs, metrics = [], [], DetectionMetrics(nc)
     for i in range(case.meta["n_images"]):
         d, t = found[case["in_det_image"] == i], labels[case["in_label_image"] == i]
         if len(d):
             hits.append(match(d[:, :4], d[:, 5], t[:, 1:], t[:, 0]))
         if len(t):  # YOLOv5 leaves images without labels out
-            confusion += confusion_matrix(d[:, :4], d[:, 4], d[:, 5], t[:, 1:], t[:, 0], nc, **limits, skip_unmatched=True)
+            columns = d[:, :4], d[:, 4], d[:, 5], t[:, 1:], t[:, 0]
+            pairs.append(confused_pairs(*columns, nc, **limits, skip_unmatched=True))
         metrics.update(i, d, Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6))
     assert np.array_equal(np.concatenate(hits), case["out_correct"])
-    close(confusion, case["out_confusion"], 0)
+    close(Confusion.of(pairs, nc).matrix(), case["out_confusion"], 0)
     truths = [truth for _, truth in metrics.images.values()]
     wide, _ = coco_metrics([d for d, _ in metrics.images.values()], truths, nc, max_det=300)
     close([wide["AP"], wide["AP50"]], case["out_coco_maxdet300_ap_ap50"], 1e-6)

@@ -1,0 +1,66 @@
+"""Ten thousand classes, of which a data set shows five: memory goes by what was seen, and the report is written."""
+
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import yaml
+from small_fit import small_fit
+
+from detector.data.sample import Labels
+from detector.evaluation.metrics import DetectionMetrics
+from detector.evaluation.prediction_record import PredictionRecord
+from detector.evaluation.results import confusions
+from detector.report.confusion import commonest, confusion, draw_confusion
+
+NAMES = [f"class {k}" for k in range(10_000)]
+FIT = """
+import resource, sys
+import cli
+cli.main(sys.argv[1:])
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def many(data: Path, folder: Path) -> Path:
+    """The same data set with more names; its labels use five of them."""
+    content = yaml.safe_load(data.read_text()) | {"nc": len(NAMES)}
+    path = folder / "many.yaml"
+    path.write_text(yaml.safe_dump({**content, "path": str(data.parent), "names": NAMES}))
+    return path
+
+
+def test_a_training_with_its_report(small_data: Path, tmp_path: Path) -> None:
+    """The network's head has 30,000 outputs a level: with its gradients, momentum and average that alone is a few 100 MB."""
+    line = small_fit(many(small_data, tmp_path), tmp_path / "run", "--trainer.max_epochs", "1", "--report.enabled", "true")
+    line += ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1", "--data.batch_size", "2"]
+    ran = subprocess.run([sys.executable, "-c", FIT, *line], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "warning" not in ran.stdout
+    assert (tmp_path / "run/report.html").is_file()
+    assert (tmp_path / "run/plots/confusion_matrix.png").is_file()
+    assert int(ran.stdout.split()[-1]) < 2500  # MB
+
+
+def test_the_figures_take_memory_by_what_was_seen(tmp_path: Path) -> None:
+    """A matrix of all classes would take 800 MB, and COCO's table of precisions 970 MB."""
+    metrics, boxes = DetectionMetrics(len(NAMES)), np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32)
+    for i in range(4):
+        found = np.column_stack((boxes, [0.9, 0.8], [9999 - i, 5000])).astype(np.float32)
+        metrics.update(i, found, Labels.of(boxes, [9999, 5000], 64, 64))
+    tracemalloc.start()
+    result = metrics.compute()
+    record = PredictionRecord.of(result.seen, [f"{i}.jpg" for i in range(4)], NAMES, 64, "val", "validate")
+    confused = confusion(record)
+    draw_confusion(confused, NAMES, tmp_path / "matrix.png")
+    cells = confusions(result, NAMES)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert result.summary["coco/AP50"] > 0.5
+    assert np.isnan(result.coco_by_class).sum() == 9998
+    assert confused.counts.tolist() == [4, 1, 1, 1, 1]
+    assert commonest(confused, NAMES)[0] == ("class 9999", "class 9996", 1, 0.25)
+    assert cells[:2] == [("class 5000", "class 5000", 4), ("class 9999", "class 9996", 1)]
