@@ -85,9 +85,9 @@ class AutoAnchor(L.Callback):
 
     def _publish(self, trainer: L.Trainer, report: AnchorReport) -> None:
         folder, table = Path(trainer.default_root_dir), report.table()
-        print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
+        rank_zero_print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
         if report.choice.changed:
-            print(table)
+            rank_zero_print(table)
         with not_fatal(folder / "anchors.json"):
             report.save(folder)
         picture = folder / "plots/anchors.png" if are_drawn(trainer) else None

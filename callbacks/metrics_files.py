@@ -17,6 +17,7 @@ from detector.model.origin import told
 from detector.report.folder import best_epoch
 from detector.system.atomic_file import not_fatal, write_atomically
 from detector.system.csv_table import read_table, write_table
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 from detector.training.recipe import data_of
 
@@ -79,11 +80,11 @@ class MetricsFiles(L.Callback):
         """The table of the best epoch, which may be from before a resume."""
         content = best_epoch(Path(trainer.default_root_dir)) if trainer.is_global_zero else {}
         if content:
-            print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
+            rank_zero_print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
 
     def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
         content = self._write_json(trainer, pl_module, result, split)
-        print(f"\n{class_table(content)}\n{told(pl_module.network.origins)}\nfigures: {_json_path(trainer)}")
+        rank_zero_print(f"\n{class_table(content)}\n{told(pl_module.network.origins)}\nfigures: {_json_path(trainer)}")
 
     def _write_json(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> dict[str, Any]:
         path, command = _json_path(trainer), str(trainer.state.fn.value if trainer.state.fn else "")

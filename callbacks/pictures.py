@@ -15,6 +15,7 @@ from detector.report.curves import plot_curves
 from detector.report.drawing import draw_boxes, enlarge, grid, write_image
 from detector.system.atomic_file import not_fatal
 from detector.system.csv_table import read_table
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
 MOST = 16  # images a picture
@@ -54,12 +55,12 @@ class Pictures(L.Callback):
             checkpoints, plots = Path(trainer.default_root_dir) / "checkpoints", _folder(trainer)
             wait_for_checkpoint(trainer)
             best = checkpoints / "best.ckpt"  # there is none without validation
-            print(f"checkpoint: {best if best.is_file() else checkpoints / 'last.ckpt'}\nmetrics: {table}")
+            rank_zero_print(f"checkpoint: {best if best.is_file() else checkpoints / 'last.ckpt'}\nmetrics: {table}")
             if self.enabled:
                 self._evaluated(trainer, pl_module)
                 with not_fatal(plots / "curves.png"):
                     plot_curves(read_table(table), plots / "curves.png")
-                print(f"pictures: {plots}")
+                rank_zero_print(f"pictures: {plots}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING and trainer.is_global_zero:

@@ -128,8 +128,8 @@ class PredictionWriter(BasePredictionWriter):
         written = ", ".join(map(str, files.written())) or "nothing written"
         what = "images" if trainer.datamodule.sources.images else "frames"  # type: ignore[attr-defined]
         each = self._network_seconds / max(files.pictures, 1) * 1000
-        print(f"\n{detections} detections in {pictures} {what}: {written}")
-        print(f"{pictures / seconds:.1f} {what}/s; network and suppression took {each:.1f} ms each")
+        rank_zero_print(f"\n{detections} detections in {pictures} {what}: {written}")
+        rank_zero_print(f"{pictures / seconds:.1f} {what}/s; network and suppression took {each:.1f} ms each")
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -44,4 +44,4 @@ class Report(L.Callback):
             why = " ".join(f"{type(e).__name__}: {e}".split())
             rank_zero_print(f"warning: no report ({why}); try again with: python cli.py report {run}")
         else:
-            print(f"report: {page} ({time.perf_counter() - started:.1f} s)")
+            rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")

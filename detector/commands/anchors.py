@@ -11,6 +11,7 @@ import lightning as L
 from detector.checkpoint.trained import take_anchors
 from detector.data.datamodule import DetectionData
 from detector.report.anchors import AnchorReport, no_anchors
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
 
@@ -35,7 +36,7 @@ def anchors(
         if ckpt_path:
             take_anchors(model, ckpt_path)
         if model.network.anchor_head() is None:
-            print(no_anchors(model.network.head))
+            rank_zero_print(no_anchors(model.network.head))
             return
         datamodule.trainer = trainer
         datamodule.prepare_data()
@@ -47,5 +48,5 @@ def anchors(
     if json:
         print(json_.dumps({**report.content(), "yaml": report.yaml_line()}))
     else:
-        print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
-        print(f"report: {run}")
+        rank_zero_print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
+        rank_zero_print(f"report: {run}")

@@ -15,6 +15,7 @@ from detector.report.panel import COLOURS, HATCHES
 from detector.system.atomic_file import write_atomically
 from detector.system.configuration import differences
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 PANELS = {  # then the losses
@@ -36,12 +37,12 @@ def compare(runs: list[str], run: str | None = None) -> None:
     if len({Path(r).resolve() for r in runs}) < 2:
         raise InputError("compare needs the folders of two runs at least, as runs/fit-1 runs/fit-2")
     comparison = Comparison([RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))])
-    print(comparison.text())
+    rank_zero_print(comparison.text())
     folder = Path(run) if run else new_run("compare")
     comparison.draw(folder / "compare.png")
     content = comparison.page(folder / "compare.png")
     write_atomically(folder / "compare.html", lambda file: file.write(content))
-    print(f"\npage: {folder / 'compare.html'}, compare.png")
+    rank_zero_print(f"\npage: {folder / 'compare.html'}, compare.png")
 
 
 class Comparison:

@@ -10,6 +10,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from detector.distributed.process_group import first_to_report
 from detector.system.errors import InputError, in_one_line, shortened
 from detector.system.open_files import is_too_many, too_many
+from detector.system.terminal import printable
 
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
@@ -42,4 +43,4 @@ def one_sentence_errors() -> Iterator[None]:
 
 
 def _print(error: str) -> None:
-    print(f"error: {shortened(error)}", file=sys.stderr)
+    print(f"error: {shortened(printable(error))}", file=sys.stderr)

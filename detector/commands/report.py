@@ -12,6 +12,7 @@ from detector.report.folder import RunFiles
 from detector.report.page import Report
 from detector.system import trusted
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
 
@@ -25,7 +26,7 @@ def report(run: Path, trust_parts: bool = False) -> None:
     """
     trusted.trust_parts(trust_parts)
     started = time.perf_counter()
-    print(f"report: {make(run)} ({time.perf_counter() - started:.1f} s)")
+    rank_zero_print(f"report: {make(run)} ({time.perf_counter() - started:.1f} s)")
 
 
 def make(run: Path, datasets: Mapping[str, DetectionDataset] | None = None) -> Path:

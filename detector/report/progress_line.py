@@ -6,6 +6,7 @@ import sys
 import time
 
 from detector.system import rank_zero
+from detector.system.terminal import printable
 
 FREE = 3  # columns at the end of the line: some terminals begin a new one in the last, and Ctrl-C shows as ^C
 LEAST, FAIR, MOST = 8, 20, 40  # columns of the bar itself: with one note, with more, in any case
@@ -115,7 +116,7 @@ class LastLine:
 
     def draw(self, pace: Pace, notes: list[str]) -> None:
         encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
-        text = bar_line(pace, notes, shutil.get_terminal_size().columns, blocks=encoding.startswith("utf"))
+        text = printable(bar_line(pace, notes, shutil.get_terminal_size().columns, blocks=encoding.startswith("utf")))
         self._write(f"\r{text.ljust(self._length)}")
         self._length, self._at = len(text), time.monotonic()
         rank_zero.makes_way = self.clear

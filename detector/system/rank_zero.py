@@ -3,13 +3,15 @@
 import os
 from collections.abc import Callable
 
+from detector.system.terminal import printable
+
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
 makes_way: Callable[[], None] | None = None  # a progress bar, from the line that it stands on
 
 
 def rank_zero_print(text: str) -> None:
-    """Print on the first process alone."""
+    """Print on the first process alone; control characters are shown, see `printable`."""
     from lightning.fabric.utilities import rank_zero_only  # takes seconds, which a process that says nothing need not spend
 
     rank_zero_only(_print)(text)
@@ -18,7 +20,7 @@ def rank_zero_print(text: str) -> None:
 def _print(text: str) -> None:
     if makes_way:
         makes_way()
-    print(text, flush=True)
+    print(printable(text), flush=True)
 
 
 def is_first_process() -> bool:

@@ -16,6 +16,7 @@ from detector.data.datamodule import DetectionData
 from detector.data.transforms.letterbox import round_up
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
 
@@ -51,15 +52,15 @@ def run_doctor(
         anchors = None if head is None else head.anchors_px.cpu().numpy()
         diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
         for split, dataset in datasets.items():
-            print(dataset.report.lines(split, most=0)[0])
-        print("\n".join(summary(diagnosis)))
+            rank_zero_print(dataset.report.lines(split, most=0)[0])
+        rank_zero_print("\n".join(summary(diagnosis)))
         text = json_.dumps(diagnosis.content(), indent=1)
         write_atomically(run / "doctor.json", lambda file: file.write(text.encode()))
         write_page(run / "doctor.html", diagnosis, datasets)
-        print(f"report: {run / 'doctor.html'}, doctor.json")
+        rank_zero_print(f"report: {run / 'doctor.html'}, doctor.json")
         if fix:
             repairs = repair(datamodule.file, diagnosis, Path(fix))
-            print(f"repaired copy: {fix}, {len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}")
+            rank_zero_print(f"repaired copy: {fix}, {len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}")
     if json:
         print(json_.dumps(diagnosis.content()))
     if diagnosis.count("fault"):

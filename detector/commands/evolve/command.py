@@ -15,6 +15,7 @@ from detector.commands.evolve.evolution import Evolution
 from detector.data.datamodule import DetectionData
 from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import exit_on_signals
 from detector.training.module import Detector
 from detector.training.trainer import Trainer
@@ -66,8 +67,8 @@ def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, 
     write_outputs(folder, plan.genes, individuals, plan.generations if plan.in_generations else 0, plan.fixed)
     left = plan.trials - sum(i.state != "running" for i in individuals)
     if left:
-        print(f"{left} of {plan.trials} individuals are left; the same command goes on")
-    print(f"study: {folder}")
+        rank_zero_print(f"{left} of {plan.trials} individuals are left; the same command goes on")
+    rank_zero_print(f"study: {folder}")
 
 
 def study_folder(configuration: Mapping[str, Any]) -> Path:
@@ -88,6 +89,6 @@ def study_folder(configuration: Mapping[str, Any]) -> Path:
             if (folder / "journal.log").is_file():
                 study = Study(folder)
                 if study.settings == planned(configuration)[1] and not study.finished():
-                    print(f"going on with {folder}, which was begun by the same command")
+                    rank_zero_print(f"going on with {folder}, which was begun by the same command")
                     return folder
     return next_run("evolve")

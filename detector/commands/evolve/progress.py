@@ -7,6 +7,7 @@ from tqdm import tqdm
 from detector.commands.evolve.individual import Individual, best
 from detector.commands.evolve.study import Study
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 from detector.training.trainer import Trainer
 
 
@@ -24,7 +25,9 @@ class Progress:
         text = f"{plan.generations} generations of {plan.population}: {self.total} individuals"
         text += f", {seeds} trainings each" if seeds > 1 else ""
         text += f", {len(self.seen)} of them done" if self.seen else ""
-        print(f"{text}, {trainer.max_epochs} epochs a training, {workers} at a time; the first will tell how long it takes")
+        rank_zero_print(
+            f"{text}, {trainer.max_epochs} epochs a training, {workers} at a time; the first will tell how long it takes"
+        )
         self.bar = tqdm(total=self.total, initial=len(self.seen), bar_format="{n_fmt}/{total_fmt} |{bar:30}| {desc}")
         self.knows_cost = bool(self.seen)
 

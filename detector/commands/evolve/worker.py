@@ -16,8 +16,9 @@ from detector.commands.evolve.outputs import write_outputs
 from detector.commands.evolve.study import Study
 from detector.commands.evolve.trial import Training
 from detector.system import parent
-from detector.system.errors import InputError
+from detector.system.errors import InputError, in_one_line
 from detector.system.signals import catch
+from detector.system.terminal import printable
 
 POLL_INTERVAL = 0.5  # seconds between two looks for work, while others are at the last individuals of a generation
 
@@ -113,7 +114,7 @@ def main(options: WorkerOptions) -> None:
 
         work(study, training, ended, stop, options.limit, options.hours)
     except (InputError, OSError) as e:
-        print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+        print(f"error: {printable(in_one_line(e))}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -25,6 +25,7 @@ from detector.commands.export.metadata import Metadata
 from detector.model.boxes import xyxy_to_cxcywh
 from detector.model.origin import Origin
 from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import exists, is_dir
 from detector.system.zip_archive import check_archive
 
@@ -108,7 +109,7 @@ class Exported:
             raise InputError(f"{self.path} knows the classes {self.metadata.names}, but here they are {module.names}")
         nms, h = self.metadata.nms, module.hparams
         if nms and (h["conf"] < nms.conf or h["max_det"] > nms.max_det or h["iou"] > nms.iou):
-            print(
+            rank_zero_print(
                 f"{self.path} has its suppression inside: conf {nms.conf:g}, iou {nms.iou:g}, max_det {nms.max_det}; what it "
                 "leaves out stays out, whatever the options of the model say"
             )

@@ -10,6 +10,7 @@ from detector.commands.parsing.short_help import every_command, few_options
 from detector.commands.parsing.signatures import Option, options_of, typed
 from detector.system.errors import InputError, in_one_line, nearest, one_of, shortened
 from detector.system.ranges import check_ranges
+from detector.system.terminal import printable
 
 TRUST_PARTS = "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's (docs/parts.md)."
 
@@ -114,7 +115,7 @@ class CommandLine(NamedTuple):
             self.check(args)
         except InputError as e:
             if os.environ.get("LOCAL_RANK", "0") == "0":
-                print(f"error: {shortened(in_one_line(e))}", file=sys.stderr)
+                print(f"error: {shortened(printable(in_one_line(e)))}", file=sys.stderr)
             raise SystemExit(2) from None
 
 
