@@ -22,7 +22,7 @@ class _Fork(Popen):
     def _launch(self, process_obj: BaseProcess) -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
         try:
-            super()._launch(process_obj)  # the worker does not return from it
+            super()._launch(process_obj)  # type: ignore[misc]  # a worker does not return from it
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -31,7 +31,7 @@ class _Fork(Popen):
 
 
 class _Worker(ForkProcess):
-    _Popen = staticmethod(_Fork)  # type: ignore[assignment]
+    _Popen = staticmethod(_Fork)
 
 
 class WorkerContext(ForkContext):
