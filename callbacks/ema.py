@@ -18,6 +18,9 @@ class EMA(L.Callback):
     """Keeps an exponential moving average of parameters and batch norm statistics; validation, checkpoints and predictions use
     it. It is the submodule `ema` beside `network`, so checkpoints hold both and nothing is ever swapped.
 
+    Unless model.bn_momentum is given, the statistics it averages are those of the batches, not running ones, which would lag
+    behind the weights twice (benchmarks/batch_norm_lag.md).
+
     Args:
         width: The average reaches over the same share of the training so far at any time; this is its standard deviation.
             Default: 0.05, unless decay or tau is given.
@@ -53,6 +56,8 @@ class EMA(L.Callback):
             return
         if self.updates == 0:  # the network may have changed since setup: better anchors, a class prior
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
+        if pl_module.hparams["bn_momentum"] is None:
+            pl_module.network.set_batch_norm_momentum(1.0)
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
         floating = [name for name, tensor in average.items() if tensor.is_floating_point()]
         self._average, self._current = [local(average[name]) for name in floating], [local(current[name]) for name in floating]

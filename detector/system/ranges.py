@@ -56,6 +56,7 @@ RANGES = {
     "model.weight_decay": NOT_NEGATIVE,
     "model.backbone_lr": NOT_NEGATIVE,
     "model.backbone_weight_decay": NOT_NEGATIVE,
+    "model.bn_momentum": Range(0, 1, above=True),
     "model.freeze_epochs": NOT_NEGATIVE,
     "model.nominal_batch_size": COUNT,
     "model.start_size": Range(0, 1, above=True),

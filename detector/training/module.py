@@ -120,6 +120,8 @@ class Detector(L.LightningModule):
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
         freeze_epochs: First epochs that freeze holds for; default: all.
         freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
+        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where callbacks.EMA averages
+            them as it averages the weights, else 0.1.
         freeze_backbone_bn: Batch norm of the backbone stays as it was loaded, statistics and all; the rest of it is trained.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
         start_size: Share of the image size that the training starts with; it grows to 1 until 4/5 of the epochs are done.
@@ -191,6 +193,7 @@ class Detector(L.LightningModule):
         freeze_epochs: int | None = None,
         freeze_bn: bool = True,
         freeze_backbone_bn: bool = False,
+        bn_momentum: float | None = None,
         multi_scale: bool = False,
         start_size: float = 1.0,
         compile: Choice = "auto",
@@ -232,6 +235,7 @@ class Detector(L.LightningModule):
             decoupled_head=decoupled_head,
             backbone=backbone,
         )
+        self.network.set_batch_norm_momentum(0.1 if bn_momentum is None else bn_momentum)
         self.network.to(memory_format=torch.channels_last)
         self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
         for line in start(self.network, weights, backbone_weights, anchors is not None, reuse_head):

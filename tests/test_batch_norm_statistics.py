@@ -1,0 +1,78 @@
+"""Which statistics of batch norm validation uses, against a plain loop over the batches."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from original_recipe import MODEL
+from torch import Tensor, nn
+
+import cli
+from callbacks import EMA, recipe
+from detector.data.datamodule import DetectionData
+from detector.training.module import Detector
+
+FIRST = "backbone.stem.bn"
+
+
+class Seen(L.Callback):
+    """(mean, unbiased variance) of what the first batch norm was given in each training batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+        def look(norm: nn.Module, inputs: tuple[Tensor]) -> None:
+            if norm.training:
+                values = inputs[0].detach().double().permute(1, 0, 2, 3).flatten(1)
+                self.batches.append((values.mean(1), values.var(1)))
+
+        pl_module.network.get_submodule(FIRST).register_forward_pre_hook(look)
+
+
+def train(data: Path, run: Path, average: EMA, **options: Any) -> tuple[Detector, list[tuple[Tensor, Tensor]]]:
+    L.seed_everything(0)
+    seen, module = Seen(), DetectionData(str(data), image_size=64, batch_size=4, workers=0)
+    detector = Detector(module.names, width_multiple=0.125, depth_multiple=0.1, **options)
+    quiet = {"enable_progress_bar": False, "precision": "32-true", "accelerator": "cpu"}
+    trainer = L.Trainer(**recipe(run=run, max_epochs=2, callbacks=[seen, average], **quiet))
+    trainer.fit(detector, module)
+    return detector, seen.batches
+
+
+def assert_statistics(network: nn.Module, expected: tuple[Tensor, Tensor]) -> None:
+    norm = network.get_submodule(FIRST)
+    for buffer, value in zip((norm.running_mean, norm.running_var), expected, strict=True):
+        torch.testing.assert_close(buffer.double(), value, rtol=1e-4, atol=1e-6)
+
+
+def test_averaged_as_the_weights_are(small_data: Path, tmp_path: Path) -> None:
+    """Each step moves the average towards the batch's own statistics, not towards running ones that lag behind."""
+    average = EMA()
+    detector, batches = train(small_data, tmp_path / "run", average, nominal_batch_size=4)
+    assert average.updates == len(batches) > 8
+    expected = (torch.zeros(()), torch.ones(()))
+    for update, batch in enumerate(batches, 1):
+        average.updates = update
+        kept = average._kept()
+        expected = tuple(kept * old + (1 - kept) * new for old, new in zip(expected, batch, strict=True))  # type: ignore[assignment]
+    assert detector.ema is not None
+    assert_statistics(detector.ema, expected)
+
+
+@pytest.mark.parametrize(("options", "momentum"), [({}, 0.1), ({"bn_momentum": 0.03}, 0.03), (MODEL, 0.03)])
+def test_running_statistics(options: dict[str, Any], momentum: float, small_data: Path, tmp_path: Path) -> None:
+    """Without an average, and with a momentum of one's own: YOLOv5's is .03."""
+    detector, batches = train(small_data, tmp_path / "run", EMA(enabled=False), **options)
+    expected = (torch.zeros(()), torch.ones(()))
+    for batch in batches:
+        expected = tuple(old + momentum * (new - old) for old, new in zip(expected, batch, strict=True))  # type: ignore[assignment]
+    assert_statistics(detector.network, expected)
+
+
+def test_a_momentum_out_of_range(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "--model.bn_momentum", "0"])
+    assert "model.bn_momentum" in capsys.readouterr().err
