@@ -1,10 +1,11 @@
-"""A head with given anchors, for losses and assigners that are tried on maps of random numbers."""
+"""A head with given anchors, for losses and assigners that are tried on maps of random numbers; and their rows."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from detector.model.assigner import Assignment
 from detector.model.head import AnchorHead
 from detector.model.loss import Loss
 
@@ -21,3 +22,10 @@ def losses(loss: Loss, raw: Sequence[Tensor], targets: Tensor, anchors: Tensor) 
     strides = [2 ** (3 + k) for k in range(len(anchors))]
     total, parts = loss(raw, targets, head_of(anchors, strides))
     return total, torch.stack(list(parts.values()))
+
+
+def only_valid(rows: Assignment) -> Assignment:
+    """Without the rows that do not count."""
+    if rows.valid is None:
+        return rows
+    return Assignment(*(field[rows.valid] for field in rows[:-1] if field is not None))

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from made_heads import only_valid
 from made_maps import random_targets
 from torch import Tensor
 
@@ -44,7 +45,7 @@ def test_assignment_is_the_specified_loop(lattice: int, anchor_t: float) -> None
     shapes = [(8, 16), (4, 8), (2, 4)]
     anchors = torch.tensor([[[1.0, 2.0], [3.0, 1.5]], [[2.0, 1.0], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.25]]])  # (3, 2, 2)
     targets = random_targets(rng, 400, lattice=lattice)
-    for level, rows in enumerate(rows.only_valid() for rows in assign_targets(targets, anchors, shapes, anchor_t)):
+    for level, rows in enumerate(only_valid(rows) for rows in assign_targets(targets, anchors, shapes, anchor_t)):
         numbers = [rows.image, rows.anchor, rows.row, rows.column, *rows.box.T, *anchors[level][rows.anchor].T, rows.cls]
         ours = Counter(zip(*(v.tolist() for v in numbers), strict=True))
         wanted = slow_assignment(targets, anchors[level], shapes[level], anchor_t)
@@ -56,7 +57,7 @@ def test_assignment_by_hand() -> None:
     """One object in an 8 x 8 map, centre (2.25, 5.75): its own cell (2, 5), left (1, 5), lower (2, 6), nothing else."""
     target = torch.tensor([[1, 3, 2.25 / 8, 5.75 / 8, 2 / 8, 2 / 8]])
     anchors = torch.tensor([[[1.0, 1.0], [2.0, 8.0], [2.0, 7.9]]])  # factors 2, 4 (not below 4), 3.95
-    rows = assign_targets(target, anchors, [(8, 8)], 4.0)[0].only_valid()
+    rows = only_valid(assign_targets(target, anchors, [(8, 8)], 4.0)[0])
     assert torch.stack((rows.image, rows.anchor, rows.column, rows.row, rows.cls), 1).tolist() == [
         [1, 0, 2, 5, 3],
         [1, 2, 2, 5, 3],

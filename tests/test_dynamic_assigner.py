@@ -1,17 +1,22 @@
-"""The dynamic assigner against a slow loop over objects and candidates, written from its docstring."""
+"""The example of an assigner: it trains, and equals a slow loop over objects and candidates, written from its docstring."""
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_heads import head_of
+from made_heads import head_of, only_valid
+from small_fit import small_fit
 from torch import Tensor
 
-from detector.model.dynamic_assigner import ROUNDS, DynamicAssigner
+import cli
 from detector.model.head import AnchorHead
 from detector.model.loss import DetectionLoss
+from detector.training.module import Detector
+from examples.dynamic_assigner import ROUNDS, DynamicAssigner
 
 STRIDES = [8, 16]
 ANCHORS = torch.tensor([[[1.5, 2.0], [3.0, 1.5]], [[2.0, 2.0], [4.0, 5.0]]])  # in strides
@@ -102,7 +107,7 @@ def test_equals_a_slow_loop(seed: int, objects: int, classes: int, anchor_t: flo
     found = set()
     for level, rows in enumerate(DynamicAssigner(anchor_t).assign(raw, targets, head)):
         per_object = len(rows.cls) // max(objects, 1)
-        own = rows.only_valid()
+        own = only_valid(rows)
         assert rows.valid is not None
         numbers = rows.valid.nonzero()[:, 0] // max(per_object, 1)
         for k, *cell in zip(numbers.tolist(), *(x.tolist() for x in own[:4]), strict=True):
@@ -121,8 +126,8 @@ def test_every_object_has_a_prediction_even_where_no_anchor_fits() -> None:
     raw, targets = drawn(0, 3, 2)
     targets[:, 4:] = torch.tensor([[0.9, 0.01], [0.005, 0.005], [0.3, 0.3]])
     assigned = DynamicAssigner(1.1).assign(raw, targets, head_of(ANCHORS, STRIDES))
-    assert {int(c) for rows in assigned for c in rows.only_valid().cls} == {int(c) for c in targets[:, 1]}
-    assert sum(len(rows.only_valid().cls) for rows in assigned) == 3
+    assert {int(c) for rows in assigned for c in only_valid(rows).cls} == {int(c) for c in targets[:, 1]}
+    assert sum(len(only_valid(rows).cls) for rows in assigned) == 3
 
 
 def test_equal_objects_share_the_candidates() -> None:
@@ -143,3 +148,20 @@ def test_a_training_with_it_has_finite_gradients(classes: int) -> None:
     for given_targets in (targets, targets[:0]):
         loss(raw, given_targets, head_of(ANCHORS, STRIDES))[0].backward()
         assert all(maps.grad is not None and maps.grad.isfinite().all() for maps in raw)
+
+
+def test_it_is_chosen_by_its_class_path(small_data: Path, here: Path) -> None:
+    """A training with it is another than one without, and its checkpoint names it."""
+    chosen = ["--model.assigner", "examples.dynamic_assigner.DynamicAssigner", "--model.assigner.init_args.anchor_t", "3"]
+    for run, words in (("with", chosen), ("without", [])):
+        cli.main(small_fit(small_data, here / run, "--trainer.max_epochs", "1", *words))
+    losses = {}
+    for run in ("with", "without"):
+        with open(here / run / "metrics.csv", newline="") as file:
+            losses[run] = [float(row["train/box_loss"]) for row in csv.DictReader(file)]
+        assert all(map(math.isfinite, losses[run]))
+    assert losses["with"] != losses["without"]
+    loss = Detector.load(here / "with/checkpoints/last.ckpt", "cpu").loss
+    assert isinstance(loss, DetectionLoss)
+    assert isinstance(loss.assigner, DynamicAssigner)
+    assert loss.assigner.anchor_t == 3

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_heads import losses
+from made_heads import losses, only_valid
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from torch import Tensor
 
@@ -42,7 +42,7 @@ def test_loss_is_the_definition_in_a_loop() -> None:
         return -(positive * wanted * math.log(p) + (1 - wanted) * math.log(1 - p))
 
     box = obj = cls = 0.0
-    assigned = [rows.only_valid() for rows in assign_targets(targets, anchors, [(8, 16), (4, 8), (2, 4)], 4.0)]
+    assigned = [only_valid(rows) for rows in assign_targets(targets, anchors, [(8, 16), (4, 8), (2, 4)], 4.0)]
     for maps, level_anchors, rows, balance in zip(raw, anchors, assigned, (4, 1, 0.4), strict=True):
         wanted_map: dict[tuple, float] = {}
         distances, entropies = [], []
@@ -189,7 +189,7 @@ def test_the_last_object_of_a_cell_is_the_last_with_several_threads() -> None:
     raw, anchors = [torch.randn(2, 3, 8, 16, 9, generator=rng)], the_anchors()[:1]
     targets = random_targets(rng, count, images=2)
     loss = DetectionLoss(4, STRIDES[:1], shared_cell="last")
-    (rows,) = (r.only_valid() for r in assign_targets(targets, anchors, [(8, 16)], 4.0))
+    (rows,) = (only_valid(r) for r in assign_targets(targets, anchors, [(8, 16)], 4.0))
     overlap, wanted = torch.rand(len(rows.cls), generator=rng), torch.zeros(2, 3, 8, 16)
     cell = (rows.image, rows.anchor, rows.row, rows.column)
     for *place, value in zip(*(v.tolist() for v in cell), overlap, strict=True):

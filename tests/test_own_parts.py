@@ -17,7 +17,7 @@ import cli
 from benchmarks.resume_fuzz import command, difference
 from detector.inference.rows import forward_function
 from detector.inference.tta import PASSES, TestTimeAugmentation, scaled
-from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
+from detector.model.box_coder import YOLOv5BoxCoder
 from detector.model.head import AnchorHead, Head
 from detector.model.loss import Loss
 from detector.model.network import YOLOv5
@@ -201,17 +201,6 @@ def test_test_time_augmentation_asks_the_head(own: Path) -> None:
     assert torch.equal(rows[:, -last:, 4:], passes[2][:, -last:, 4:])
     assert rows.shape[1] == passes[0].shape[1] - 6 + passes[1].shape[1] + last
     assert everything.shape[1] == sum(p.shape[1] for p in passes)
-
-
-@pytest.mark.parametrize("with_anchors", [True, False])
-def test_box_coders_undo_themselves(with_anchors: bool, own: Path) -> None:
-    from my_parts import FreeCoder
-
-    coder: BoxCoder = YOLOv5BoxCoder() if with_anchors else FreeCoder()
-    rng = torch.Generator().manual_seed(0)
-    anchors = torch.rand(50, 2, generator=rng) + 0.5 if with_anchors else None
-    boxes = torch.rand(50, 4, generator=rng) * 0.9 + 0.05
-    torch.testing.assert_close(coder.decode(coder.encode(boxes, anchors), anchors), boxes)
 
 
 def test_weights_of_another_head(own: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,10 +21,7 @@ from detector.model.network import YOLOv5
 from detector.model.parts import part_config
 
 # options that make a network
-NETWORK = (
-    *("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation", "head", "box_coder", "decoupled_head"),
-    "backbone",
-)
+NETWORK = (*("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation", "head", "box_coder", "backbone"),)
 PARTS: dict[str, type] = {"head": Head, "assigner": Assigner, "loss": Loss, "box_coder": BoxCoder}  # chosen by class_path
 NOT_SAVED = ("weights", "backbone_weights", "ensemble")  # options of a Detector that are files
 

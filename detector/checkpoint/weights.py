@@ -65,9 +65,6 @@ def copy_weights(
         left_out |= {name for name in (*fresh, *given) if name.startswith(of_head)}
     if there[1] != here[1] or another_kind:
         left_out.add("anchors")
-    refinements = {name for name in fresh if name.startswith(("head.for_boxes.", "head.for_classes."))}
-    if not refinements & given.keys():
-        left_out |= refinements  # which start from nothing
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
     wrong = set(given) ^ (set(fresh) - left_out) | {
         name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape

@@ -29,12 +29,6 @@ class Assignment(NamedTuple):
     cls: Tensor
     valid: Tensor | None = None
 
-    def only_valid(self) -> Assignment:
-        """Without the rows that do not count."""
-        if self.valid is None:
-            return self
-        return Assignment(*(field[self.valid] for field in self[:-1] if field is not None))
-
 
 class Assigner(ABC):
     """The base class of assigners. One of your own is chosen by `model.assigner` (docs/parts.md)."""

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d
 
 from detector.model.anchors import default_anchors, in_level_order
 from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from detector.model.layers import Refinement
 from detector.model.postprocess import boxes_in_pixels, candidates, decode
 from detector.system.errors import InputError
 
@@ -82,8 +80,6 @@ class AnchorHead(Head):
         anchors: a row a level of pixels w, h, w, h, ... (levels in the wrong order are reversed); a number: so many default
             anchors a level; None: the defaults of these levels.
         class_counts: (C,) labels of each class, for the starting bias; None: all classes alike.
-        decoupled: see the maps refined for the classes, and refined otherwise for box and objectness (decoupled heads: Ge et
-            al. 2021, arXiv 2107.08430). The refinements start from nothing: the output is that of the plain head at first.
 
     Raises:
         InputError: anchors that do not fit the levels.
@@ -98,7 +94,6 @@ class AnchorHead(Head):
         num_classes: int,
         anchors: Sequence[Sequence[float]] | int | None = None,
         class_counts: Tensor | None = None,
-        decoupled: bool = False,
     ) -> None:
         pixels = torch.from_numpy(_anchor_pixels(anchors, strides))
         super().__init__(strides, num_classes, YOLOv5BoxCoder(), num_anchors=pixels.shape[1])
@@ -106,28 +101,14 @@ class AnchorHead(Head):
         self.set_anchors(pixels)
         self.convs = nn.ModuleList(nn.Conv2d(c, self.num_anchors * (5 + num_classes), 1) for c in channels)
         self.add_priors(class_counts)
-        if decoupled:
-            self.for_boxes, self.for_classes = (nn.ModuleList(Refinement(c) for c in channels) for _ in range(2))
-        self.decoupled = decoupled
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         outputs = []
-        for level, (conv, x) in enumerate(zip(self.convs, maps, strict=True)):
+        for conv, x in zip(self.convs, maps, strict=True):
             b, _, h, w = x.shape
-            y = self._decoupled(level, x) if self.decoupled else conv(x)
-            y = y.view(b, self.num_anchors, -1, h, w)  # (B, A, 5 + C, H, W)
+            y = conv(x).view(b, self.num_anchors, -1, h, w)  # (B, A, 5 + C, H, W)
             outputs.append(y.permute(0, 1, 3, 4, 2).contiguous())  # (B, A, H, W, 5 + C)
         return outputs
-
-    def _decoupled(self, level: int, x: Tensor) -> Tensor:
-        """(B, channels, H, W) -> (B, A (5 + C), H, W): the rows of one convolution, each on the maps that are for it."""
-        conv = self.convs[level]
-        weight, bias = (t.unflatten(0, (self.num_anchors, -1)) for t in (_weight(conv), _bias(conv)))  # (A, 5 + C, ...)
-        parts = []
-        for refine, rows in ((self.for_boxes, slice(0, 5)), (self.for_classes, slice(5, None))):
-            y = conv2d(refine[level](x), weight[:, rows].flatten(0, 1), bias[:, rows].flatten())
-            parts.append(y.unflatten(1, (self.num_anchors, -1)))  # (B, A, 5 or C, H, W)
-        return torch.cat(parts, 2).flatten(1, 2)
 
     @property
     def anchors_px(self) -> Tensor:
@@ -185,11 +166,6 @@ def _bias(conv: nn.Module) -> Tensor:
     assert isinstance(conv, nn.Conv2d)
     assert conv.bias is not None
     return conv.bias
-
-
-def _weight(conv: nn.Module) -> Tensor:
-    assert isinstance(conv, nn.Conv2d)
-    return conv.weight
 
 
 def _uniform_prior(num_classes: int) -> float:

@@ -65,23 +65,6 @@ class C3(nn.Module):
         return self.cv3(concatenate(self.m(self.cv1(x)), self.cv2(x)))
 
 
-class Refinement(nn.Module):
-    """x plus what a narrow branch (1x1, depthwise 3x3, 1x1) makes of it; at first x itself, since the branch's last batch norm
-    starts from 0 (Net2Net: Chen et al. 2015, arXiv 1511.05641; Goyal et al. 2017, arXiv 1706.02677, section 5.1)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        hidden = max(16, channels * 3 // 16)  # two a level make a YOLOv5n 4 % larger
-        self.cv1 = Conv(channels, hidden, 1)
-        self.cv2 = Conv(hidden, hidden, 3, groups=hidden)
-        self.cv3 = Conv(hidden, channels, 1)
-        self.cv3.act = nn.Identity()
-        nn.init.zeros_(self.cv3.bn.weight)  # type: ignore[arg-type]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.cv3(self.cv2(self.cv1(x)))
-
-
 class SPPF(nn.Module):
     """Max-pools of 5, 9 and 13 pixels, computed as a chain of three 5-pixel pools."""
 

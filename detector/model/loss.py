@@ -70,13 +70,9 @@ class DetectionLoss(Loss):
         autobalance: let the levels' weights follow their losses, slowly.
         shared_cell: objectness target of a cell and anchor that several objects were given: the `best` overlap, or the `last`
             in assignment order, as YOLOv5 on a CPU.
-        quality_targets: the right class is charged for the root of the box's overlap, and objectness too, so that the score,
-            their product, is the overlap (quality focal loss, arXiv 2006.04388, made for the two factors). With one class
-            objectness alone is the score, as without.
     """
 
     balance: Tensor
-    class_weights: Tensor
 
     def __init__(
         self,
@@ -93,7 +89,6 @@ class DetectionLoss(Loss):
         iou_ratio: float = 1.0,
         autobalance: bool = False,
         shared_cell: Literal["best", "last"] = "best",
-        quality_targets: bool = False,
     ) -> None:
         super().__init__()
         self.num_classes, self.levels = num_classes, len(strides)
@@ -105,17 +100,9 @@ class DetectionLoss(Loss):
         self.iou_ratio = iou_ratio
         self.shared_cell = shared_cell
         self.autobalance = autobalance
-        self.quality_targets = quality_targets and num_classes > 1
         self.reference_level = strides.index(16) if 16 in strides else 0
         balance = [4.0, 1.0, 0.4] if len(strides) == 3 else [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: len(strides)]
         self.register_buffer("balance", torch.tensor(balance))
-        self.register_buffer("class_weights", torch.ones(num_classes), persistent=False)
-
-    def set_class_weights(self, class_counts: Tensor) -> None:
-        """Charge rare classes more, by the root of how rare they are, at most 4 times: (C,) labels of each class."""
-        weights = class_counts.float().clamp(1).rsqrt()
-        weights = weights / (weights * class_counts).sum() * class_counts.sum()  # 1 in the mean over objects
-        self.class_weights.copy_(weights.clamp(max=4))
 
     def set_image_size(self, image_size: int) -> None:
         """Scale the gains for this size, and for this number of levels and classes."""
@@ -135,17 +122,13 @@ class DetectionLoss(Loss):
             anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
             iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), true_box)  # (n,)
             box_loss = box_loss + _mean(1 - iou, valid)
-            quality = (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0)
-            if self.quality_targets:
-                quality = quality.sqrt()
-            overlap = self._overlap_map(maps, cell, quality, valid)
+            overlap = self._overlap_map(maps, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0), valid)
             level_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
             obj_loss = obj_loss + level_losses[-1] * balance
             if self.num_classes > 1:
                 right = rows.cls[:, None] == torch.arange(self.num_classes, device=valid.device)  # (n, C)
-                positive = pred.new_full((), self.positive) * (quality[:, None] if self.quality_targets else 1)
-                wanted = torch.where(right, positive, self.negative)
-                cls_loss = cls_loss + self._cross_entropy(pred[:, 5:], wanted, self.cls_pw, valid, self.class_weights[rows.cls])
+                wanted = torch.where(right, pred.new_full((), self.positive), self.negative)
+                cls_loss = cls_loss + self._cross_entropy(pred[:, 5:], wanted, self.cls_pw, valid)
         if self.autobalance and self.training:
             self._rebalance(torch.stack(level_losses).detach())
         box, obj, cls = self.gains
@@ -166,10 +149,8 @@ class DetectionLoss(Loss):
             overlaps = overlap.new_zeros(nowhere + 1).scatter_reduce_(0, flat, overlap, "amax")
         return overlaps[:nowhere].view(shape)
 
-    def _cross_entropy(
-        self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None, rows: Tensor | None = None
-    ) -> Tensor:
-        """Mean over all elements, or of (n, C) over the rows that count, times the weight of each."""
+    def _cross_entropy(self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None) -> Tensor:
+        """Mean over all elements, or of (n, C) over the rows that count."""
         weight = logits.new_full((), positive_weight) if positive_weight != 1 else None
         if self.fl_gamma == 0 and valid is None:
             return binary_cross_entropy_with_logits(logits, wanted, pos_weight=weight)
@@ -178,7 +159,7 @@ class DetectionLoss(Loss):
             p = logits.sigmoid()
             p_right = wanted * p + (1 - wanted) * (1 - p)
             loss = loss * (wanted * 0.25 + (1 - wanted) * 0.75) * (1 - p_right) ** self.fl_gamma
-        return loss.mean() if valid is None else _mean(loss.mean(1) if rows is None else loss.mean(1) * rows, valid)
+        return loss.mean() if valid is None else _mean(loss.mean(1), valid)
 
     def _rebalance(self, level_losses: Tensor) -> None:
         balance = self.balance * 0.9999 + 0.0001 / level_losses

@@ -96,7 +96,6 @@ class YOLOv5(Network):
         class_counts: labels of each class, for AnchorHead's starting bias; None: all classes alike.
         head: another head, as class_path and init_args (`detector.model.parts`).
         box_coder: another box coder than the head's own, likewise.
-        decoupled_head: of AnchorHead; see there.
         backbone: yolov5, yolox, or timm/NAME; the size says the channels of the neck.
 
     Raises:
@@ -118,7 +117,6 @@ class YOLOv5(Network):
         class_counts: Tensor | None = None,
         head: PartConfig | None = None,
         box_coder: PartConfig | None = None,
-        decoupled_head: bool = False,
         backbone: str = "yolov5",
     ) -> None:
         row = resolve_size(size)
@@ -137,7 +135,7 @@ class YOLOv5(Network):
         neck = Neck(channels, levels, repeats)
         of_head = [channels[k] for k in levels], [2**k for k in levels], num_classes
         if head is None:
-            the_head: Head = AnchorHead(*of_head, anchors, class_counts, decoupled_head)
+            the_head: Head = AnchorHead(*of_head, anchors, class_counts)
         elif anchors is None:
             the_head = build_part(head, Head, "model.head", *of_head)  # type: ignore[type-abstract]
         else:

@@ -59,7 +59,6 @@ RANGES = {
     "model.bn_momentum": Range(0, 1, above=True),
     "model.freeze_epochs": NOT_NEGATIVE,
     "model.nominal_batch_size": COUNT,
-    "model.start_size": Range(0, 1, above=True),
     "model.t_0": COUNT,
     "model.t_mult": COUNT,
     "model.conf": SHARE,

@@ -57,7 +57,6 @@ from detector.training.schedule import (
     LrSchedule,
     effective_weight_decay,
     fitting_batch_size,
-    growing_size,
     lr_factor,
 )
 
@@ -88,7 +87,6 @@ class Detector(L.LightningModule):
         levels: Detection levels, level k has stride 2**k; instead of those of the size.
         anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor makes so many a level; default: the size's.
         activation: silu, relu, leaky_relu or hardswish.
-        decoupled_head: Give the head maps refined for classes, and others for boxes and objectness: 4 % more parameters.
         class_prior: Starting bias of the classes: all alike, or by their frequency in the training labels.
         box: Gain of the box loss.
         obj: Gain of the objectness loss, for 640 px.
@@ -100,8 +98,6 @@ class Detector(L.LightningModule):
         anchor_t: Anchors whose sides differ from the object's by less than this factor are trained on it.
         autobalance: Adapt the weights of the levels' objectness losses.
         shared_cell: Objectness target where objects share cell and anchor: best overlap, or the last one (YOLOv5 on a CPU).
-        quality_targets: Charge class and objectness for how well the box fits, so that scores rank boxes by it.
-        class_weights: In the class loss: all classes alike, or rare ones more, by the root of their frequency in the labels.
         optimizer: SGD (Nesterov), Adam, AdamW or Muon. auto: AdamW where model.weights are given, else Muon.
         lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008, with backbone_weights 0.016.
         lrf: The learning rate falls towards lr0 * lrf.
@@ -113,7 +109,7 @@ class Detector(L.LightningModule):
         backbone_weight_decay: As weight_decay, for the backbone; default: weight_decay.
         nominal_batch_size: Gradients are accumulated to about so many images. auto: to 64, or fewer in a run that would have
             few steps (docs/recipe.md).
-        lr_schedule: linear, cosine, cosine_restarts, or flat_cosine, which stays at lr0 for half of the run.
+        lr_schedule: linear, cosine or cosine_restarts.
         t_0: Epochs of the first cosine before a restart.
         t_mult: Each further cosine is so many times as long.
         schedule_lag: YOLOv5's way: from epoch 1 on, the learning rate of the epoch before.
@@ -124,7 +120,6 @@ class Detector(L.LightningModule):
             them as it averages the weights, else 0.1.
         freeze_backbone_bn: Batch norm of the backbone stays as it was loaded, statistics and all; the rest of it is trained.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
-        start_size: Share of the image size that the training starts with; it grows to 1 until 4/5 of the epochs are done.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start. auto: as the run that is
             resumed, else without. `cli.py benchmark` measures whether it pays on a machine.
         conf: Least confidence of a detection.
@@ -163,7 +158,6 @@ class Detector(L.LightningModule):
         levels: list[int] | None = None,
         anchors: list[list[float]] | int | None = None,
         activation: str = "silu",
-        decoupled_head: bool = False,
         class_prior: Literal["uniform", "frequency"] = "uniform",
         box: float = 0.05,
         obj: float = 1.0,
@@ -175,8 +169,6 @@ class Detector(L.LightningModule):
         anchor_t: float = 4.0,
         autobalance: bool = False,
         shared_cell: Literal["best", "last"] = "best",
-        quality_targets: bool = False,
-        class_weights: Literal["uniform", "frequency"] = "uniform",
         optimizer: OptimizerName | Literal["auto"] = "auto",
         lr0: float | None = None,
         lrf: float = 0.01,
@@ -195,7 +187,6 @@ class Detector(L.LightningModule):
         freeze_backbone_bn: bool = False,
         bn_momentum: float | None = None,
         multi_scale: bool = False,
-        start_size: float = 1.0,
         compile: Choice = "auto",
         conf: float = 0.001,
         iou: float = 0.6,
@@ -232,7 +223,6 @@ class Detector(L.LightningModule):
             activation,
             head=chosen["head"],
             box_coder=chosen["box_coder"],
-            decoupled_head=decoupled_head,
             backbone=backbone,
         )
         self.network.set_batch_norm_momentum(0.1 if bn_momentum is None else bn_momentum)
@@ -290,7 +280,6 @@ class Detector(L.LightningModule):
         if loss is not None:
             return build_part(loss, Loss, "model.loss", *options, the_assigner)  # type: ignore[type-abstract]
         own = ["box", "obj", "cls", "cls_pw", "obj_pw", "label_smoothing", "fl_gamma", "autobalance", "shared_cell"]
-        own.append("quality_targets")
         return DetectionLoss(*options, the_assigner, **{name: h[name] for name in own})
 
     def set_image_size(self, image_size: int) -> None:
@@ -304,8 +293,6 @@ class Detector(L.LightningModule):
             follow(self, data)
         if stage == "fit" and self.hparams["class_prior"] == "frequency" and not is_sharded(self.network):
             self.network.head.set_class_prior(self._class_counts())
-        if stage == "fit" and self.hparams["class_weights"] == "frequency" and isinstance(self.loss, DetectionLoss):
-            self.loss.set_class_weights(self._class_counts())
 
     def _class_counts(self) -> Tensor:
         """(C,) training labels of each class."""
@@ -369,7 +356,7 @@ class Detector(L.LightningModule):
     def _compile(self) -> None:
         h, trainer = self.hparams, self.trainer
         shape = (h["batch_size"] // trainer.world_size, 3, self.image_size, self.image_size)
-        varied = h["multi_scale"] or h["start_size"] < 1 or getattr(getattr(trainer, "datamodule", None), "rect", False)
+        varied = h["multi_scale"] or getattr(getattr(trainer, "datamodule", None), "rect", False)
         self.compilation = compile_for(self.network, h["compile"], self._compiled_before, shape, varied)
 
     def on_train_epoch_start(self) -> None:
@@ -401,16 +388,13 @@ class Detector(L.LightningModule):
             self._log_losses("train", self.epoch_losses, sync=True)
 
     def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
-        """(B, 3, H, W) resized by start_size and multi_scale; the size depends on epoch, seed and iteration alone."""
-        h, stride, size = self.hparams, max(self.network.max_stride, 32), self.image_size
-        if h["start_size"] < 1:
-            size = growing_size(self.current_epoch, self.trainer.max_epochs or 1, h["start_size"], size, stride)
-        if not h["multi_scale"] and size == self.image_size:
+        """(B, 3, H, W) resized by multi_scale; the size depends on seed and iteration alone."""
+        if not self.hparams["multi_scale"]:
             return images
+        stride, size = max(self.network.max_stride, 32), self.image_size
         iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
         rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
-        if h["multi_scale"]:
-            size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
+        size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
         sides = [math.ceil(s * size / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]]
         return interpolate(images, sides, mode="bilinear", align_corners=False)
 

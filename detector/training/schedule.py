@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-LrSchedule = Literal["linear", "cosine", "cosine_restarts", "flat_cosine"]
+LrSchedule = Literal["linear", "cosine", "cosine_restarts"]
 
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
 
@@ -15,16 +15,13 @@ def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linea
 
     Args:
         epoch: from 0. epochs: of the whole run (linear and cosine reach `lrf` at its end).
-        schedule: straight line; half a cosine; cosines that start anew after t_0 epochs, then after t_mult times as many
-            each time (SGDR: Loshchilov and Hutter 2017, arXiv 1608.03983); or 1 for half of the epochs, then half a cosine
-            (RTMDet: Lyu et al. 2022, arXiv 2212.07784).
+        schedule: straight line; half a cosine; or cosines that start anew after t_0 epochs, then after t_mult times as many
+            each time (SGDR: Loshchilov and Hutter 2017, arXiv 1608.03983).
     """
     if schedule == "linear":
         return (1 - epoch / epochs) * (1 - lrf) + lrf
     if schedule == "cosine":
         return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
-    if schedule == "flat_cosine":
-        return lr_factor(max(2 * epoch - epochs, 0), epochs, lrf, "cosine")
     length = t_0
     while epoch >= length:
         epoch, length = epoch - length, length * t_mult
@@ -44,17 +41,6 @@ def warmup_iterations(warmup_epochs: float, batches: int, epochs: int, least: in
     if literal:
         return max(wanted, least)
     return max(wanted, min(least, batches * epochs // 3)) if warmup_epochs > 0 else 0
-
-
-def growing_size(epoch: int, epochs: int, start: float, size: int, stride: int) -> int:
-    """The image size of an epoch: from `start` times `size` straight up to `size` after 4/5 of the epochs, in strides
-    (progressive learning: Tan and Le 2021, arXiv 2104.00298).
-
-    >>> [growing_size(epoch, 10, 0.5, 320, 32) for epoch in range(10)]
-    [160, 192, 192, 224, 256, 256, 288, 288, 320, 320]
-    """
-    share = start + (1 - start) * min(epoch / (0.8 * epochs), 1)
-    return max(round(share * size / stride), 1) * stride
 
 
 class WarmupState(NamedTuple):

@@ -2,7 +2,7 @@
 
 import torch
 from golden.cases import Case, close, each
-from made_heads import losses
+from made_heads import losses, only_valid
 
 from detector.model.assigner import YOLOv5Assigner, assign_targets
 from detector.model.boxes import iou_cxcywh
@@ -40,7 +40,7 @@ def test_loss(case: Case) -> None:
         targets = case.tensor(f"in_targets{suffix}")
 
         assigned = assign_targets(targets, anchors, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"])
-        for i, r in enumerate(rows.only_valid() for rows in assigned):
+        for i, r in enumerate(only_valid(rows) for rows in assigned):
             assert torch.equal(torch.stack((r.image, r.anchor, r.row, r.column), 1), case.tensor(f"out_idx_{i}{suffix}").long())
             assert torch.equal(r.cls, case.tensor(f"out_tcls_{i}{suffix}").long())
             close(r.box, case[f"out_tbox_{i}{suffix}"].reshape(-1, 4), 1e-6)

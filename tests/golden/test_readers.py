@@ -162,7 +162,7 @@ def loss_case(folder: Path, strides: list[int], shared_cell: str, **meta: Any) -
     }
     arrays["out_items_box_obj_cls"] = parts
     assigned = assign_targets(targets, per_level, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"])
-    for i, rows in enumerate(rows.only_valid() for rows in assigned):
+    for i, rows in enumerate(made_heads.only_valid(rows) for rows in assigned):
         arrays |= {f"in_pred_{i}": raw[i].detach().half(), f"out_grad_{i}": raw[i].grad}  # type: ignore[dict-item]
         arrays |= {f"out_idx_{i}": torch.stack((rows.image, rows.anchor, rows.row, rows.column), 1), f"out_tcls_{i}": rows.cls}
         arrays |= {f"out_tbox_{i}": rows.box, f"out_anch_{i}": per_level[i][rows.anchor]}

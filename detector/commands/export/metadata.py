@@ -82,4 +82,4 @@ class Metadata:
         return metadata
 
 
-MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation", "decoupled_head", "backbone")
+MODEL_OPTIONS = ("size", "depth_multiple", "width_multiple", "levels", "activation", "backbone")
