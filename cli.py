@@ -8,7 +8,6 @@ python cli.py predict --ckpt_path last --data.source my/images
 python cli.py predict --ckpt_path last --data.source my/video.mp4 --save.csv true
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
-python cli.py pipeline --splits 1,2,4,8
 python cli.py import-hyp my_hyp.yaml
 python cli.py benchmark --data.dataset my/data.yaml --data.image_size 640
 python cli.py evolve --config configs/yolo.yaml --data.dataset my/data.yaml
@@ -40,7 +39,6 @@ COMMANDS = {
     ),
     "evolve": Command("detector.commands.evolve.command:run_evolution", "search for better hyper-parameters"),
     # plain functions
-    "pipeline": Command("detector.commands.pipeline.study:study", "time of a step with the network cut in two halves", False),
     "import-hyp": Command(
         "detector.commands.evolve.import_hyp:import_hyp", "make a file of options of YOLOv5's hyp*.yaml", False
     ),

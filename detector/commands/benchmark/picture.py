@@ -6,21 +6,16 @@ from typing import BinaryIO
 
 from detector.report.figure import new_figure
 
-USUAL, CHOSEN, MARK = "#56B4E9", "#0072B2", "#D55E00"
+USUAL, CHOSEN, ERROR = "#56B4E9", "#0072B2", "#D55E00"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A quantity of all rows. values: (n,); None where a row has none · form: of the number beside a bar · spread: lower and
-    upper end of the line through a bar · marks: a value to compare each bar with, nan where there is none; mark_label: what it
-    is."""
+    """A quantity of all rows. values: (n,); None where a row has none · form: of the number beside a bar."""
 
     title: str
     values: Sequence[float | None]
     form: str
-    spread: Sequence[tuple[float, float]] = ()
-    marks: Sequence[float] = ()
-    mark_label: str = ""
 
 
 def draw_bars(
@@ -29,7 +24,6 @@ def draw_bars(
     panels: Sequence[Panel],
     chosen: int | None = None,
     errors: Sequence[str] = (),
-    title: str = "",
 ) -> None:
     """A bar for each row in each panel, the first row at the top, as PNG.
 
@@ -38,28 +32,21 @@ def draw_bars(
         panels: the first is as wide as two others.
         chosen: Number of the row whose bars are darker.
         errors: of each row, in place of its first bar; "" where there is none.
-        title: above all panels.
     """
     rows = range(len(names))
-    figure = new_figure(12, 1.6 + 0.34 * len(names) + 0.2 * len(title.splitlines()), layout="constrained")
+    figure = new_figure(12, 1.6 + 0.34 * len(names), layout="constrained")
     colours = [CHOSEN if k == chosen else USUAL for k in rows]
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=[2] + [1] * (len(panels) - 1))[0]
     for axis, panel in zip(axes, panels, strict=True):
         lengths = [value or 0.0 for value in panel.values]
-        ends = [(v - low, high - v) for v, (low, high) in zip(lengths, panel.spread, strict=bool(panel.spread))]
-        bars = axis.barh(rows, lengths, color=colours, xerr=list(zip(*ends, strict=True)) or None, capsize=3, ecolor="#555555")
+        bars = axis.barh(rows, lengths, color=colours)
         axis.bar_label(bars, ["" if v is None else panel.form.format(v) for v in panel.values], padding=3, fontsize=9)
-        if panel.marks:
-            axis.plot(panel.marks, rows, linestyle="none", marker="|", markersize=12, color=MARK, label=panel.mark_label)
-            axis.legend(loc="lower right", fontsize=8)
         axis.set_title(panel.title, fontsize=11)
         axis.grid(axis="x", alpha=0.3)
         axis.set_axisbelow(True)
         axis.margins(x=0.25)
     for k, error in enumerate(errors):
-        axes[0].text(0, k, f" {error[:60]}" if error else "", va="center", fontsize=8, color=MARK)
+        axes[0].text(0, k, f" {error[:60]}" if error else "", va="center", fontsize=8, color=ERROR)
     axes[0].set_yticks(rows, names)
     axes[0].invert_yaxis()
-    if title:
-        figure.suptitle(title, fontsize=9)
     figure.savefig(file, format="png", dpi=110)

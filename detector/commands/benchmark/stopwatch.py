@@ -3,13 +3,11 @@
 import json
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-import torch.distributed as dist
 
 from detector.data.sample import Batch
 from detector.system.atomic_file import write_atomically
@@ -87,12 +85,3 @@ class Instant:
             return self.clock - earlier.clock
         self.event.synchronize()
         return earlier.event.elapsed_time(self.event) / 1000
-
-
-def timed(step: Callable[[], object], device: torch.device) -> float:
-    """Seconds until all processes have done a step."""
-    dist.barrier()
-    begin = Instant(device)
-    step()
-    dist.barrier()
-    return Instant(device).since(begin)
