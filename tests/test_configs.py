@@ -50,7 +50,6 @@ CASES = [
     (("16-mixed", "gpu", "predict", "auto"), {"gpu"}, "16-mixed"),
     (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu", "gpu_bf16"}, "bf16-mixed"),
     (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu"}, "32-true"),
-    (("16-mixed", "gpu", "fit", "deepspeed_stage_2"), {"gpu"}, "32-true"),
     (("32-true", "auto", "fit", "auto"), {"gpu"}, "32-true"),
     (("bf16-true", "gpu", "predict", "auto"), {"gpu"}, "32-true"),
 ]

@@ -17,7 +17,7 @@ PURE = ("detector/model", "detector/evaluation", "detector/training/schedule.py"
 
 # Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports it.
 ASKED_FOR = {
-    *("albumentations", "deepspeed", "onnx", "onnxruntime", "onnxscript", "openvino", "optuna", "pandas", "plotly"),
+    *("albumentations", "onnx", "onnxruntime", "onnxscript", "openvino", "optuna", "pandas", "plotly"),
     *("tensorboard", "tensorboardX", "wandb"),
 }
 FIT = """

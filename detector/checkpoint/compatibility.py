@@ -76,10 +76,7 @@ def check_resume(detector: TrainedModule, content: dict[str, Any], max_epochs: i
         InputError: the optimizer's state is of another one, or the training is past max_epochs.
     """
     if not any(content["optimizer_states"]):
-        raise InputError(
-            "the checkpoint holds no optimizer state (deepspeed_stage_2 keeps it to itself): start from its weights with "
-            "--model.weights"
-        )
+        raise InputError("the checkpoint holds no optimizer state: start from its weights with --model.weights")
     misfit = optimizer_misfit(detector.configure_optimizers(), content["optimizer_states"])
     if misfit:
         raise InputError(

@@ -28,7 +28,7 @@ from detector.commands.run import ArrangeCallbacks, Run
 from detector.commands.subcommands import SubcommandCLI
 from detector.data import demo
 from detector.data.datamodule import DetectionData
-from detector.distributed import fsdp2, torchrun, zero2  # noqa: F401 - strategies by name
+from detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
 from detector.loggers.placement import place_loggers
 from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
@@ -175,8 +175,8 @@ class DetectorCLI(SubcommandCLI):
         trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
         if command == "fit":
             check_combinations(options)
-        elif strategy in ("fsdp2", "deepspeed_stage_2"):
-            trainer.strategy = "auto"  # that of the training's config.yaml; only a training has what they shard
+        elif strategy == "fsdp2":
+            trainer.strategy = "auto"  # that of the training's config.yaml; only a training has what it shards
         check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
         continued = self.resolved.checkpoint if self.resolved and self.continues else None
         place_loggers(trainer.logger, self.run, continued.content if continued else {})

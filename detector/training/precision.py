@@ -13,8 +13,7 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     """The value for `trainer.precision` on this machine; prints a line where it is not the given one.
 
     16-mixed means mixed precision of whichever kind the machine supports. Without a GPU that is bfloat16 for a fit where the
-    processor computes in it, else float32. fsdp2 cannot scale losses, so it gets bfloat16 on a GPU that has it, else float32;
-    DeepSpeed gets float32.
+    processor computes in it, else float32. fsdp2 cannot scale losses, so it gets bfloat16 on a GPU that has it, else float32.
 
     Args:
         precision: `trainer.precision`.
@@ -32,8 +31,6 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
         chosen, why = "bf16-mixed" if supported else "32-true", "16-mixed needs a GPU"
     elif command == "fit" and strategy == "fsdp2":
         chosen, why = "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true", "fsdp2 has no 16-mixed"
-    elif command == "fit" and strategy == "deepspeed_stage_2":
-        chosen, why = "32-true", "deepspeed_stage_2 has no 16-mixed"
     else:
         return precision
     if command not in SILENT:
