@@ -104,7 +104,7 @@ def error(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
     ("format", "name", "options", "tolerance"),
     [
         ("onnx", "n.onnx", ["--dynamic", "true"], 1e-3),
-        ("torchscript", "n.torchscript", ["--image_size", "64,96", "--batch", "2"], 1e-3),
+        ("exported-program", "n.pt2", ["--image_size", "64,96", "--batch", "2"], 1e-3),
         ("exported-program", "n.pt2", ["--dynamic", "true", "--half", "true"], 2.0),
         ("openvino", "n_openvino", [], 1e-3),
     ],
@@ -140,7 +140,7 @@ def test_each_format_says_what_pytorch_says(
             exported(images(1, 128, 128))
 
 
-@pytest.mark.parametrize(("format", "name"), [("onnx", "n.onnx"), ("torchscript", "n.torchscript")])
+@pytest.mark.parametrize(("format", "name"), [("onnx", "n.onnx"), ("exported-program", "n.pt2")])
 def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str, name: str) -> None:
     options = ["--nms", "true", "--conf", "0.05", "--iou", "0.4", "--max_det", "15", "--batch", "2"]
     exported = load_exported(export(checkpoint, tmp_path / name, format, *options))
@@ -180,8 +180,8 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     """YOLOv5's weights on four real images, at their own shapes: the figures are PyTorch's."""
     weights = shared("weights/yolov5n.pt")
     files = sorted((shared("data/coco128_val128") / "images/val").iterdir())[:4]
-    path = tmp_path / "n.torchscript"
-    arguments = ["--format", "torchscript", "--dynamic", "true", "--image_size", "256", "--out", str(path)]
+    path = tmp_path / "n.pt2"
+    arguments = ["--format", "exported-program", "--dynamic", "true", "--image_size", "256", "--out", str(path)]
     cli.main(["export", "--ckpt_path", str(weights), *arguments])
     options = ["--data.dataset", str(coco), "--data.image_size", "256", *QUICK[2:]]
     cli.main(["validate", "--model.weights", str(weights), *options, "--run", "torch"])
@@ -202,11 +202,15 @@ def test_a_file_of_one_size_is_fed_that_size(
     checkpoint: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """In the run's folder it finds the run's data, as its checkpoint does."""
-    path = checkpoint.with_name("best.torchscript")
-    cli.main(["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--batch", "3", "--image_size", "64,96"])
+    path = checkpoint.with_name("best.pt2")
+    cli.main(
+        ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--batch", "3", "--image_size", "64,96"]
+    )
     assert "largest difference from PyTorch on" in capsys.readouterr().out
     first = path.stat().st_ino
-    cli.main(["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--batch", "3", "--image_size", "64,96"])
+    cli.main(
+        ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--batch", "3", "--image_size", "64,96"]
+    )
     assert zipfile.ZipFile(path).testzip() is None  # an earlier export is replaced
     assert path.stat().st_ino != first  # a new one stands in its place
     cli.main(["validate", "--ckpt_path", str(path), "--run", "val", "--report.enabled", "false"])
@@ -251,7 +255,7 @@ def test_a_file_that_says_something_else_is_not_kept(
         return dataclasses.replace(exported, run=lambda seen: exported.run(seen) + 1)
 
     monkeypatch.setattr("detector.commands.export.command.load_exported", off)
-    arguments = ["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--out", str(tmp_path / "n.torchscript")]
+    arguments = ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--out", str(tmp_path / "n.pt2")]
     assert "is not written" in error(arguments, capsys)
     assert list(tmp_path.iterdir()) == []
 
@@ -262,13 +266,12 @@ def test_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.Ca
     def said(path: Path) -> str:
         return error(["validate", "--ckpt_path", str(path)], capsys)
 
-    foreign = tmp_path / "foreign.torchscript"
-    torch.jit.save(torch.jit.script(torch.nn.ReLU()), foreign)
+    foreign = tmp_path / "foreign.pt2"
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.rand(2),)), foreign)
     assert "not a file of `export`" in said(foreign)
     good = export(checkpoint, tmp_path / "good.pt2", "exported-program", "--dynamic", "true", "--half", "true")
-    for name, cut in (("cut.pt2", good), ("cut.torchscript", foreign)):
-        (tmp_path / name).write_bytes(cut.read_bytes()[:-2000])
-        assert "damaged or cut short" in said(tmp_path / name)
+    (tmp_path / "cut.pt2").write_bytes(good.read_bytes()[:-2000])
+    assert "damaged or cut short" in said(tmp_path / "cut.pt2")
     assert "no such exported file" in said(tmp_path / "missing.onnx")
     mark, bad = tmp_path / "executed", tmp_path / "bad.pt2"
     with zipfile.ZipFile(good) as old, zipfile.ZipFile(bad, "w") as new:
@@ -277,7 +280,7 @@ def test_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.Ca
             new.writestr(name, payload)
     assert "refused, because of 'data/sample_inputs/model.pt'" in said(bad)
     assert not mark.exists()
-    taken = ["export", "--ckpt_path", str(checkpoint), "--format", "torchscript", "--out", str(foreign)]
+    taken = ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--out", str(foreign)]
     before = foreign.read_bytes()
     assert "is there already" in error(taken, capsys)
     assert foreign.read_bytes() == before
@@ -305,4 +308,4 @@ def test_options_that_yolov5_calls_otherwise(capsys: pytest.CaptureFixture) -> N
     assert "here it is --format" in error(["export", "--include", "onnx"], capsys)
     assert "here it is --ckpt_path" in error(["export", "--weights", "yolov5n.pt"], capsys)
     assert "exclude each other" in error(["export", "--half", "true", "--int8", "true"], capsys)
-    assert "is for onnx and openvino" in error(["export", "--format", "torchscript", "--int8", "true"], capsys)
+    assert "is for onnx and openvino" in error(["export", "--format", "exported-program", "--int8", "true"], capsys)

@@ -102,10 +102,10 @@ def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_d
     assert (here / "valid/metrics.json").is_file()
 
 
-@pytest.mark.parametrize(("name", "nms"), [("a.onnx", "true"), ("a.torchscript", "false")])
+@pytest.mark.parametrize(("name", "nms"), [("a.onnx", "true"), ("a.pt2", "false")])
 def test_they_export(name: str, nms: str, trained: Path, own: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`export` itself compares the file with PyTorch, and refuses one that differs."""
-    format = {"a.onnx": "onnx", "a.torchscript": "torchscript"}[name]
+    format = {"a.onnx": "onnx", "a.pt2": "exported-program"}[name]
     cli.main(["export", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--format", format, "--out", name,
               "--nms", nms, "--conf", "0.001", "--trust_parts", "true"])  # fmt: skip
     assert (here / name).is_file()

@@ -17,7 +17,6 @@ from detector.commands.export.formats import (
     write_exported_program,
     write_onnx,
     write_openvino,
-    write_torchscript,
 )
 from detector.commands.export.graph import Decoded, Suppressed
 from detector.commands.export.int8 import calibration_files, write_int8_onnx, write_int8_openvino
@@ -62,7 +61,7 @@ def export(
 
     Args:
         ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt).
-        format: onnx, torchscript, openvino or exported-program.
+        format: onnx, openvino or exported-program.
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or HEIGHT,WIDTH; default: that of the training. Of a dynamic file only what int8 and the check use.
         batch: Images a call.
@@ -180,8 +179,6 @@ def _write(graph: nn.Module, metadata: Metadata, format: str, path: Path, opset:
         write_onnx(graph, metadata, path, opset)
     elif format == "openvino":
         write_openvino(graph, metadata, path, opset)
-    elif format == "torchscript":
-        write_torchscript(graph, metadata, path)
     else:
         write_exported_program(graph, metadata, path)
 
@@ -209,6 +206,4 @@ def _tell(target: Path, format: str, metadata: Metadata, data: str | None) -> No
         "(n, 7): image, x1, y1, x2, y2, score, class" if metadata.nms else "(B, R, 5 + C): cx, cy, w, h, objectness, classes"
     )
     rank_zero_print(f"{target}: {format}, {metadata.precision}, {shape}, {size:.1f} MB; output {output}")
-    if format == "torchscript":
-        rank_zero_print("torch calls TorchScript deprecated: prefer exported-program where that can be read")
     rank_zero_print(f"its figures: python cli.py validate --ckpt_path {target} --data.dataset {data or 'FILE'}")

@@ -1,4 +1,4 @@
-"""The four formats: how a graph becomes a file. Each function writes `path`, metadata included."""
+"""The three formats: how a graph becomes a file. Each function writes `path`, metadata included."""
 
 import contextlib
 import importlib
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from detector.commands.export.metadata import Metadata
 from detector.system.errors import InputError
 
-Format = Literal["onnx", "torchscript", "openvino", "exported-program"]
+Format = Literal["onnx", "openvino", "exported-program"]
 FORMATS: tuple[str, ...] = get_args(Format)
-ENDINGS = {"onnx": ".onnx", "torchscript": ".torchscript", "openvino": "_openvino", "exported-program": ".pt2"}
-METADATA_FILE = "metadata.json"  # within .torchscript and .pt2
+ENDINGS = {"onnx": ".onnx", "openvino": "_openvino", "exported-program": ".pt2"}
+METADATA_FILE = "metadata.json"  # within .pt2
 INPUT, OUTPUT = "images", "output"
 
 
@@ -70,13 +70,6 @@ def write_exported_program(graph: nn.Module, metadata: Metadata, path: Path) -> 
         program = exported_program(graph, metadata)
         program.example_inputs = None  # random images would be kept with the file
         torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(metadata.to_strings())})
-
-
-def write_torchscript(graph: nn.Module, metadata: Metadata, path: Path) -> None:
-    """A traced TorchScript file."""
-    with torch.no_grad(), quiet():
-        traced = torch.jit.trace(graph, example(metadata), check_trace=False)
-        torch.jit.save(traced, path, _extra_files={METADATA_FILE: json.dumps(metadata.to_strings())})
 
 
 def write_onnx(graph: nn.Module, metadata: Metadata, path: Path, opset: int | None = None) -> None:

@@ -1,8 +1,7 @@
 """Exported files at work: each format by its own runtime, all behind one call.
 
-ONNX and OpenVINO files only compute. A .torchscript or .pt2 file is a program that torch reads: .pt2 files may hold pickles and
-expressions that are evaluated, so such parts are refused here before torch sees them, but neither format is meant for files of
-people that one would not take a program from.
+ONNX and OpenVINO files only compute. A .pt2 file is a program that torch reads. It may hold pickles, which are refused here
+before torch sees them, and expressions that are evaluated, so it is not for files of people whose programs one would not run.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ def load_exported(path: str | Path) -> Exported:
     path = path.parent if path.suffix == ".xml" else path
     if not exists(path):
         raise InputError(f"{path}: no such exported file")
-    load = {"onnx": _onnx, "openvino": _openvino, "torchscript": _torchscript, "exported-program": _exported_program}[kind]
+    load = {"onnx": _onnx, "openvino": _openvino, "exported-program": _exported_program}[kind]
     try:
         with quiet():
             metadata, run = load(path)
@@ -201,13 +200,6 @@ def _zipped_metadata(path: Path) -> tuple[Metadata, zipfile.ZipFile]:
     found = [name for name in archive.namelist() if PurePosixPath(name).parts[1:] == ("extra", METADATA_FILE)]
     strings = json.loads(archive.read(found[0])) if found else {}
     return Metadata.from_strings(path, strings if isinstance(strings, dict) else {}), archive
-
-
-def _torchscript(path: Path) -> tuple[Metadata, Run]:
-    metadata, _ = _zipped_metadata(path)
-    import torchvision  # noqa: F401  (its suppression, by name)
-
-    return metadata, torch.jit.load(path, map_location="cpu").eval()
 
 
 def _exported_program(path: Path) -> tuple[Metadata, Run]:
