@@ -9,7 +9,6 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from detector.distributed.process_group import first_to_report
 from detector.system.errors import InputError, in_one_line, shortened
-from detector.system.open_files import is_too_many, too_many
 from detector.system.terminal import printable
 
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
@@ -27,15 +26,12 @@ def one_sentence_errors() -> Iterator[None]:
         yield
     except (InputError, MisconfigurationException) as e:
         if first_to_report(str(e)):
-            _print(too_many() if is_too_many(e) else in_one_line(e))
+            _print(in_one_line(e))
         raise SystemExit(2) from None
-    except (OSError, RuntimeError) as e:
-        number = getattr(e, "errno", None)
-        if is_too_many(e):
-            _print(too_many())
-        elif number in WRONG_PATH:
+    except OSError as e:
+        if e.errno in WRONG_PATH:
             _print(f"{e}; give another file or folder, or move away what is there")
-        elif number in NO_ROOM:
+        elif e.errno in NO_ROOM:
             _print(f"{e}; make room, or give another folder with --run")
         else:
             raise

@@ -19,7 +19,7 @@ from detector.data.read_split import SplitReader
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import exists, is_dir, is_file, read_text
-from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
+from detector.system.yaml_text import NO_YAML, load_yaml
 
 DEMO_ROOT = Path("datasets/demo")
 
@@ -74,7 +74,7 @@ class DatasetFile:
         if not exists(path):
             raise InputError(f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'")
         try:
-            content = load_yaml(read_text(path, LARGEST))
+            content = load_yaml(read_text(path))
         except InputError as e:
             raise InputError(f"data.dataset {e}; give a data.yaml, a VOC folder, or 'demo'") from None
         except NO_YAML as e:

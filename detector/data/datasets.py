@@ -21,7 +21,6 @@ from detector.system.text_file import read_text
 
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 MOST_OBJECTS = 100_000  # of an image; aerial and crowd sets have up to some ten thousand
-LARGEST_LIST = 2**30  # bytes; a million images have about 60 MB
 _FLOATS = struct.Struct("4f")  # four float32, ten times as fast as an array of them
 
 
@@ -123,7 +122,7 @@ def too_many(objects: int) -> str:
 def read_lines(source: Path) -> list[str]:
     """The lines of a text file that are not empty; InputError if it is no text."""
     try:
-        text = read_text(source, LARGEST_LIST)
+        text = read_text(source)
     except InputError as e:
         raise InputError(f"{e}; a list of images has one a line") from None
     return [line.strip() for line in text.splitlines() if line.strip()]

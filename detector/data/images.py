@@ -11,7 +11,6 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from detector.system.errors import InputError
-from detector.system.open_files import is_too_many
 from detector.system.text_file import exists, is_dir, is_file, is_impossible
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
@@ -151,8 +150,6 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
         except TooManyPixels as e:
             return str(e)
         except UNREADABLE as e:
-            if is_too_many(e):
-                raise
             return f"not a readable image ({e})"
         return size if min(size) >= MIN_SIDE else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
 

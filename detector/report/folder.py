@@ -86,7 +86,7 @@ def _map(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix == ".json" else load_yaml(text)
-    except (*NO_YAML, RecursionError) as e:
+    except NO_YAML as e:
         raise InputError(f"{path}: it cannot be read ({' '.join(str(e).split())}); remove it and evaluate again") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a map; remove it and evaluate again")

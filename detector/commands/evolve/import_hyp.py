@@ -14,7 +14,7 @@ from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError, nearest
 from detector.system.rank_zero import rank_zero_print
 from detector.system.text_file import read_text
-from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
+from detector.system.yaml_text import NO_YAML, load_yaml
 
 OPTIONS = {**{gene.name: gene.option for gene in YOLOV5_GENES.values()}, "label_smoothing": "model.label_smoothing"}
 UNUSED = {"iou_t": "nothing reads it, in YOLOv5 neither"}
@@ -69,7 +69,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
 def _read(path: Path) -> dict[str, Any]:
     """The keys and values of a flat file."""
     try:
-        text = read_text(path, LARGEST)
+        text = read_text(path)
         content = load_yaml(text)
         tree = yaml.compose(text, yaml.SafeLoader)
     except OSError as e:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from detector.system.errors import InputError, nearest
 from detector.system.text_file import read_text
-from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
+from detector.system.yaml_text import NO_YAML, load_yaml
 
 
 class Gene(NamedTuple):
@@ -82,7 +82,7 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
         InputError: the file cannot be read, a name is unknown, no number, or bounds that make no sense.
     """
     try:
-        content = load_yaml(read_text(path, LARGEST))
+        content = load_yaml(read_text(path))
     except (OSError, *NO_YAML) as e:
         raise InputError(f"evolve.space {path}: cannot be read: {' '.join(str(e).split())}") from None
     if not isinstance(content, dict) or not content:

@@ -11,7 +11,7 @@ from detector.commands.evolve.space import YOLOV5_GENES
 from detector.system.errors import InputError, nearest
 from detector.system.shipped import config_path
 from detector.system.text_file import exists, read_text
-from detector.system.yaml_text import LARGEST, NO_YAML, load_yaml
+from detector.system.yaml_text import NO_YAML, load_yaml
 
 YOLOV5_OPTIONS = {  # what people type from memory
     "epochs": "trainer.max_epochs",
@@ -127,7 +127,7 @@ def check_config(given: str, known: Collection[str], groups: Collection[str], co
     if given.startswith(DESCRIPTORS) or (":" in given and not exists(path)):  # the text of options is taken as well
         return
     try:
-        content = load_yaml(read_text(path, LARGEST))
+        content = load_yaml(read_text(path))
     except FileNotFoundError:
         raise InputError(f"--config {path}: no such file") from None
     except InputError as e:

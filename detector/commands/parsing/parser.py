@@ -19,8 +19,8 @@ from detector.commands.parsing.options import DESCRIPTORS, unknown_option
 from detector.commands.parsing.own_class import own_class_problem
 from detector.system.errors import InputError, one_of
 from detector.system.shipped import config_path
-from detector.system.text_file import is_pipe, read_text
-from detector.system.yaml_text import LARGEST, NO_YAML, check_limits
+from detector.system.text_file import read_text
+from detector.system.yaml_text import NO_YAML
 
 TYPES: dict[Any, str] = {
     bool: "true or false",
@@ -42,22 +42,20 @@ class ConfigFile(ActionConfigFile):
 _load = get_loader("yaml")
 
 
-def _load_within_limits(text: str) -> Any:
-    """jsonargparse's own loader, for text within the limits of `yaml_text`."""
+def _load_or_yaml_error(text: str) -> Any:
+    """jsonargparse's own loader; whatever it stumbles over is an error of YAML."""
     try:
-        check_limits(text)
         return _load(text)
     except NO_YAML as e:
         raise e if isinstance(e, yaml.YAMLError) else yaml.YAMLError(str(e)) from None
 
 
-set_loader("yaml", _load_within_limits, (yaml.YAMLError,))
+set_loader("yaml", _load_or_yaml_error, (yaml.YAMLError,))
 set_parsing_settings(instantiate_subclass_spec_in_any=False)  # or an option that takes any value would take any class
 
 
 class Parser(LightningArgumentParser):
-    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name. YAML is read within
-    limits, from regular files."""
+    """No abbreviations (`--trainer.max_epoch` is a typo); errors are one sentence, with the nearest name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
@@ -71,17 +69,10 @@ class Parser(LightningArgumentParser):
     def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
         raise InputError(message)
 
-    def parse_args(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
-        for word in args or []:  # reading a pipe without a writer never ends
-            value = word.partition("=")[2] if word.startswith("--") else word
-            if is_pipe(value) and not value.startswith(DESCRIPTORS):
-                raise InputError(f"{value}: this is a pipe; give a file")
-        return super().parse_args(args, *more, **kwargs)
-
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Any:
         """A file of options, given by --config."""
         if not str(path).startswith(DESCRIPTORS):
-            read_text(str(path), LARGEST)
+            read_text(str(path))
         try:
             return super().parse_path(path, *args, **kwargs)
         except InputError as e:

@@ -19,7 +19,6 @@ from detector.system.text_file import is_dir, is_file, read_text
 
 Id = int | float | str
 Annotation = dict[str, Any]
-LARGEST = 8 * 2**30  # bytes; the largest sets have some GB
 
 
 class _Image(NamedTuple):
@@ -201,7 +200,7 @@ class _Copy:
 def _read_json(source: Path) -> dict[str, Any]:
     """The content of a COCO json file; InputError if it is not one."""
     try:
-        content = json.loads(read_text(source, LARGEST))
+        content = json.loads(read_text(source))
         for key, wanted in (("images", ("id", "file_name")), ("categories", ("id", "name"))):
             for entry in content[key] if isinstance(content[key], list) else [{}]:
                 lacking = [name for name in wanted if not (_is_id if name == "id" else _is_text)(entry.get(name))]

@@ -17,7 +17,7 @@ from detector.data.formats.yolo_txt import YoloText
 from detector.data.images import SUFFIXES, find_images
 from detector.data.report import Remark
 from detector.system.errors import InputError
-from detector.system.text_file import LARGEST, is_dir, is_file
+from detector.system.text_file import is_dir, is_file
 
 DEEPEST = 30  # elements within one another
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -181,9 +181,6 @@ def _has_xml(folder: Path, most: int = 100) -> bool:
 
 def _read_xml(xml: Path) -> ElementTree.Element:
     """The root of an annotation file; one of _NO_XML if it is none."""
-    size = xml.stat().st_size
-    if size > LARGEST:
-        raise ValueError(f"the file has {size / 2**20:.0f} MB, more than the {LARGEST / 2**20:.0f} MB that are read")
     root = ElementTree.parse(xml).getroot()
     level = [root]
     for _ in range(DEEPEST):

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, Sampler
 from detector.data.loading.handover import Handed, room_for
 from detector.data.loading.worker import WorkerContext, prepare_worker
 from detector.data.sample import Batch
-from detector.system.open_files import allow_workers
 from detector.system.rank_zero import rank_zero_print
 
 
@@ -32,7 +31,6 @@ def make_loader(samples: Any, batches: Sampler[Any], collate: Callable[..., Batc
         workers: of `usable_workers`.
         seed: of what torch draws for its workers; nothing of ours depends on it.
     """
-    allow_workers(workers)
     return DataLoader(
         samples,
         batch_sampler=batches,
