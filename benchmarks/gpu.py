@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from detector.commands.benchmark.measure import STOPWATCH
+from detector.commands.benchmark.command import STOPWATCH
 from detector.commands.benchmark.setting import PRECISIONS
 from detector.commands.benchmark.trial import attempt
 from detector.system.atomic_file import write_atomically
@@ -31,7 +31,7 @@ FIGURES, NEAR = ("mAP50", "mAP50-95"), 0.02  # mixed precision is to come so nea
 
 
 def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
-    """Figures of the best epoch, speed and memory of one training; or `error`."""
+    """Figures of the best epoch and speed of one training; or `error`."""
     watch = run / "stopwatch.json"
     line = [sys.executable, str(ROOT / "cli.py"), "fit", *options, "--report.enabled", "false", "--run", str(run)]
     watched = [f"--trainer.callbacks+={STOPWATCH}", f"--trainer.callbacks.report={watch}"]
@@ -40,7 +40,7 @@ def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
         return {"error": trial.error}
     metrics = json.loads((run / "metrics.json").read_text())
     found = {name: metrics[name] for name in FIGURES} | {"epoch": metrics["epoch"] + 1}
-    return found | {"rate": trial.rate, "memory": trial.memory, **trial.measured}
+    return found | {"rate": trial.rate, **trial.measured}
 
 
 def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:
@@ -52,17 +52,16 @@ def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:
         "",
         f"On {machine}. Figures of the best epoch on the validation split; images/s of the training steps.",
         "",
-        "| precision, seed | mAP50 | mAP50-95 | best epoch | images/s | waiting for data | GPU memory | memory of processes |",
-        "|---|---|---|---|---|---|---|---|",
+        "| precision, seed | mAP50 | mAP50-95 | best epoch | images/s | waiting for data | GPU memory |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, r in results.items():
         if "error" in r:
-            lines.append(f"| {name} | {r['error']} | | | | | | |")
+            lines.append(f"| {name} | {r['error']} | | | | | |")
             continue
         gpu = f"{r['gpu_memory'] / 2**30:.2f} GiB" if r["gpu_memory"] else "-"
         lines.append(
-            f"| {name} | {r['mAP50']:.4f} | {r['mAP50-95']:.4f} | {r['epoch']} | {r['rate']:.4g} | {r['waiting']:.0%} | {gpu} "
-            f"| {r['memory'] / 2**30:.2f} GiB |"
+            f"| {name} | {r['mAP50']:.4f} | {r['mAP50-95']:.4f} | {r['epoch']} | {r['rate']:.4g} | {r['waiting']:.0%} | {gpu} |"
         )
     return "\n".join([*lines, "", *verdicts(results)]) + "\n"
 

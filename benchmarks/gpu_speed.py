@@ -24,7 +24,7 @@ from torchvision.models import detection
 
 from benchmarks.resume_fuzz import command, difference, start
 from benchmarks.speed import PROFILER, parts, profile, timed
-from detector.commands.benchmark.measure import timed as measured
+from detector.commands.benchmark.command import measure
 from detector.commands.benchmark.table import markdown
 from detector.data.demo import make_demo
 from detector.system.atomic_file import write_atomically
@@ -49,12 +49,11 @@ YARDSTICKS: dict[str, Callable[..., torch.nn.Module]] = {
 def training(name: str, options: list[str], seconds: float) -> list[str]:
     """Cells of a row."""
     own = [x for key, value in ROWS[name].items() for x in (f"--{key}", value)]
-    trial = measured(FIT, [*options, *own], seconds, 240)
+    trial = measure([*FIT, *options, *own], seconds, 240)
     if trial.error:
         return [name, trial.error, "-", "-", "-"]
     gpu = trial.measured["gpu_memory"]
-    cells = [f"{trial.rate:.4g}", f"{trial.measured['waiting']:.0%}", f"{gpu / 2**30:.2f}" if gpu else "-"]
-    return [name, *cells, f"{trial.memory / 2**30:.2f}"]
+    return [name, f"{trial.rate:.4g}", f"{trial.measured['waiting']:.0%}", f"{gpu / 2**30:.2f}" if gpu else "-"]
 
 
 def yardstick(name: str, batch_size: int, size: int, seconds: float, device: torch.device) -> list[str]:
@@ -87,7 +86,7 @@ def yardstick(name: str, batch_size: int, size: int, seconds: float, device: tor
         steps += 1
     rate = steps * batch_size / (wait() - began)
     memory = f"{torch.cuda.max_memory_allocated() / 2**30:.2f}" if device.type == "cuda" else "-"
-    return [name, f"{rate:.4g}", "no loader", memory, "-"]
+    return [name, f"{rate:.4g}", "no loader", memory]
 
 
 def epoch(options: list[str]) -> list[str]:
@@ -140,14 +139,14 @@ def main(arguments: list[str] | None = None) -> None:
     sizes = {"data.image_size": given.image_size, "data.batch_size": given.batch_size, "model.size": given.size}
     options = ["--data.dataset", given.data, *(str(x) for key, value in sizes.items() for x in (f"--{key}", value)), *others]
 
-    lines = [["training", "images/s", "waiting for data", "memory of the GPU, GiB", "memory of processes, GiB"]]
+    lines = [["training", "images/s", "waiting for data", "memory of the GPU, GiB"]]
     work: list[Callable[[], list[str]]] = [lambda name=name: training(name, options, given.seconds) for name in given.rows]  # type: ignore[misc]
     work += [
         lambda name=name: yardstick(name, given.batch_size, given.image_size, given.seconds, device)  # type: ignore[misc]
         for name in given.yardsticks
     ]
-    for measure in work:
-        lines.append(measure())
+    for each in work:
+        lines.append(each())
         print(" | ".join(lines[-1]), flush=True)
     typed = sys.argv[1:] if arguments is None else arguments
     text = [f"    {shlex.join(['python', '-m', 'benchmarks.gpu_speed', *typed])}", "", f"On {described(host())}:", ""]

@@ -1,26 +1,43 @@
-"""The command `benchmark`: what is measured on this machine, and the checks before it."""
+"""The command `benchmark`: trains for some seconds by each setting, and tells which is fastest on this machine."""
 
 import argparse
-import contextlib
-import json as json_
+import json
 import os
-import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import lightning as L
 import torch
 
-from detector.commands.benchmark.measure import measure
-from detector.commands.benchmark.report import Report
+from detector.commands.benchmark.report import Row, content, recommendation, table
 from detector.commands.benchmark.setting import PRECISIONS, settings
+from detector.commands.benchmark.trial import Trial, attempt
 from detector.data.datamodule import DetectionData
+from detector.system.atomic_file import write_atomically
 from detector.system.errors import InputError
+from detector.system.host import host
 from detector.system.rank_zero import rank_zero_print
 from detector.system.signals import exit_on_signals
 from detector.training.compilation import compiler_missing
 from detector.training.module import Detector
 from detector.training.trainer import Trainer
+
+STOPWATCH = "detector.commands.benchmark.stopwatch.Stopwatch"
+# Real training steps and nothing beside them: no validation, anchors, files or bar. The schedule is that after the warm-up,
+# and the learning rate 0, for without its warm-up a training may diverge.
+BARE = {
+    "autoanchor.enabled": "false",
+    "doctor.enabled": "false",
+    "report.enabled": "false",
+    "warmup.warmup_epochs": "0",
+    "model.lr0": "0",
+    "trainer.max_epochs": "1000000",
+    "trainer.check_val_every_n_epoch": "1000000",
+    "trainer.limit_val_batches": "0",
+    "trainer.enable_progress_bar": "false",
+    "trainer.logger": "false",
+}
 
 
 def benchmark(
@@ -29,34 +46,22 @@ def benchmark(
     datamodule: DetectionData,
     seconds: float = 10.0,
     rows: int = 12,
-    rounds: int = 1,
     deadline: float = 300.0,
-    json: bool = False,
 ) -> None:
-    """How fast this machine trains: images/s, memory, waiting for data by precision, devices, workers, compilation and cache.
+    """How fast this machine trains: images/s and waiting for data by precision, devices, workers, compilation and cache.
 
     Each row is a training of its own with real steps, on one device and on all GPUs (on a CPU in two processes), with
-    trainer.strategy (default ddp) and up to data.workers workers. Leaves benchmark.json, .md and .png in the run's folder.
+    trainer.strategy (default ddp) and up to data.workers workers. Leaves benchmark.json in the run's folder.
 
     Args:
         seconds: Measure each row for so long, after its start and its first steps.
         rows: Measure so many rows at most; those that differ from the first in one thing come before the others.
-        rounds: Measure all rows so many times; the fastest trial of each counts. For machines that others use too.
-        deadline: Give a trial up after so many seconds, its start included.
-        json: Print the report as JSON instead of a table.
+        deadline: Give a row up after so many seconds, its start included.
 
     Raises:
         InputError: the data set cannot be used, an option makes no sense, or no row could be measured.
     """
-    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        report = _report(trainer, model, datamodule, seconds, rows, deadline, rounds)
-    print(json_.dumps(report.content()) if json else f"\n{report.table()}\nreport: {trainer.default_root_dir}")
-
-
-def _report(
-    trainer: Trainer, model: Detector, data: DetectionData, seconds: float, most: int, deadline: float, rounds: int
-) -> Report:
-    for option, value in (("seconds", seconds), ("rows", most), ("deadline", deadline), ("rounds", rounds)):
+    for option, value in (("seconds", seconds), ("rows", rows), ("deadline", deadline)):
         if value <= 0:
             raise InputError(f"{option} is {value:g}; it must be more than 0")
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
@@ -64,10 +69,10 @@ def _report(
     strategy, options = trainer.named_strategy, typed_for_fit(trainer.typed)
     if not isinstance(strategy, str):
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
-    if data.file is None:
+    if datamodule.file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
-    data.prepare_data()
-    data.setup("fit")  # what is wrong with it is told once, before the first row
+    datamodule.prepare_data()
+    datamodule.setup("fit")  # what is wrong with it is told once, before the first row
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
     several = trainer.num_devices if trainer.num_devices > 1 else torch.cuda.device_count() if on_gpu else 2
     planned = settings(
@@ -75,28 +80,44 @@ def _report(
         "ddp" if strategy == "auto" else strategy,
         sorted({1, several}),
         len(os.sched_getaffinity(0)),
-        data.workers,
-        compilable=not model.hparams["multi_scale"] and not data.rect and compiler_missing() is None,
-        cache=data.cache,
+        datamodule.workers,
+        compilable=not model.hparams["multi_scale"] and not datamodule.rect and compiler_missing() is None,
+        cache=datamodule.cache,
     )
-    if len(planned) > most:
-        rank_zero_print(f"{most} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
+    if len(planned) > rows:
+        rank_zero_print(f"{rows} of {len(planned)} combinations are measured; --rows {len(planned)} takes all")
+    machine, measured, bare = host(), list[Row](), [x for k, v in BARE.items() for x in (f"--{k}", v)]
+    path = Path(trainer.default_root_dir, "benchmark.json")
     with exit_on_signals():
-        report = measure(trainer.train, options, planned[:most], Path(trainer.default_root_dir), seconds, deadline, rounds)
-    if report.chosen is None:
-        raise InputError(f"no row could be measured; {report.failures()[0]}")
-    return report
+        for number, setting in enumerate(planned[:rows], 1):
+            chosen = [*options, *setting.options()]
+            row = Row(setting, chosen, measure([*trainer.train, *chosen, *bare], seconds, deadline))
+            measured.append(row)
+            rank_zero_print(f"{number}/{len(planned[:rows])} {setting}: {row.summary()}")
+            text = json.dumps(content(machine, measured), indent=1).encode()
+            write_atomically(path, lambda file, text=text: file.write(text))  # type: ignore[misc]
+    if all(row.trial.error for row in measured):
+        raise InputError(f"no row could be measured; row 1: {measured[0].trial.error}")
+    print(f"\n{table(measured)}\n\n{recommendation(measured)}\nreport: {path}")
+
+
+def measure(fit: Sequence[str], seconds: float, deadline: float) -> Trial:
+    """A training with the Stopwatch, in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="boltbox-") as folder:
+        watch = Path(folder) / "stopwatch.json"
+        line = [*fit, "--run", f"{folder}/run", f"--trainer.callbacks+={STOPWATCH}",
+                f"--trainer.callbacks.report={watch}", f"--trainer.callbacks.seconds={seconds}"]  # fmt: skip
+        return attempt(line, watch, deadline)
 
 
 def typed_for_fit(typed: Sequence[str]) -> list[str]:
     """What the user typed without the options that `fit` has not or that each row sets.
 
-    >>> typed_for_fit(["--seconds", "3", "--data.image_size", "320", "--json", "--run=x", "--data.workers", "4"])
+    >>> typed_for_fit(["--seconds", "3", "--data.image_size", "320", "--run=x", "--data.workers", "4"])
     ['--data.image_size', '320']
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     rows_own = ("trainer.precision", "trainer.strategy", "trainer.devices", "model.compile", "data.cache", "data.workers")
-    for option in ("seconds", "rows", "rounds", "deadline", "run", *rows_own):
+    for option in ("seconds", "rows", "deadline", "run", *rows_own):
         parser.add_argument(f"--{option}")
-    parser.add_argument("--json", action="store_true")
     return parser.parse_known_args(typed)[1]

@@ -1,4 +1,4 @@
-"""One training in a process of its own, so that its memory is its own and its end is nobody else's."""
+"""One training in a process of its own, so that its end is nobody else's."""
 
 import contextlib
 import json
@@ -6,25 +6,17 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from detector.commands.benchmark.memory import session_memory
 from detector.system import parent
 
-_POLL_INTERVAL = 0.5  # seconds between two looks at the memory
 
-
-@dataclass(frozen=True)
-class Trial:
-    """What came of it. measured: the Stopwatch's, empty after an error · memory: most bytes of all its processes together ·
-    error: in one line, empty if all went well."""
+class Trial(NamedTuple):
+    """What came of it. measured: the Stopwatch's, empty after an error · error: in one line, empty if all went well."""
 
     measured: dict[str, Any]
-    memory: int
     error: str
 
     @property
@@ -37,14 +29,11 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
     """Run a command of ours that leaves the Stopwatch's `report`, and all that it starts. After `deadline` seconds it is given
     up; nothing of it is left running, whatever happens: it dies with this process, which a signal may end before Popen is back.
     """
-    memory, began = 0, time.monotonic()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(line, env=parent.environment(), stdout=log, stderr=log, start_new_session=True)
         try:
-            while process.poll() is None and time.monotonic() - began < deadline:
-                memory = max(memory, session_memory(process.pid))
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_INTERVAL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(deadline)
             code = process.poll()
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -53,9 +42,7 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
         log.seek(0)
         output = log.read().decode(errors="replace")
     measured = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
-    if measured.get("steps"):
-        return Trial(measured, memory, "")
-    return Trial({}, memory, reason(code, output, deadline))
+    return Trial(measured, "") if measured.get("steps") else Trial({}, reason(code, output, deadline))
 
 
 def reason(code: int | None, output: str, deadline: float) -> str:

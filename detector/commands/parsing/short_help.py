@@ -47,8 +47,8 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
     "benchmark": {
         "data": DATA,
         "model": MODEL,
-        "measurement": ("seconds", "rows", "rounds", "deadline", "trainer.accelerator", "trainer.devices", "trainer.strategy"),
-        "run": ("json", *RUN),
+        "measurement": ("seconds", "rows", "deadline", "trainer.accelerator", "trainer.devices", "trainer.strategy"),
+        "run": RUN,
     },
     "evolve": {
         "data": DATA,
