@@ -46,12 +46,12 @@ class RunFolder(L.Callback):
             folder = Path(trainer.default_root_dir)
             if stage != "fit" and has_checkpoints(folder):
                 command, self._training = str(TrainerFn(stage).value), str(folder)
-                trainer._default_root_dir = str(own_run(command))
+                _move(trainer, str(own_run(command)))
                 rank_zero_print(f"{command}: {folder} keeps its training's files; the results go to {trainer.default_root_dir}")
             self._lock = RunLock(Path(trainer.default_root_dir))
             self._lock.take()
         if trainer.world_size > 1:  # processes that torchrun or Slurm has started do not know the number of the first one's run
-            trainer._default_root_dir = trainer.strategy.broadcast(trainer.default_root_dir)
+            _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
         if self.fresh:
             self._refuse_another(trainer)
 
@@ -65,7 +65,7 @@ class RunFolder(L.Callback):
         if self._lock:
             self._lock.release()
         if self._training:
-            trainer._default_root_dir = self._training
+            _move(trainer, self._training)
         self._lock = self._training = None
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -111,6 +111,10 @@ class RunFolder(L.Callback):
         dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
         if dropped:
             _write(folder / "dropped.txt", "".join(dropped))
+
+
+def _move(trainer: L.Trainer, folder: str) -> None:
+    trainer._default_root_dir = folder  # type: ignore[attr-defined]  # Lightning's property has no setter
 
 
 def _write(path: Path, text: str) -> None:

@@ -83,11 +83,15 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reserve(number: int, begin: int) -> None:
-    """In a process of its own: a folder, from the moment on that the pipe is closed."""
+    """In a process of its own: a folder, from the moment on that the pipe is closed. Numbers of a round follow each other."""
     code = 1
     try:
         os.read(begin, 1)
         run = own_run("fit")
+        Path(f"chosen-{number}").touch()
+        first = number - number % TOGETHER
+        while not all(Path(f"chosen-{k}").exists() for k in range(first, first + TOGETHER)):  # before any of them writes
+            time.sleep(0.001)
         RunLock(run).take()
         (run / "config.yaml").write_text(str(number))
         code = 0
