@@ -154,7 +154,7 @@ class DetectionData(L.LightningDataModule):
         self.train_steps: list[Transform] = []
         self.last_steps: list[Transform] = []  # of the last epochs, augment.close_mosaic
         self.train_order: np.ndarray | None = None
-        self.images_done = 0  # of the epoch in progress, when the checkpoint was written that is resumed from
+        self.images_done: int | None = None  # of the epoch that is resumed, until it is
         self._fingerprints: dict[str, Tensor] = {}
         self._output_names: list[str] = []
 
@@ -278,7 +278,7 @@ class DetectionData(L.LightningDataModule):
         """The epoch to train, and the batches of it that are done, by Lightning's own counters."""
         if not self.trainer:
             return 0, 0
-        loop = self.trainer.fit_loop
+        loop: Any = self.trainer.fit_loop
         epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
         if epochs.started == epochs.processed or batches.is_last_batch:
             return epochs.started, 0
@@ -287,9 +287,9 @@ class DetectionData(L.LightningDataModule):
     def _resume_epoch(self, sampler: TrainBatches) -> None:
         """A resumed epoch goes on after as many images as it was left at. Lightning has counted batches, of which today's
         epoch may have more or fewer, or larger ones: set its counters to today's. At least one batch is left to train."""
-        done = self._position()[1]
-        if done:
-            shift = min(self.images_done // sampler.batch_size, len(sampler) - 1) - done
+        done, images, self.images_done = self._position()[1], self.images_done, None
+        if done and images is not None:
+            shift = min(images // sampler.batch_size, len(sampler) - 1) - done
             progress = self.trainer.fit_loop.epoch_loop.batch_progress.current  # type: ignore[union-attr]
             for count in ("ready", "started", "processed", "completed"):
                 setattr(progress, count, getattr(progress, count) + shift)
