@@ -330,18 +330,9 @@ def test_licences_are_told(trained: Path, small_data: Path, here: Path, capsys: 
 
 
 def test_what_is_not_recorded_is_not_called_from_scratch(trained: Path, here: Path) -> None:
-    """Checkpoints from before the record: the options tell of weights, or that there were none, or nothing does."""
+    """As of a checkpoint that another program wrote."""
     content = torch.load(trained, weights_only=True)
-    said = {
-        "model:\n  weights: some/yolov5n.pt\n": [("yolov5n.pt", "AGPL-3.0")],
-        "model:\n  weights: null\n": [],
-        "": [UNRECORDED],
-        "model: word": [UNRECORDED],
-    }
-    for config, origins in said.items():
-        old = {key: value for key, value in content.items() if key != "origins"} | {"run": {"config": config}}
-        assert origins_of(old) == origins
-    assert origins_of({}) == [UNRECORDED]
+    assert origins_of({key: value for key, value in content.items() if key != "origins"}) == [UNRECORDED]
     torch.save(content | {"origins": [{"source": 1}]}, here / "odd.ckpt")
     with pytest.raises(InputError, match="origins"):
         load_weights(YOLOv5(5, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"), here / "odd.ckpt")

@@ -20,7 +20,7 @@ class Origin(NamedTuple):
     licence: str = UNKNOWN
 
 
-UNRECORDED = Origin("an unrecorded source")  # of files that are older than this record
+UNRECORDED = Origin("an unrecorded source")  # of files that do not say
 
 
 def told(origins: Sequence[Origin]) -> str:

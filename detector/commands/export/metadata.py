@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from detector.model.origin import UNRECORDED, Origin
+from detector.model.origin import Origin
 from detector.system.errors import InputError
 
 PROGRAM, LAYOUT = "boltbox", 1  # LAYOUT is raised when a file's output or these fields change their meaning
@@ -69,9 +69,7 @@ class Metadata:
                 nms and Suppression(float(nms["conf"]), float(nms["iou"]), int(nms["max_det"]), bool(nms["agnostic"])),
                 json.loads(strings["precision"]),
                 {key: model[key] for key in model if key in MODEL_OPTIONS},
-                [Origin(**entry)._asdict() for entry in json.loads(strings["origins"])]
-                if "origins" in strings
-                else [UNRECORDED._asdict()],
+                [Origin(**entry)._asdict() for entry in json.loads(strings["origins"])],
             )
         except InputError:
             raise
