@@ -9,8 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from detector.checkpoint.atomic_io import AtomicCheckpointIO, wait_for_checkpoint
-from detector.checkpoint.file import read_checkpoint
-from detector.system.atomic_file import write_atomically
+from detector.checkpoint.file import batches_behind, read_outline
 from detector.system.errors import InputError
 from detector.training.stop_signal import StopSignal
 
@@ -24,7 +23,8 @@ class Checkpoints(Checkpoint):
     accumulation window are in the checkpoint (RunState).
 
     With AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training goes on; where a run ends, for
-    whatever reason but a kill, the last file is waited for.
+    whatever reason but a kill, the last file is waited for. A disk that fails does not end the training. An epoch is the best
+    once its best.ckpt is on the disk: if it could not be written, the next epoch is compared with the file that is there.
 
     Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
 
@@ -32,15 +32,37 @@ class Checkpoints(Checkpoint):
         save_period: Keep `epoch<N>.ckpt` every so many epochs too; -1 is off.
         every_minutes: Save within an epoch when so much time has passed; 0 is off.
         every_batches: Save within an epoch after so many batches; 0 is off.
+
+    Raises:
+        InputError: at the end of a training, if the newest content of a file could not be written.
     """
 
     def __init__(self, save_period: int = -1, every_minutes: float = 10.0, every_batches: int = 0) -> None:
         self.save_period, self.every_minutes, self.every_batches = save_period, every_minutes, every_batches
-        self.best_fitness = -1.0
+        self.best_fitness = self._best_before = -1.0  # of best.ckpt; of the one that it replaces
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
         self._saved = time.monotonic()
         self._trained = False
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The best.ckpt that a resumed run finds may be an older one than its checkpoint says."""
+        if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+            self.best_fitness = min(self.best_fitness, self._fitness_of(_folder(trainer) / "best.ckpt"))
+
+    def _fitness_of(self, best: Path) -> float:
+        """-1 if there is no such file, or it cannot be read."""
+        try:
+            return float(read_outline(best)["callbacks"][self.state_key]["best_fitness"])
+        except (LookupError, TypeError, ValueError):
+            return -1.0
+
+    def best_on_disk(self, trainer: L.Trainer) -> float:
+        """The fitness of best.ckpt; it waits for the file that is being written."""
+        wait_for_checkpoint(trainer)
+        if _folder(trainer) / "best.ckpt" in _failed(trainer):
+            self.best_fitness = self._best_before
+        return self.best_fitness
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning's own handlers were in place until here: after a SIGTERM it would leave with exit code 0."""
@@ -62,6 +84,7 @@ class Checkpoints(Checkpoint):
         due = bool(self.every_batches and (batch_idx + 1) % self.every_batches == 0)
         if not _anyone(trainer, bool(late or due or self.signal.received)):
             return
+        self.best_on_disk(trainer)  # it goes into the file
         self._save(trainer, "last.ckpt")
         self._stop_if_told(trainer)
 
@@ -80,26 +103,28 @@ class Checkpoints(Checkpoint):
         self.fitness = None
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
             names.insert(0, f"epoch{epoch}.ckpt")
-        if fitness is not None and fitness > self.best_fitness:
-            self.best_fitness = fitness
+        best = self.best_on_disk(trainer)
+        if fitness is not None and fitness > best:
+            self.best_fitness, self._best_before = fitness, best
             names.insert(0, "best.ckpt")
         self._save(trainer, *names)
         self._stop_if_told(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it."""
-        wait_for_checkpoint(trainer)
+        self.best_on_disk(trainer)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
-        source, target = Path(trainer.ckpt_path or ""), Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        source, target, io = Path(trainer.ckpt_path or ""), _folder(trainer) / "last.ckpt", trainer.strategy.checkpoint_io
         own = source.name not in ("", "last.ckpt") and source.parent.resolve() == target.parent.resolve()
-        if trainer.is_global_zero and not self._trained and own and _steps(target) < trainer.global_step:
-            write_atomically(target, lambda file: file.write(source.read_bytes()))
+        older = own and not self._trained and batches_behind(target) < batches_behind(source)
+        if trainer.is_global_zero and older:
+            (io if isinstance(io, AtomicCheckpointIO) else AtomicCheckpointIO()).copy(source, target)
 
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""
-        folder, io = Path(trainer.default_root_dir) / "checkpoints", trainer.strategy.checkpoint_io
+        folder, io = _folder(trainer), trainer.strategy.checkpoint_io
         if isinstance(io, AtomicCheckpointIO):
             with io.background(*names[1:]):
                 trainer.save_checkpoint(folder / names[0], weights_only=False)
@@ -116,7 +141,17 @@ class Checkpoints(Checkpoint):
             raise SystemExit(self.signal.exit_code if self.signal.received else 143)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """The last that a training comes by; not after an exception."""
         self.signal.restore()
+        last, missing = _folder(trainer) / "last.ckpt", dict(_failed(trainer))
+        if trainer.is_global_zero and self._trained and not last.is_file():
+            missing.setdefault(last, "it is gone")
+        if stage == "fit" and missing:
+            files = ", ".join(f"{path} ({problem})" for path, problem in missing.items())
+            raise InputError(
+                f"the training has ended, but checkpoints are missing or those of an earlier epoch: {files}; see to the disk, "
+                "then train again from the newest checkpoint that is there, with --ckpt_path last"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_fitness": self.best_fitness}
@@ -125,12 +160,14 @@ class Checkpoints(Checkpoint):
         self.best_fitness = state_dict["best_fitness"]
 
 
-def _steps(path: Path) -> int:
-    """Optimizer steps behind a checkpoint; -1 if there is no intact one."""
-    try:
-        return read_checkpoint(path).content["global_step"]
-    except InputError:
-        return -1
+def _folder(trainer: L.Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "checkpoints"
+
+
+def _failed(trainer: L.Trainer) -> dict[Path, str]:
+    """By path, why a file is not on the disk."""
+    io = trainer.strategy.checkpoint_io
+    return io.failed if isinstance(io, AtomicCheckpointIO) else {}
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from callbacks.warmup import Warmup
 from detector.model.loss_sums import OF_OLDER_RUNS, LossSums
 from detector.system.atomic_file import not_fatal, write_atomically
-from detector.system.csv_table import read_table
+from detector.system.csv_table import read_numbers
+from detector.system.damaged_file import read_or_set_aside
 
 MOST = 2000  # rows
 COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate")  # and the losses, by name
@@ -65,7 +67,7 @@ class Iterations(L.Callback):
         """The first batch since the start: rows of iterations that are trained again go. Those of earlier epochs stay, though
         their numbers be higher: there may be fewer images now."""
         self._started = True
-        epoch, rows = trainer.current_epoch, read_table(_path(trainer))
+        epoch, rows = trainer.current_epoch, read_or_set_aside(_path(trainer), partial(read_numbers, counter="iteration"), [])
         self.rows = [row for row in rows if int(row["epoch"]) < epoch or int(row["iteration"]) < iteration]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Pictures of a run: batches with their labels and predictions, curves."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from detector.report.curves import plot_curves
 from detector.report.drawing import draw_boxes, enlarge, grid, write_image
 from detector.system.atomic_file import not_fatal
-from detector.system.csv_table import read_table
+from detector.system.csv_table import read_numbers
+from detector.system.damaged_file import read_or_set_aside
 from detector.system.rank_zero import rank_zero_print
 from detector.training.module import Detector
 
@@ -54,12 +56,15 @@ class Pictures(L.Callback):
         if trainer.is_global_zero and table.is_file():
             checkpoints, plots = Path(trainer.default_root_dir) / "checkpoints", _folder(trainer)
             wait_for_checkpoint(trainer)
-            best = checkpoints / "best.ckpt"  # there is none without validation
-            rank_zero_print(f"checkpoint: {best if best.is_file() else checkpoints / 'last.ckpt'}\nmetrics: {table}")
+            written = [checkpoints / name for name in ("best.ckpt", "last.ckpt") if (checkpoints / name).is_file()]
+            for path in written[:1]:  # without validation there is no best one
+                rank_zero_print(f"checkpoint: {path}")
+            rank_zero_print(f"metrics: {table}")
             if self.enabled:
                 self._evaluated(trainer, pl_module)
                 with not_fatal(plots / "curves.png"):
-                    plot_curves(read_table(table), plots / "curves.png")
+                    rows = read_or_set_aside(table, partial(read_numbers, counter="epoch"), [])
+                    plot_curves(rows, plots / "curves.png")
                 rank_zero_print(f"pictures: {plots}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

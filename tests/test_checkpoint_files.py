@@ -140,6 +140,41 @@ def test_a_damaged_file_given_by_name(kind: str, trained: Path, tmp_path: Path, 
     assert len(told.splitlines()) == 1
 
 
+@pytest.mark.parametrize("newer", ["previous.ckpt", "best.ckpt", "epoch0.ckpt"])
+def test_last_is_what_was_trained_most(newer: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the times are that a copy of the folder has given to its files."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    for name in ("best.ckpt", "epoch0.ckpt"):
+        shutil.copy(run / "checkpoints/previous.ckpt", run / f"checkpoints/{name}")
+    for k, name in enumerate(("last.ckpt", newer)):
+        os.utime(run / f"checkpoints/{name}", (2e9 + k, 2e9 + k))
+    cli.main(["fit", "--run", str(run), "--ckpt_path", "last"])
+    assert "finished: all 2 epochs" in capsys.readouterr().out
+
+
+def test_without_last_the_most_trained_is_taken(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    folder = run / "checkpoints"
+    (folder / "last.ckpt").rename(folder / "epoch1.ckpt")
+    shutil.copy(folder / "previous.ckpt", folder / "best.ckpt")
+    os.utime(folder / "epoch1.ckpt", (1, 1))
+    cli.main(["fit", "--run", str(run), "--ckpt_path", "auto"])
+    assert f"going on from {folder / 'epoch1.ckpt'}" in capsys.readouterr().out
+
+
+def test_a_run_that_went_back_to_its_best_goes_on_from_there(trained: Path, tmp_path: Path) -> None:
+    """previous.ckpt and epoch1.ckpt are of the training that was given up."""
+    folder = shutil.copytree(trained / "checkpoints", tmp_path / "checkpoints")
+    shutil.copy(folder / "last.ckpt", folder / "epoch1.ckpt")
+    (folder / "last.ckpt").rename(folder / "later.ckpt")
+    (folder / "previous.ckpt").rename(folder / "last.ckpt")
+    (folder / "later.ckpt").rename(folder / "previous.ckpt")
+    for name in ("previous.ckpt", "epoch1.ckpt", "best.ckpt"):
+        os.utime(folder / name, (1, 1))
+    found, passed = newest_intact(folder)
+    assert (found and found.path, passed) == (folder / "last.ckpt", [])
+
+
 def test_nothing_intact_is_an_error(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(trained, tmp_path / "run")
     for file in (tmp_path / "run/checkpoints").iterdir():
@@ -256,7 +291,8 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checkpoints and pictures do not fit; the older checkpoint stays, training goes on to its end, and says so."""
+    """Checkpoints and pictures do not fit; the older checkpoint stays, training goes on to its end, says so, and ends with an
+    error."""
     line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", str(tiny_disk / "run")]
     cli.main([*line, "--trainer.max_epochs", "1"])
     last = tiny_disk / "run/checkpoints/last.ckpt"
@@ -264,9 +300,12 @@ def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path
     free = shutil.disk_usage(tiny_disk).free
     (tiny_disk / "filler").write_bytes(bytes(max(free - 40_000, 0)))
     capsys.readouterr()
-    cli.main(["fit", "--run", str(tiny_disk / "run"), "--ckpt_path", "last", "--trainer.max_epochs", "3",
-              "--pictures.enabled", "true"])  # fmt: skip
-    told = capsys.readouterr().out
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["fit", "--run", str(tiny_disk / "run"), "--ckpt_path", "last", "--trainer.max_epochs", "3",
+                  "--pictures.enabled", "true"])  # fmt: skip
+    told, error = capsys.readouterr()
+    assert leaving.value.code == 2
+    assert str(last) in error
     assert f"warning: {last} could not be saved" in told
     assert "training goes on" in told
     assert f"warning: {tiny_disk / 'run/plots/curves.png'} could not be written" in told

@@ -83,9 +83,10 @@ def validate_file(path: Path) -> str:
 
 
 def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -> tuple[CheckpointFile | None, list[str]]:
-    """The newest intact checkpoint of a folder, and a line for each newer one that is not. See `read_checkpoint`."""
+    """The intact checkpoint of a folder with the most training behind it, and a line for each that would come before it but is
+    damaged. See `read_checkpoint`."""
     skipped: list[str] = []
-    for path in sorted(folder.glob("*.ckpt"), key=lambda p: p.stat().st_mtime_ns, reverse=True):
+    for path in _newest_first(folder):
         try:
             return read_checkpoint(path, constructor), skipped
         except MissingPart:
@@ -93,6 +94,37 @@ def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -
         except InputError as e:
             skipped.append(f"{e}; passed over")
     return None, skipped
+
+
+def read_outline(path: Path) -> dict[str, Any]:
+    """A training checkpoint, unchecked, its tensors not yet read from the file; {} if that cannot be done. Quick, whatever the
+    size."""
+    try:
+        return load_restricted(path, [], mmap=True)
+    except (InputError, OSError):
+        return {}
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """The checkpoints of a folder by the training batches behind them. last.ckpt comes first if it cannot be read, and if a run
+    went back to its best.ckpt: what was trained before that then lies in older files, with more batches."""
+    batches, last = {path: batches_behind(path) for path in folder.glob("*.ckpt")}, folder / "last.ckpt"
+    found = sorted(batches, key=lambda p: (batches[p], p == last, p.stat().st_mtime_ns), reverse=True)
+    if last not in batches:
+        return found
+    written = last.stat().st_mtime_ns
+    ahead = [p for p in found[: found.index(last)] if p.name != "previous.ckpt" and p.stat().st_mtime_ns >= written]
+    ahead = ahead if batches[last] >= 0 else []
+    return [*ahead, last, *(p for p in found if p not in (*ahead, last))]
+
+
+def batches_behind(path: Path) -> int:
+    """How many training batches are behind a checkpoint, by its own account; -1 if that cannot be read."""
+    try:
+        batches = read_outline(path)["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
+    except (LookupError, TypeError):
+        return -1
+    return batches if isinstance(batches, int) else -1
 
 
 def _reason(path: Path, read: Callable[[], object]) -> str:

@@ -39,7 +39,7 @@ class StandIn:
         self.state = state
 
 
-def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None = None) -> dict[str, Any]:
+def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None = None, mmap: bool = False) -> dict[str, Any]:
     """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed globals. The bytes are compared with
     their checksums first, as torch does not; its format from before 1.6 has none, which is reported.
 
@@ -47,6 +47,7 @@ def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None 
         path: the file; with `file` only for messages.
         allowed: full names of the globals that become stand-ins.
         file: the file, already open.
+        mmap: the tensors' values are neither compared with their checksums nor read before somebody looks at them.
 
     Raises:
         InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or one that names anything
@@ -56,16 +57,16 @@ def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None 
         if not is_file(path):
             raise InputError(f"{path}: no such weights file")
         with open(path, "rb") as opened:
-            return load_restricted(path, allowed, opened)
+            return load_restricted(path, allowed, opened, mmap)
     checked = is_zip(file)
     if checked:
-        check_archive(path, file)
+        check_archive(path, file, contents=not mmap)
         file.seek(0)
     try:
         if _names_bytearray(file):
             raise InputError(f"{path}: refused, because it holds 'bytearray', which weights do not need")
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            content = torch.load(path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap)
     except InputError:
         raise
     except pickle.UnpicklingError as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from dataclasses import dataclass
@@ -70,11 +71,10 @@ class RunFiles:
 
 
 def best_epoch(run: Path) -> dict[str, Any]:
-    """The metrics of the best epoch of a fit, from its metrics.json; {} without one. Older versions renamed it when they
-    evaluated in the same folder."""
-    for file in (run / "metrics.json", run / "metrics.fit.json"):
-        content = json.loads(file.read_text()) if file.is_file() else {}
-        if content.get("command") == "fit":
+    """The metrics of the best epoch of a fit, from its metrics.json; {} without one."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # missing, or damaged
+        content = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content.get("command") == "fit":
             return content
     return {}
 

@@ -15,14 +15,14 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     name already, of a process that was killed, or a link to somewhere, is removed and not written to."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
-    beside.unlink(missing_ok=True)
+    remove(beside)
     try:
         with open(beside, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
     except BaseException as e:
-        beside.unlink(missing_ok=True)
+        remove(beside)
         if isinstance(e, FileNotFoundError) and e.filename == str(beside):  # as in /proc
             raise PermissionError(errno.EACCES, "no file can be made in this folder", str(path.parent)) from None
         raise
@@ -31,7 +31,18 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write beside `path`, then move into place: `path` holds the old content or the new, whole."""
-    os.replace(write_beside(path, write), path)
+    beside = write_beside(path, write)
+    try:
+        os.replace(beside, path)
+    except OSError:
+        remove(beside)
+        raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there and the disk lets us."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

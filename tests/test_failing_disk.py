@@ -1,0 +1,270 @@
+"""Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay together, and nothing is said to be
+on the disk that is not."""
+
+import csv
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from failing_disk import CALLS, ERRORS, failing
+from small_fit import small_fit
+
+import cli
+from benchmarks.resume_fuzz import unlike
+from detector.checkpoint.atomic_io import wait_for_checkpoint
+from detector.checkpoint.file import validate
+from detector.evaluation.prediction_record import PredictionRecord
+from detector.training.evaluation import Evaluation
+
+FITNESS = (0.1, 0.2, 0.15)  # of the epochs
+ONE_BATCH = ("--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1", "--trainer.callbacks")
+
+
+class Epochs(L.Callback):
+    """Calls `begins` with the number of each epoch after its batch, when everything of the epoch before is written."""
+
+    begins: Callable[[int], object] = staticmethod(lambda epoch: None)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        wait_for_checkpoint(trainer)
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        type(self).begins(trainer.current_epoch)
+
+
+def line(data: Path, run: Path, *more: str) -> list[str]:
+    return small_fit(data, run, *ONE_BATCH, "test_failing_disk.Epochs", *more)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def chosen_fitness() -> Iterator[None]:
+    """The epochs are as good as FITNESS says."""
+    finish = Evaluation.finish
+
+    def finish_as_chosen(self: Evaluation, strategy: Any) -> Any:
+        figures = finish(self, strategy)
+        figures.summary["fitness"] = FITNESS[strategy.lightning_module.current_epoch]
+        return figures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluation, "finish", finish_as_chosen)
+        yield
+
+
+@pytest.fixture
+def begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[int], object]], None]]:
+    """Sets what happens when an epoch begins."""
+    yield lambda function: monkeypatch.setattr(Epochs, "begins", staticmethod(function))
+
+
+@pytest.fixture(scope="module")
+def unharmed(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("unharmed") / "run"
+    cli.main(line(small_data, run))
+    return run
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def best_epochs(run: Path) -> list[int]:
+    """That of best.ckpt, of metrics.json and of detections.npz."""
+    best = torch.load(run / "checkpoints/best.ckpt", weights_only=True)
+    assert best["callbacks"]["Checkpoints"]["best_fitness"] == pytest.approx(FITNESS[best["epoch"]])
+    figures, record = json.loads((run / "metrics.json").read_text()), PredictionRecord.load(run / "detections.npz")
+    assert figures["fitness"] == FITNESS[figures["epoch"]]
+    return [best["epoch"], figures["epoch"], record.epoch]
+
+
+def leftovers(run: Path) -> list[str]:
+    return [p.name for p in run.rglob("*") if "tmp" in p.name or ".next" in p.name]
+
+
+def assert_same_training(run: Path, other: Path) -> None:
+    ours, theirs = (torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, other))
+    for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
+        assert not unlike(ours[key], theirs[key], key)
+    for name in ("metrics.csv", "iterations.csv"):
+        assert rows(run / name) == rows(other / name), name
+
+
+@pytest.mark.parametrize("call", [*CALLS, "all"])
+def test_a_disk_that_fails_for_an_epoch(
+    call: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training is the same as if it had not. The best epoch is lost with it; the next that is better than the file is not."""
+    run, epoch = tmp_path / "run", [0]
+    begins(lambda number: epoch.__setitem__(0, number))
+    calls, error = (CALLS, "read-only") if call == "all" else ((call,), "broken" if call in ("fsync", "unlink") else "full")
+    with failing(run, calls, ERRORS[error], lambda path: epoch[0] == 1) as failed:
+        cli.main(line(small_data, run))
+    assert_same_training(run, unharmed)
+    harmless = call in ("unlink", "mkdir")
+    assert failed or harmless
+    assert best_epochs(run) == [1 if harmless else 2] * 3
+    assert ("best.ckpt could not be saved" in capsys.readouterr().out) != harmless
+    assert not leftovers(run) or call == "unlink"
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt", "previous.ckpt", "metrics.json", "metrics.csv", "iterations.csv"])
+@pytest.mark.parametrize("call", ["write", "replace"])
+def test_a_file_that_fails_for_an_epoch(
+    call: str, name: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any
+) -> None:
+    run, epoch = tmp_path / "run", [0]
+    begins(lambda number: epoch.__setitem__(0, number))
+    stem, _, suffix = name.partition(".")
+    with failing(run, (call,), ERRORS["full"], lambda path: epoch[0] == 1 and stem in path and suffix in path):
+        cli.main(line(small_data, run))
+    assert_same_training(run, unharmed)
+    best = best_epochs(run)
+    assert best[0] == (2 if name == "best.ckpt" else 1)
+    assert best[0] == best[1] == best[2]
+
+
+def test_a_disk_that_becomes_read_only(
+    small_data: Path, tmp_path: Path, begins: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training ends, says how good it was, and then what is not on the disk."""
+    run, epoch = tmp_path / "run", [0]
+    begins(lambda number: epoch.__setitem__(0, number))
+    with (
+        failing(run, CALLS, ERRORS["read-only"], lambda path: epoch[0] >= 1),
+        pytest.raises(SystemExit) as leaving,
+    ):
+        cli.main(line(small_data, run, "--report.enabled", "true", "--pictures.enabled", "true"))
+    out, err = capsys.readouterr()
+    assert leaving.value.code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert err.startswith("error: the training has ended, but checkpoints are missing")
+    assert "last.ckpt (" in err
+    assert "best.ckpt (" in err
+    assert "  3/3 " in out
+    assert "best: epoch 1/3" in out
+    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 0
+    assert best_epochs(run) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "mkdir"])
+def test_no_checkpoint_at_all(call: str, small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    with (
+        failing(run, (call,), ERRORS["full"], lambda path: "checkpoints" in path),
+        pytest.raises(SystemExit) as leaving,
+    ):
+        cli.main(line(small_data, run))
+    out, err = capsys.readouterr()
+    assert leaving.value.code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert "last.ckpt (" in err
+    assert "best: epoch 2/3" in out
+    assert "checkpoint: " not in out
+    assert not list(run.rglob("*.ckpt"))
+    assert not (run / "metrics.json").exists(), "of a best.ckpt that there is not"
+
+
+def killed(run: Callable[[], object]) -> None:
+    """In a process of its own, which has to kill itself."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_killed_after_the_best_could_not_be_written(small_data: Path, tmp_path: Path, unharmed: Path, begins: Any) -> None:
+    """last.ckpt was saved with it. The resumed run goes by the best.ckpt that is there."""
+    run, epoch = tmp_path / "run", [0]
+
+    def begin(number: int) -> None:
+        epoch[0] = number
+        if number == 2:
+            die()
+
+    def train() -> None:
+        with failing(run, ("replace",), ERRORS["broken"], lambda path: epoch[0] == 1 and path.endswith("best.ckpt")):
+            cli.main(line(small_data, run))
+
+    begins(begin)
+    killed(train)
+    begins(lambda number: None)
+    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    cli.main(line(small_data, run, "--ckpt_path", "last"))
+    assert_same_training(run, unharmed)
+    assert best_epochs(run) == [2, 2, 2]
+    assert not leftovers(run)
+
+
+@pytest.mark.parametrize("after", ["best.ckpt", "previous.ckpt", "last.ckpt", "detections.npz"])
+def test_killed_between_the_best_and_its_figures(
+    after: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, epoch, replace = tmp_path / "run", [0], os.replace
+    begins(lambda number: epoch.__setitem__(0, number))
+
+    def replace_and_die(source: Any, target: Any) -> None:
+        replace(source, target)
+        if epoch[0] == 1 and Path(target).name == after:
+            die()
+
+    def train() -> None:
+        monkeypatch.setattr(os, "replace", replace_and_die)
+        cli.main(line(small_data, run))
+
+    killed(train)
+    cli.main(line(small_data, run, "--ckpt_path", "last"))
+    assert_same_training(run, unharmed)
+    assert best_epochs(run) == [1, 1, 1]
+    assert not leftovers(run)
+
+
+DAMAGE = {
+    "bytes": lambda data: bytes(255 - byte for byte in data),
+    "cut short": lambda data: data[: len(data) // 2],
+    "another file": lambda data: b"[1, 2]\n",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("name", ["metrics.csv", "iterations.csv", "metrics.json"])
+def test_a_damaged_file_is_set_aside(
+    name: str, kind: str, small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    cli.main(line(small_data, run, "--trainer.max_epochs", "1"))
+    damaged = DAMAGE[kind]((run / name).read_bytes())
+    (run / name).write_bytes(damaged)
+    capsys.readouterr()
+    cli.main(line(small_data, run, "--ckpt_path", "last"))
+    said = [text for text in capsys.readouterr().out.splitlines() if "is damaged" in text]
+    assert len(said) == 1
+    assert said[0].startswith(f"warning: {run / name} is damaged (")
+    assert (run / f"{name}.damaged").read_bytes() == damaged
+    assert best_epochs(run) == [1, 1, 1]
+    assert [int(row["epoch"]) for row in rows(run / "metrics.csv")] == [0, 1, 2][name == "metrics.csv" :]
+    assert [int(row["epoch"]) for row in rows(run / "iterations.csv")] == [0, 1, 2][name == "iterations.csv" :]
+
+
+def test_a_damaged_file_that_cannot_be_set_aside(small_data: Path, tmp_path: Path, unharmed: Path) -> None:
+    run = tmp_path / "run"
+    cli.main(line(small_data, run, "--trainer.max_epochs", "1"))
+    for name in ("metrics.csv", "iterations.csv", "metrics.json"):
+        (run / name).write_bytes(b"\xff\xfe")
+    with failing(run, ("replace",), ERRORS["broken"], lambda path: path.endswith(".damaged")):
+        cli.main(line(small_data, run, "--ckpt_path", "last"))
+    assert not validate(run / "checkpoints/last.ckpt")
+    assert best_epochs(run) == [1, 1, 1]
