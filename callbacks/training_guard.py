@@ -1,8 +1,10 @@
 """What happens when a training goes wrong: a report, and then it stops, skips the batch or rolls back."""
 
 import contextlib
+import json
 import traceback
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
@@ -16,6 +18,8 @@ from torch.optim import Optimizer
 from detector.data.sample import Batch
 from detector.distributed.process_group import lost_contact
 from detector.report.progress_line import loss_label
+from detector.system.atomic_file import not_fatal, remove, write_atomically
+from detector.system.damaged_file import read_or_set_aside
 from detector.system.errors import InputError
 from detector.system.rank_zero import rank_zero_print
 from detector.training.batch_snapshot import BatchSnapshot
@@ -51,7 +55,8 @@ class TrainingGuard(L.Callback):
     Args:
         policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace in gradients, batch norm
             statistics and mean losses; a non-finite gradient costs the whole accumulation window, which then has no step.
-            roll_back: go on from the last checkpoint, with a lower learning rate. off: no check; crashes are reported.
+            roll_back: go on from the last checkpoint, with a lower learning rate; checkpoints/roll_backs.json counts them, so
+            that a kill before the next checkpoint loses none. off: no check; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run, or until it is resumed with
             another model.lr0.
@@ -91,13 +96,23 @@ class TrainingGuard(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         self.lr0 = float(pl_module.hparams["lr0"])
-        if self._restored.get("lr0") == self.lr0:
-            self.roll_backs = max(self.roll_backs, self._restored["roll_backs"])
+        for known in (self._restored, self._recorded(trainer)):
+            if known.get("lr0") == self.lr0:
+                self.roll_backs = max(self.roll_backs, known["roll_backs"])
         pl_module.lr_scale = self.lr_factor**self.roll_backs
         self._window, self._in_a_row = [], 0
         self._hook = pl_module.loss.register_forward_hook(lambda module, _, output: self._see(pl_module, output))
         if self.policy == "skip":
             self._snapshot = BatchSnapshot(pl_module)
+
+    def _recorded(self, trainer: L.Trainer) -> dict[str, Any]:
+        """What roll_backs.json says, in all processes the same; a run that starts afresh has no such file."""
+        known: dict[str, Any] = {}
+        if trainer.is_global_zero and trainer.ckpt_path:
+            known = read_or_set_aside(_record(trainer), _read_record, {})
+        elif trainer.is_global_zero:
+            remove(_record(trainer))
+        return trainer.strategy.broadcast(known)
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
         assert isinstance(pl_module, Detector)
@@ -171,6 +186,10 @@ class TrainingGuard(L.Callback):
         if trainer.is_global_zero:
             extra = {"window": list(chain(*windows)), "losses": losses[0], "parameters": names[0], "processes": list(ranks)}
             report = write_report(trainer, kind, place, **extra, **self._settings(), done=done)
+            if error is RollBack:
+                with not_fatal(_record(trainer)):
+                    text = json.dumps(self.state_dict())
+                    write_atomically(_record(trainer), lambda file: file.write(text.encode()))
         report = trainer.strategy.broadcast(report)  # all processes wait for it: one that exits may kill the one that writes
         message = sentence(trainer, kind, place, report, done=done)
         if error:
@@ -256,6 +275,15 @@ class TrainingGuard(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._restored = state_dict
+
+
+def _record(trainer: L.Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "checkpoints" / "roll_backs.json"
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return {"roll_backs": int(content["roll_backs"]), "lr0": float(content["lr0"])}
 
 
 def _parameters(trainer: L.Trainer) -> list[nn.Parameter]:

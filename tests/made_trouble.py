@@ -87,7 +87,7 @@ def reports(folder: Path) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    found = sorted((folder / "checkpoints").glob("*.json"))
+    found = sorted((folder / "checkpoints").glob("incident-*.json"))
     return {p.name: json.loads(p.read_text(), parse_constant=refuse) for p in found}
 
 

@@ -1,5 +1,5 @@
-"""Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay together, and nothing is said to be
-on the disk that is not."""
+"""Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay together, and a run
+that ends without its files ends with an error."""
 
 import csv
 import json
@@ -58,9 +58,9 @@ def chosen_fitness() -> Iterator[None]:
 
 
 @pytest.fixture
-def begins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[int], object]], None]]:
-    """Sets what happens when an epoch begins."""
-    yield lambda function: monkeypatch.setattr(Epochs, "begins", staticmethod(function))
+def begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], object]], None]:
+    """Sets what happens in each epoch, see Epochs."""
+    return lambda function: monkeypatch.setattr(Epochs, "begins", staticmethod(function))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def assert_same_training(run: Path, other: Path) -> None:
 def test_a_disk_that_fails_for_an_epoch(
     call: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The training is the same as if it had not. The best epoch is lost with it; the next that is better than the file is not."""
+    """The training is the same as if it had not. Its best.ckpt is lost; that of the next epoch better than the file is not."""
     run, epoch = tmp_path / "run", [0]
     begins(lambda number: epoch.__setitem__(0, number))
     calls, error = (CALLS, "read-only") if call == "all" else ((call,), "broken" if call in ("fsync", "unlink") else "full")

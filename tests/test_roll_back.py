@@ -1,13 +1,19 @@
 """Non-finite numbers in real trainings, and the policy `roll_back`: from the last checkpoint, with a lower rate."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import pytest
+import torch
 from made_trouble import Poison, data_of, detector_of_the_data, finite, reports, trainer_in
 from plain_loop import Steps
+from small_fit import small_fit
 
+import cli
+from benchmarks.resume_fuzz import difference
 from callbacks.ema import EMA
 from callbacks.training_guard import TrainingGuard
 from callbacks.warmup import Warmup
@@ -43,6 +49,58 @@ def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Pat
     assert finite(module)
     assert recorder.roll_backs == 1
     assert [r["done"] for r in reports(tmp_path).values()] == ["roll-back 1 of 3"]
+
+
+class Fault(L.Callback):
+    """NaN in one batch, once in all processes of a run; `kills`: the process dies where the batch comes again."""
+
+    kills = False
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) != (1, 1):
+            return
+        seen = Path(trainer.default_root_dir) / "seen"
+        if not seen.exists():
+            seen.touch()
+            batch.images.fill_(torch.nan)
+        elif self.kills:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("restart", ["last", "auto"])
+def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
+    restart: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["--trainer.max_epochs", "2", "--checkpoints.every_batches", "1", "--flight_recorder.policy", "roll_back"]
+    more += ["--trainer.callbacks", "test_roll_back.Fault"]
+    cli.main(small_fit(small_data, tmp_path / "alone", *more))
+    line = small_fit(small_data, tmp_path / "run", *more)
+    monkeypatch.setattr(Fault, "kills", True)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            cli.main(line)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    monkeypatch.setattr(Fault, "kills", False)
+    cli.main([*line, "--ckpt_path", restart])
+    assert not difference(tmp_path / "run", tmp_path / "alone")
+    last = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
+    assert last["callbacks"]["FlightRecorder"]["roll_backs"] == 1
+
+
+def test_a_fresh_start_forgets_the_roll_backs_of_another(small_data: Path, tmp_path: Path) -> None:
+    """Of one that came to no checkpoint."""
+    record = tmp_path / "checkpoints/roll_backs.json"
+    record.parent.mkdir()
+    record.write_text('{"roll_backs": 2, "lr0": 0.01}')
+    rates = UsedRates()
+    trainer_in(tmp_path, Warmup(warmup_epochs=0), TrainingGuard("roll_back"), rates, max_epochs=1).fit(
+        detector_of_the_data(), data_of(small_data)
+    )
+    assert rates.used == [(0, pytest.approx(0.01))] * 3
+    assert not record.exists()
 
 
 def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
