@@ -67,7 +67,8 @@ class Iterations(L.Callback):
         """The first batch since the start: rows of iterations that are trained again go. Those of earlier epochs stay, though
         their numbers be higher: there may be fewer images now."""
         self._started = True
-        epoch, rows = trainer.current_epoch, read_or_set_aside(_path(trainer), partial(read_numbers, counter="iteration"), [])
+        epoch = trainer.current_epoch
+        rows: list[dict[str, str]] = read_or_set_aside(_path(trainer), partial(read_numbers, counter="iteration"), list)
         self.rows = [row for row in rows if int(row["epoch"]) < epoch or int(row["iteration"]) < iteration]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -46,13 +46,15 @@ class MetricsFiles(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.is_global_zero:
-            read_or_set_aside(_json_path(trainer), _read_json, {})
+            read_or_set_aside(_json_path(trainer), _read_json, dict)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After a resume: remove the rows of epochs that will be trained again."""
         self.started = time.perf_counter()  # a resume within an epoch skips on_train_epoch_start
         if trainer.is_global_zero:
-            rows: list[dict[str, Any]] = list(read_or_set_aside(_csv_path(trainer), partial(read_numbers, counter="epoch"), []))
+            rows: list[dict[str, Any]] = list(
+                read_or_set_aside(_csv_path(trainer), partial(read_numbers, counter="epoch"), list)
+            )
             self.rows = [row for row in rows if int(row["epoch"]) < trainer.current_epoch]
             if len(self.rows) < len(rows):
                 write_table(_csv_path(trainer), self.rows)
@@ -130,7 +132,7 @@ class MetricsFiles(L.Callback):
         self.best, self._is_saved = self._best(trainer), False
         path = _json_path(trainer)
         paths = {p: p.with_name(f"{p.stem}.next{p.suffix}") for p in (path.with_name("detections.npz"), path)}
-        content = self._next or read_or_set_aside(paths[path], _read_json, {})
+        content = self._next or read_or_set_aside(paths[path], _read_json, dict)
         if not content or np.float32(content["fitness"]) > self.best:
             self._next, self._unsaved = {}, max(content, self._unsaved, key=lambda c: c.get("fitness", -1))
             for waiting in paths.values():

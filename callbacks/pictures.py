@@ -63,7 +63,7 @@ class Pictures(L.Callback):
             if self.enabled:
                 self._evaluated(trainer, pl_module)
                 with not_fatal(plots / "curves.png"):
-                    rows = read_or_set_aside(table, partial(read_numbers, counter="epoch"), [])
+                    rows: list[dict[str, str]] = read_or_set_aside(table, partial(read_numbers, counter="epoch"), list)
                     plot_curves(rows, plots / "curves.png")
                 rank_zero_print(f"pictures: {plots}")
 

@@ -109,7 +109,7 @@ class TrainingGuard(L.Callback):
         """What roll_backs.json says, in all processes the same; a run that starts afresh has no such file."""
         known: dict[str, Any] = {}
         if trainer.is_global_zero and trainer.ckpt_path:
-            known = read_or_set_aside(_record(trainer), _read_record, {})
+            known = read_or_set_aside(_record(trainer), _read_record, dict)
         elif trainer.is_global_zero:
             remove(_record(trainer))
         return trainer.strategy.broadcast(known)
