@@ -7,7 +7,7 @@ import socket
 from datetime import datetime
 from pathlib import Path
 
-from detector.checkpoint.runs import check_run, make_run, refuse_foreign
+from detector.checkpoint.runs import check_run, make_run, refuse_foreign, remove_empty
 from detector.system.errors import InputError
 
 _held: set[int] = set()  # descriptors of this process
@@ -27,6 +27,7 @@ class RunLock:
     def __init__(self, run: Path) -> None:
         self.run, self.path = run, Path(os.path.abspath(run)) / ".lock"
         self._descriptor: int | None = None
+        self._made: list[Path] = []
 
     def take(self) -> None:
         """Make the folder if it is not there, and lock it. Where the file system has no locks, it is used without.
@@ -38,7 +39,7 @@ class RunLock:
         refuse_foreign(self.run)
         while self._descriptor is None:
             try:
-                make_run(self.run)
+                self._made += make_run(self.run)
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             except OSError as e:
                 raise InputError(
@@ -51,11 +52,12 @@ class RunLock:
                 _close(descriptor)
 
     def release(self) -> None:
-        """Remove the file. Nothing happens where it is not held: before `take`, a second time, in a forked process."""
+        """Remove the file, and the folder if `take` has made it and it is empty. Nothing happens where it is not held: before `take`, a second time, in a forked process."""
         if self._descriptor in _held:
             with contextlib.suppress(OSError):
                 self.path.unlink()
             _close(self._descriptor)
+            remove_empty(self._made)
         self._descriptor = None
 
     def _lock(self, descriptor: int) -> bool:

@@ -59,21 +59,24 @@ def own_run(command: str) -> Path:
     return folder
 
 
-def make_run(run: Path, exist_ok: bool = True) -> None:
-    """Make a folder; if nothing is ever written into it, it is removed when this process ends."""
+def make_run(run: Path, exist_ok: bool = True) -> list[Path]:
+    """Make a folder, and those that it is in; each that was not there, from outside in. One into which nothing is ever written
+    is removed when this process ends."""
     run = Path(os.path.abspath(run))
     missing = [folder for folder in (run, *run.parents) if not folder.exists()]
     run.mkdir(parents=True, exist_ok=exist_ok)
-    _made.extend(reversed(missing))
+    missing.reverse()
+    _made.extend(missing)
+    return missing
 
 
 @atexit.register
-def remove_empty() -> None:
-    """The folders that this process has made and nothing was written into."""
-    for folder in reversed(_made):
+def remove_empty(folders: list[Path] = _made) -> None:
+    """Those of the folders that nothing was written into; default: all that this process has made."""
+    for folder in reversed(folders):
         with contextlib.suppress(OSError):
             folder.rmdir()
-    _made.clear()
+    folders.clear()
 
 
 def has_checkpoints(run: Path) -> bool:
