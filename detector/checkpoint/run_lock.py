@@ -52,7 +52,8 @@ class RunLock:
                 _close(descriptor)
 
     def release(self) -> None:
-        """Remove the file, and the folder if `take` has made it and it is empty. Nothing happens where it is not held: before `take`, a second time, in a forked process."""
+        """Remove the file, and the folder if `take` has made it and it is empty. Nothing happens
+        where it is not held: before `take`, a second time, in a forked process."""
         if self._descriptor in _held:
             with contextlib.suppress(OSError):
                 self.path.unlink()
