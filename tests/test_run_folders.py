@@ -139,13 +139,14 @@ def test_a_second_process_in_one_run_is_refused(small_data: Path, here: Path, ca
     """Until the first one is gone, however that ends; not until its workers are."""
     line = small_fit(small_data, Path("run"), "--trainer.max_epochs", "2", "--data.workers", "2")
     first = start([*line, "--trainer.callbacks", "test_run_folders.Wait"])
+    resume = ["fit", "--run", "run", "--ckpt_path", "last", "--trust_parts", "true"]
     workers: list[int] = []
     try:
         while first.poll() is None and not ((here / "waits").exists() and (here / "run/checkpoints/last.ckpt").exists()):
             time.sleep(0.05)
         assert first.poll() is None
         before = (here / "run/config.yaml").read_bytes()
-        for second in (line, ["fit", "--run", "run", "--ckpt_path", "last"], [*line, "--ckpt_path", "auto"]):
+        for second in (line, resume, [*line, "--ckpt_path", "auto", *resume[-2:]]):
             told = refused([*second, *QUIET[:2]], capsys)
             assert f"run run is in use by process {first.pid} on {socket.gethostname()} since 20" in told
         assert (here / "run/config.yaml").read_bytes() == before
@@ -158,7 +159,7 @@ def test_a_second_process_in_one_run_is_refused(small_data: Path, here: Path, ca
         first.wait()
         (here / "go").touch()
     try:
-        cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--data.workers", "0", *QUIET])
+        cli.main([*resume, "--data.workers", "0", *QUIET])
     finally:
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
@@ -283,7 +284,7 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
     """Where a file is written beside, and moved, a link of that name waits."""
     victim = here / "victim"
     victim.write_text("untouched")
-    names = ("config.yaml", "machine.json", "metrics.csv", "metrics.json", "detections.npz", "checkpoints/last.ckpt")
+    names = ("config.yaml", "machine.json", "metrics.csv", "iterations.csv", "checkpoints/last.ckpt")
     for name in names:
         beside = here / "run" / Path(name).with_name(f".{Path(name).name}.tmp")
         beside.parent.mkdir(parents=True, exist_ok=True)
