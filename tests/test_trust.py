@@ -226,6 +226,9 @@ def test_what_the_user_trusts(foreign: Path, mark: Path, small_data: Path, capsy
     put(foreign, "model.assigner", "trap_2.Trap")
     assert "trap_2.Trap, which is not part of boltbox" in told([*line, "--model.head", "trap.Trap"], capsys)
     assert "trap_2" not in sys.modules
+    put(foreign, "model.assigner", {"class_path": "torch.load", "init_args": {"f": "x"}})
+    named = ["--model.head", "trap.Trap", "--data.augment.after.hsv", "[torch.nn.Identity]"]
+    assert "model.assigner names torch.load" in told([*line, *named], capsys)
     put(foreign, "model.assigner", None)
     said = told([*line, "--trust_parts", "true"], capsys)
     assert "error" not in said

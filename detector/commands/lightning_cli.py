@@ -23,7 +23,7 @@ from detector.commands.parsing.parser import Parser, explained
 from detector.commands.parsing.program import command_line
 from detector.commands.parsing.signatures import load
 from detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
-from detector.commands.parsing.trust import check_classes, only_from, packages_named
+from detector.commands.parsing.trust import check_classes, foreign_packages, only_from, paths_named
 from detector.commands.run import ArrangeCallbacks, Run
 from detector.commands.subcommands import SubcommandCLI
 from detector.data import demo
@@ -34,7 +34,7 @@ from detector.system.configuration import differences, flatten
 from detector.system.errors import InputError
 from detector.system.ranges import check_ranges
 from detector.system.rank_zero import is_first_process, rank_zero_print
-from detector.system.trusted import PACKAGES, may_import, refusal, trust_parts, trusts_everything
+from detector.system.trusted import may_import, refusal, trust_parts, trusts_everything
 from detector.system.yaml_text import load_yaml
 from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
 from detector.training.module import Detector
@@ -137,11 +137,11 @@ class DetectorCLI(SubcommandCLI):
             yield
             return
         source = str(self.resolved.home / "config.yaml" if self.resolved.home else self.resolved.path)
-        named = packages_named(typed)
-        with only_from(named, source):
+        paths = paths_named(typed)
+        with only_from(paths, source):
             yield
         options = self.config[self.config.subcommand]
-        check_classes(options, named, source)
+        check_classes(options, paths, source)
         format = options.data.format
         if format and "." in format and format != typed.data.format and not may_import(format):
             raise InputError(f"{source}: {refusal('data.format', format)}")
@@ -239,7 +239,7 @@ class DetectorCLI(SubcommandCLI):
     def _names_foreign_code(self) -> bool:
         """Whether config.yaml of this run will name what a resume imports only on demand."""
         options = self.config[self.subcommand]
-        return "." in (options.data.format or "") or bool(packages_named(options) - set(PACKAGES))
+        return "." in (options.data.format or "") or bool(foreign_packages(paths_named(options)))
 
     def _changed(self) -> dict[str, Any]:
         """By flat name, the options that differ from the defaults of the command."""

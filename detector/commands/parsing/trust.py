@@ -19,21 +19,27 @@ _DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
 _WRONG = re.compile(r"Expected '([\w.]+)' to be a|Import path ([\w.]+) does not correspond")
 
 
-def packages_named(options: Namespace) -> set[str]:
-    """The top-level packages of all classes and functions that options name."""
-    return {package_of(path) for _, path, _ in _named(options, "")}
+def paths_named(options: Namespace) -> set[str]:
+    """The import paths of all classes and functions that options name."""
+    return {path for _, path, _ in _named(options, "")}
+
+
+def foreign_packages(paths: Collection[str]) -> set[str]:
+    """The top-level packages of import paths that are not in PACKAGES."""
+    return {package_of(path) for path in paths} - set(PACKAGES)
 
 
 @contextmanager
-def only_from(packages: Collection[str], file: str) -> Iterator[None]:
-    """While this lasts the parser imports nothing that a value names but from PACKAGES and these; what `torch.os.system` leads
-    to is not of torch.
+def only_from(typed: Collection[str], file: str) -> Iterator[None]:
+    """While this lasts the parser imports nothing that a value names but from PACKAGES and the packages of what the user
+    typed; what `torch.os.system` leads to is not of torch.
 
     Raises:
         InputError: for a value that names something else; it says which option and what to do.
     """
     before = dict(parsing_settings)
-    set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=[*PACKAGES, *packages])
+    allowed = [*PACKAGES, *foreign_packages(typed)]
+    set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=allowed)
     try:
         yield
     except (InputError, ImportError) as e:
@@ -49,14 +55,16 @@ def only_from(packages: Collection[str], file: str) -> Iterator[None]:
         parsing_settings.update(before)
 
 
-def check_classes(options: Namespace, trusted: Collection[str], file: str) -> None:
-    """Whether all that options name, but what is of trusted packages, is what the option takes. Nothing is called.
+def check_classes(options: Namespace, typed: Collection[str], file: str) -> None:
+    """Whether all that options name, but what the user typed or what is of the same foreign package, is what the option takes.
+    Nothing is called.
 
     Raises:
         InputError: a function, or a class of another kind.
     """
+    trusted = foreign_packages(typed)
     for option, path, found in _named(options, ""):
-        if package_of(path) in trusted:
+        if path in typed or package_of(path) in trusted:
             continue
         if package_of(path) not in PACKAGES:
             raise InputError(f"{file}: {refusal(option, path)}")
