@@ -13,6 +13,7 @@ import callbacks
 import cli
 from detector.checkpoint.atomic_io import AtomicCheckpointIO
 from detector.checkpoint.file import read_checkpoint
+from detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
@@ -121,5 +122,5 @@ def test_another_file_in_its_place_is_read(run: Path) -> None:
     assert plugin.load_checkpoint(str(last)) is not read.content
     plugin.preloaded = read
     last.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(InputError, match="no such weights file"):
         plugin.load_checkpoint(last)
