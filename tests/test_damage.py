@@ -24,7 +24,6 @@ from detector.checkpoint.backbone_weights import read_tensors
 from detector.checkpoint.trained import read_trained
 from detector.checkpoint.yolov5_weights import read_yolov5
 from detector.checkpoint.yolox_weights import read_yolox
-from detector.commands.export.formats import ENDINGS
 from detector.commands.export.runtime import load_exported
 from detector.system.errors import InputError
 from detector.training.module import Detector
@@ -35,9 +34,9 @@ SAVED = {"state_dict": {"a.weight": torch.zeros(3)}}
 
 @pytest.fixture(scope="module")
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint, not to be written to."""
+    """A checkpoint, not to be written to, of a network that finds nothing: so an export has no ties to compare."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    limits = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1"]
+    limits = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1", "--model.bn_momentum", "0.03"]
     cli.main([*small_fit(small_data, run, "--trainer.max_epochs", "1"), *limits])
     return run / "checkpoints/last.ckpt"
 
@@ -147,17 +146,16 @@ def test_a_flipped_bit_is_refused_by_export_and_python(
     kind: str, files: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flipped = flip(files[kind], in_a_tensor(files[kind]))
-    refused(["export", "--ckpt_path", str(flipped), "--format", "torchscript"], flipped, "damaged in", capsys)
+    refused(["export", "--ckpt_path", str(flipped), "--format", "exported-program"], flipped, "damaged in", capsys)
     with pytest.raises(InputError, match="damaged in"):
         Detector.load(flipped, "cpu")
 
 
-@pytest.mark.parametrize("form", ["torchscript", "exported-program"])
 def test_a_flipped_bit_in_an_exported_program(
-    form: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = here / f"whole{ENDINGS[form]}"
-    cli.main(["export", "--ckpt_path", str(trained), "--format", form, "--out", str(whole)])
+    whole = here / "whole.pt2"
+    cli.main(["export", "--ckpt_path", str(trained), "--format", "exported-program", "--out", str(whole)])
     load_exported(whole)
     flipped = flip(whole, in_a_tensor(whole))
     refused(["validate", "--ckpt_path", str(flipped), "--data.dataset", str(small_data)], flipped, "damaged in", capsys)

@@ -21,13 +21,12 @@ def is_zip(file: BinaryIO) -> bool:
     return found == MAGIC
 
 
-def check_archive(path: str | Path, file: BinaryIO, compressed: int = 0, contents: bool = True) -> None:
+def check_archive(path: str | Path, file: BinaryIO, contents: bool = True) -> None:
     """Compare all records of an archive with their checksums (CRC-32). The sizes that it claims are compared with the file's
     first: a record takes its place in the file, and shares it with no other. It is read in pieces; the file is left anywhere.
 
     Args:
         path: of the file, for messages.
-        compressed: bytes that compressed records may unpack to, together. torch and NumPy store records as they are.
         contents: whether the records themselves are looked at.
 
     Raises:
@@ -38,7 +37,7 @@ def check_archive(path: str | Path, file: BinaryIO, compressed: int = 0, content
         raise InputError(f"{path}: empty")
     try:
         with zipfile.ZipFile(file) as archive:
-            problem = _claims(archive, compressed)
+            problem = _claims(archive)
             broken = archive.testzip() if contents and not problem else None
     except Exception as e:  # what zipfile raises of damaged bytes: sizes and offsets that cannot be, unknown compression
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
@@ -49,19 +48,18 @@ def check_archive(path: str | Path, file: BinaryIO, compressed: int = 0, content
         raise InputError(f"{path}: {problem}")
 
 
-def _claims(archive: zipfile.ZipFile, compressed: int) -> str:
+def _claims(archive: zipfile.ZipFile) -> str:
     """What is wrong with the names and sizes of the records, by the archive's directory; an empty string if nothing is."""
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     names = [PurePosixPath(entry.filename.replace("\\", "/")) for entry in entries]
     if any(name.is_absolute() or ".." in name.parts for name in names):
         return "refused, because it names a file outside itself"
-    packed = [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
-    if sum(entry.file_size for entry in packed) > compressed:
-        return "refused, because its records are compressed and unpack to more than the file holds"
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        return "refused, because its records are compressed, as torch never writes them"
     ends = [entry.header_offset + HEADER + entry.compress_size for entry in entries]
     starts = [entry.header_offset for entry in entries] + [archive.start_dir]
     overlap = any(end > start for end, start in zip(ends, starts[1:], strict=True))
-    longer = any(entry.file_size != entry.compress_size for entry in entries if entry not in packed)
+    longer = any(entry.file_size != entry.compress_size for entry in entries)
     if overlap or longer or starts[0] or len(set(names)) < len(names):
         return "refused, because it claims to hold more than the file does"
     return ""
