@@ -14,7 +14,7 @@ import numpy as np
 import optuna
 
 from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.sampler import GeneticSampler, distributions, sampler_for
+from detector.commands.evolve.sampler import distributions, sampler_for
 from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
 
 GENES = tuple(YOLOV5_GENES[name] for name in EVOLVED)
@@ -32,16 +32,20 @@ def fitness(values: dict[str, float]) -> float:
 
 def search(sampler: str, population: int, generations: int, seed: int) -> list[float]:
     """Best fitness after each evaluation."""
-    plan = Plan(GENES, (), sampler.split()[0], sampler.endswith("literal"), population, generations, seed)
-    random = optuna.samplers.RandomSampler(seed)
-    study = optuna.create_study(direction="maximize", sampler=random if sampler == "random" else sampler_for(plan, 0))
+    name, count = sampler.split()[0], population * generations
+    plan = Plan(GENES, (), name, sampler.endswith("literal"), population, generations, seed)
+    others: dict[str, optuna.samplers.BaseSampler] = {
+        "random": optuna.samplers.RandomSampler(seed),
+        "nsgaii": optuna.samplers.NSGAIISampler(population_size=population, seed=seed),
+    }
+    study = optuna.create_study(direction="maximize", sampler=others.get(name) or sampler_for(plan, 0))
 
     def objective(trial: optuna.Trial) -> float:
+        trial.set_user_attr("generation", trial.number // population)
         return fitness({name: trial.suggest_float(name, d.low, d.high) for name, d in distributions(plan).items()})
 
-    count = plan.trials if isinstance(study.sampler, GeneticSampler) else population * generations
     study.optimize(objective, n_trials=count)
-    return list(np.maximum.accumulate([trial.value for trial in study.trials]))
+    return list(np.maximum.accumulate([trial.value or 0.0 for trial in study.trials]))
 
 
 def main() -> None:

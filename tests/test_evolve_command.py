@@ -1,67 +1,95 @@
-"""The command `evolve`: a small evolution from start to end, and what it refuses."""
+"""The command `evolve`: a small search from start to end, kills, several machines, and what it refuses."""
 
+import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from forked import forks
+from optuna.trial import TrialState
 
 import cli
-from detector.commands.evolve.settings import planned
+from detector.commands.evolve import study as study_module
+from detector.commands.evolve.plan import planned
 from detector.commands.evolve.space import EVOLVED
 from detector.commands.evolve.study import Study
-from detector.commands.evolve.worker_pool import environments
+from detector.commands.evolve.worker import environments
 from detector.training.optimizer import RATES
 
 TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
         "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]  # fmt: skip
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1",
          "--autoanchor.enabled", "false"]  # fmt: skip
-ROOT = Path(cli.__file__).parent
+SCRIPT = Path(cli.__file__)
+HOLD = """
+import os, time
+from pathlib import Path
+import lightning as L
+
+class Hold(L.Callback):
+    def on_train_epoch_start(self, trainer, module):
+        if trainer.current_epoch == 1:
+            Path(f"held-{os.getpid()}").touch()
+            while not Path("go").exists():
+                time.sleep(0.05)
+"""
 
 
-def test_three_generations_of_three(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two workers train seven individuals: three, and twice two new ones, as the best one lives on. The same command then has
-    nothing left to do, and with other options it is refused."""
-    line = ["evolve", "--config", str(ROOT / "configs/tensorboard.yaml"), "--data.dataset", str(small_data), *TINY, *SHORT]
-    line += ["--evolve.generations", "3", "--evolve.population", "3", "--evolve.workers", "2", "--evolve.study", "found"]
+def rows(folder: str) -> list[dict[str, str]]:
+    with open(f"{folder}/evolve.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def until(found: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 240
+    while not (result := found()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+    return result
+
+
+def test_two_generations_of_three(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two workers train six individuals, the configuration's own values first. The same command then has nothing left to do,
+    and with other options it is refused."""
+    line = ["evolve", "--config", str(SCRIPT.parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
+    line += [*TINY, *SHORT, "--evolve.generations", "2", "--evolve.population", "3", "--evolve.workers", "2"]
+    line += ["--evolve.study", "found"]
     with forks():
         cli.main(line)
-    printed = capsys.readouterr()
-    assert "3 generations of 3: 7 individuals, 1 epochs a training, 2 at a time" in printed.out
-    assert "that are left take about" in printed.out
-    assert "7/7" in printed.err
+    printed = capsys.readouterr().out
+    assert "2 generations of 3: 6 individuals, 0 of them done, 1 epochs a training, 2 at a time" in printed
+    assert "0 left, ETA 0:00:00" in printed
     individuals = Study(Path("found")).individuals()
-    assert [(i.generation, i.index) for i in individuals] == [
-        *((0, k) for k in range(3)), *((g, k) for g in (1, 2) for k in range(2))
-    ]  # fmt: skip
-    assert {i.state for i in individuals} == {"done"}
-    assert [i.values["scale"] for i in individuals[:3]] == [0.5, 0.9, 0.9], "as it stands; med, high.yaml"
-    for individual in individuals:
-        run = Path(f"found/trials/{individual.number:04d}")
+    assert [t.state for t in individuals] == [TrialState.COMPLETE] * 6
+    assert [t.params["scale"] for t in individuals[:3]] == [0.5, 0.9, 0.9], "as it stands; med, high.yaml"
+    for trial in individuals:
+        run = Path(f"found/trials/{trial.number:04d}")
         config = yaml.safe_load((run / "config.yaml").read_text())
-        assert {name: config["data"]["augment"][name] for name in EVOLVED} == individual.values
+        assert {name: config["data"]["augment"][name] for name in EVOLVED} == trial.params
         assert config["trainer"]["limit_train_batches"] == 2
         assert config["data"]["cache"] == "none", "two at a time would each take a quarter of the same memory"
-        assert individual.fitness == json.loads((run / "metrics.json").read_text())["fitness"]
-        assert individual.metrics["val/box_loss"] > 0
+        assert trial.value == json.loads((run / "metrics.json").read_text())["fitness"]
+        assert trial.user_attrs["metrics"]["val/box_loss"] > 0
         assert not (run / "plots").exists()
-    best = max(individuals, key=lambda i: (i.fitness or 0, -i.number))
+    best = max(individuals, key=lambda t: (t.value or 0, -t.number))
     assert [p.parent.parent.name for p in Path("found").glob("trials/*/checkpoints/best.ckpt")] == [f"{best.number:04d}"]
-    assert len(Path("found/evolve.csv").read_text().splitlines()) == 1 + 7
+    assert [row["trial"] for row in rows("found")] == list("012345")
     evolved = yaml.safe_load(Path("found/hyp_evolved.yaml").read_text())["data"]["augment"]
-    assert evolved == {name: pytest.approx(value, rel=1e-4) for name, value in best.values.items()}
-    for picture in ("evolve.png", "fitness.png", "importances.png"):
-        assert Path("found", picture).stat().st_size > 10_000
-    assert json.loads(Path("found/importances.json").read_text())["importances"].keys() == set(EVOLVED)
-    assert told_to_tensorboard(Path("found")) == [(i.number, pytest.approx(i.fitness)) for i in individuals]
+    assert evolved == {name: pytest.approx(value, rel=1e-4) for name, value in best.params.items()}
+    assert all(Path("found", name).stat().st_size > 5000 for name in ("evolve.png", "fitness.png", "importances.png"))
+    assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
 
-    begun = Path("found/journal.log").read_bytes()
     cli.main(line)
-    assert "7 individuals, 7 of them done" in capsys.readouterr().out
-    assert Path("found/journal.log").read_bytes() == begun
+    assert "6 individuals, 6 of them done" in capsys.readouterr().out
+    assert len(rows("found")) == 6
     with pytest.raises(SystemExit) as e:
         cli.main([*line, "--model.lr0", "0.02"])
     assert e.value.code == 2
@@ -70,23 +98,82 @@ def test_three_generations_of_three(small_data: Path, here: Path, capsys: pytest
     assert [p.name for p in here.iterdir()] == ["found"]
 
 
-def test_modules_of_the_current_folder_are_not_imported(small_data: Path, here: Path) -> None:
-    """Neither by a worker nor by the training that it starts: here both are interpreters of their own."""
-    of_the_user = ["callbacks.py", "cli.py", "detector.py"]
-    for name in of_the_user:
-        Path(name).write_text("raise RuntimeError('this is not for the workers')\n")
-    line = ["evolve", "--data.dataset", str(small_data), *TINY, *SHORT, "--evolve.generations", "1", "--evolve.population", "2"]
-    cli.main([*line, "--evolve.trials", "1", "--evolve.study", "found"])
-    assert [i.state for i in Study(Path("found")).individuals()] == ["done"]
-    assert sorted(p.name for p in here.iterdir()) == [*of_the_user, "found"]
-
-
-def told_to_tensorboard(folder: Path) -> list[tuple[int, float]]:
+def logged(folder: Path) -> list[tuple[int, float]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (events,) = folder.rglob("events.out.tfevents.*")
     accumulator = EventAccumulator(str(events)).Reload()
     return sorted((e.step, e.value) for e in accumulator.Scalars("evolve/fitness"))
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
+    """Starts `python cli.py ...`, of which nothing is left in the end."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(line: list[str]) -> subprocess.Popen[bytes]:
+        with open(f"output-{len(processes)}.txt", "wb") as output:
+            processes.append(subprocess.Popen([sys.executable, str(SCRIPT), *line], stdout=output, stderr=output))
+        return processes[-1]
+
+    with forks():
+        yield start
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_kill_9_of_a_training_and_of_the_command(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[list[str]], subprocess.Popen[bytes]]
+) -> None:
+    """A training that is killed continues from its own checkpoint, and does so again after the command was killed."""
+    Path("hold.py").write_text(HOLD)
+    Path("hold.yaml").write_text("trainer: {callbacks: [{class_path: hold.Hold}]}\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.syspath_prepend(here)
+    line = ["evolve", "--config", "hold.yaml", "--data.dataset", str(small_data), *TINY, *SHORT, "--trainer.max_epochs", "2"]
+    line += ["--evolve.generations", "1", "--evolve.population", "2", "--evolve.study", "found"]
+    command = started(line)
+    run = Path("found/trials/0000")
+
+    def held() -> list[int]:
+        return [int(p.name.partition("-")[2]) for p in here.glob("held-*")]
+
+    (first,) = until(held)
+    until((run / "checkpoints/last.ckpt").is_file)
+    os.kill(first, signal.SIGKILL)
+    (second,) = set(until(lambda: held() if len(held()) == 2 else None)) - {first}
+    assert "last.ckpt" in (run / "log.txt").read_text(), "the second process continues from it"
+    before = (run / "metrics.csv").read_text()
+    command.kill()
+    assert command.wait() == -signal.SIGKILL
+    until(lambda: not Path(f"/proc/{second}").exists())  # it ends with the command
+    (trial,) = Study(Path("found")).individuals()
+    assert trial.state == TrialState.RUNNING, "nobody could say that it ended"
+
+    Path("go").touch()
+    monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
+    monkeypatch.setattr("detector.commands.evolve.worker.HEARTBEAT_INTERVAL", 1)
+    cli.main(line)
+    assert "last.ckpt" in (run / "log.txt").read_text()
+    assert (run / "metrics.csv").read_text().startswith(before)
+    individuals = Study(Path("found")).individuals()
+    assert [t.state for t in individuals] == [TrialState.COMPLETE] * 2
+    assert individuals[0].params == trial.params
+    assert individuals[0].number != trial.number, "a trial of its own"
+    assert [row["trial"] for row in rows("found")] == ["0", str(individuals[1].number)], "which keeps the row of the first"
+
+
+def test_several_machines(small_data: Path, here: Path, started: Callable[[list[str]], subprocess.Popen[bytes]]) -> None:
+    """Two commands with folders of their own and one database share the individuals."""
+    line = ["evolve", "--data.dataset", str(small_data), *TINY, *SHORT, "--evolve.generations", "1", "--evolve.population"]
+    line += ["4", "--evolve.storage", f"sqlite:///{here}/shared.db", "--evolve.study"]
+    commands = [started([*line, folder]) for folder in ("a/search", "b/search")]
+    assert [command.wait() for command in commands] == [0, 0], Path("output-0.txt").read_text()
+    assert rows("a/search") == rows("b/search")
+    assert [row["state"] for row in rows("a/search")] == ["done"] * 4
+    trained = sorted(run.name for run in here.glob("*/search/trials/*"))
+    assert trained == [f"{int(row['trial']):04d}" for row in rows("a/search")], "each once"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +184,7 @@ def told_to_tensorboard(folder: Path) -> list[tuple[int, float]]:
         (["--evolve.literal", "true", "--evolve.sampler", "tpe"], "leave it out with tpe"),
         (["--evolve.storage", "sqlite:///x.db"], "evolve.storage needs --evolve.study"),
         (["--evolve.space", "space.yaml"], "mosiac: no such option; did you mean 'mosaic'?"),
-        (["--evolve.study", "broken"], "broken/journal.log cannot be read"),
+        (["--evolve.study", "broken"], "broken/study.db cannot be read"),
         (["--evolve.generation", "3"], "did you mean 'evolve.generations'?"),
         (["--trainer.num_nodes", "2"], "run it on each machine"),
     ],
@@ -105,12 +192,12 @@ def told_to_tensorboard(folder: Path) -> list[tuple[int, float]]:
 def test_refused(options: list[str], told: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("space.yaml").write_text("mosiac: {low: 0, high: 1}\n")
     Path("broken").mkdir()
-    Path("broken/journal.log").write_text("Monday: rain\nTuesday: sun\n")
+    Path("broken/study.db").write_text("Monday: rain\nTuesday: sun\n")
     with pytest.raises(SystemExit) as e:
         cli.main(["evolve", "--data.dataset", str(small_data), *TINY, *options])
     assert e.value.code == 2
     assert told in capsys.readouterr().err
-    assert Path("broken/journal.log").read_text() == "Monday: rain\nTuesday: sun\n"
+    assert Path("broken/study.db").read_text() == "Monday: rain\nTuesday: sun\n"
     assert not Path("runs").exists()
 
 
@@ -123,34 +210,21 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
             cli.main([*line, "--print_config"])
         return yaml.safe_load(capsys.readouterr().out)
 
-    options = [
-        "--data.dataset",
-        "demo",
-        "--trainer.max_epochs",
-        "40",
-        "--evolve.space",
-        "space.yaml",
-        "--evolve.generations",
-        "2",
-    ]
+    options = ["--data.dataset", "demo", "--trainer.max_epochs", "40", "--evolve.space", "space.yaml"]
+    options += ["--evolve.generations", "2"]
     plan, settings, config = planned(printed("evolve", *options, "--evolve.literal", "true", "--seed_everything", "7"))
     assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
         ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
     ]  # fmt: skip
-    assert (plan.literal, plan.seed, plan.sizes, plan.prune) == (True, 7, [50, 50], 0)
-    assert [s["lr0"] for s in plan.start] == [0.01, 0.01, 0.01, 0.01, 0.00334, 0.00258]
+    assert (plan.literal, plan.seed, plan.size, plan.prune) == (True, 7, 100, 0)
+    assert [s["lr0"] for s in plan.start] == [0.01, 0.00334, 0.00258], "no set twice"
     assert settings["data.augment.mosaic"] == 0.5
-    assert plan.fixed == {"data.augment.mosaic": 0.5, "model.anchors": 3}, "hyp_evolved.yaml needs them too"
+    assert plan.fixed == {"data.augment.mosaic": 0.5, "model.anchors": 3, "trainer.check_val_every_n_epoch": 40}
     Path("common.yaml").write_text(yaml.safe_dump(config))
-    fit = printed("fit", "--config", "common.yaml")
-    assert (fit["data"]["augment"]["mosaic"], fit["model"]["anchors"], fit["trainer"]["check_val_every_n_epoch"]) == (
-        0.5,
-        3,
-        40,
-    )
+    assert printed("fit", "--config", "common.yaml")["trainer"]["max_epochs"] == 40
 
     plan, others, config = planned(printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3"))
-    assert (plan.literal, plan.sizes, plan.prune) == (False, [50, 48], 2)
+    assert (plan.literal, plan.size, plan.prune) == (False, 100, 2)
     assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], "no set twice"
     assert config["model"]["anchors"] is None
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}

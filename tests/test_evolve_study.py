@@ -1,299 +1,245 @@
-"""The study of an evolution: who is trained does not depend on who trains; nothing is lost when a worker is."""
+"""The study of an evolution: what the samplers choose, what is retried, and what is left in the folder."""
 
-import signal
-import subprocess
+import csv
+import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import optuna
+import numpy as np
 import pytest
-import toy_evolution
-from toy_evolution import GENES, PLAN
+import yaml
+from optuna.trial import FrozenTrial, Trial, TrialState
 
-from detector.commands.evolve import lease as lease_module
-from detector.commands.evolve.individual import Individual
-from detector.commands.evolve.lease import Lease, Lost, Outcome
-from detector.commands.evolve.process import Process
-from detector.commands.evolve.sampler import GeneticSampler
-from detector.commands.evolve.study import ATTEMPTS, Study
-from detector.commands.evolve.worker import work
-from detector.system.errors import InputError
+import cli
+from detector.commands.evolve import study as study_module
+from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.individual import ended, number
+from detector.commands.evolve.outputs import write_outputs
+from detector.commands.evolve.plan import Plan
+from detector.commands.evolve.space import YOLOV5_GENES
+from detector.commands.evolve.study import Study
+from detector.commands.evolve.trial import Outcome
+from detector.commands.evolve.worker import Workers
 
-
-def at_once(lease: Lease) -> Outcome:
-    return Outcome(toy_evolution.fitness(lease.individual.values), {"mAP50": 0.5})
-
-
-def alone(folder: Path, plan: Any = PLAN, objective: Callable[[Lease], Outcome] = at_once) -> list[Individual]:
-    """What one worker that nobody disturbs finds."""
-    study = Study(folder, begin=(plan, {}))
-    work(study, objective, lambda: None, bool)
-    return study.individuals()
+GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
+START = {"scale": 0.1, "lr0": 0.05, "anchors": 9}
+PLAN = Plan(GENES, start=(START,), population=4, generations=3, seed=3)
+ROOT = Path(cli.__file__).parent
 
 
-def found(individuals: list[Individual]) -> list[tuple[int, int, int, dict[str, float], float | None]]:
-    return [(i.number, i.generation, i.index, i.values, i.fitness) for i in individuals]
+def fitness(values: dict[str, float]) -> float:
+    """1 at (0.6, 0.01, 4)."""
+    off = np.array([values["scale"] - 0.6, np.log10(values["lr0"] / 0.01) / 4, (values["anchors"] - 4) / 8])
+    return float(np.exp(-(off**2).sum()))
 
 
-def test_survivors_are_not_trained_again_and_the_best_never_falls(tmp_path: Path) -> None:
-    individuals = alone(tmp_path)
-    assert Counter(i.generation for i in individuals) == {0: 6, 1: 5, 2: 5, 3: 5}
-    assert individuals[0].values == PLAN.start[0]
-    assert max(i.fitness or 0 for i in individuals[6:]) > max(i.fitness or 0 for i in individuals[:6])
-    literal = alone(tmp_path / "literal", replace(PLAN, literal=True))
-    assert Counter(i.generation for i in literal) == {0: 6, 1: 6, 2: 6, 3: 6}
+def search(folder: Path, plan: Plan = PLAN, stop: int | None = None) -> Study:
+    study = Study(folder)
+    study.begin({})
+    while len(ended(study.individuals())) < (stop or plan.size):
+        trial = study.ask(plan)
+        study.tell(trial, Outcome(fitness(trial.params), {"mAP50": 0.625, "P": 0.75}))
+    return study
 
 
-def test_as_a_sampler_of_optuna(tmp_path: Path) -> None:
-    """In Optuna's own loop the sampler draws what it draws in a study here."""
-    plain = optuna.create_study(direction="maximize", sampler=GeneticSampler(PLAN))
-
-    def objective(trial: optuna.Trial) -> float:
-        return toy_evolution.fitness({g.name: trial.suggest_float(g.name, g.low, g.high, log=g.log) for g in GENES})
-
-    plain.optimize(objective, n_trials=PLAN.trials)
-    assert [t.params for t in plain.trials] == [i.values for i in alone(tmp_path)]
+def found(study: Study) -> list[tuple[int, int, dict[str, float], float | None]]:
+    return [(number(t), t.user_attrs["generation"], t.params, t.value) for t in study.individuals()]
 
 
-def test_killed_and_restarted_workers_train_the_same_individuals(tmp_path: Path) -> None:
-    """Three workers, one is killed with SIGKILL in mid-trial, the others are stopped, then all start again: the individuals are
-    those of one worker alone. Only what was cut off is begun again."""
-    Study(tmp_path, begin=(PLAN, {}))
-    line = [sys.executable, toy_evolution.__file__, str(tmp_path), "60"]
-    places = {"cwd": Path(__file__).parents[1], "env": {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""}}
-    begun, workers = tmp_path / "begun.txt", [subprocess.Popen(line, **places) for _ in range(3)]
-    try:
-        until(lambda: len(list(tmp_path.glob("*.ready"))) == 3)
-        (tmp_path / "go").touch()
-        until(lambda: begun.is_file() and begun.read_text().split().count(str(workers[0].pid)) >= 3)
-        until(lambda: caught_in_mid_trial(workers[0], tmp_path))
-        mine = trained_by(tmp_path)[workers[0].pid]
-        workers[0].kill()
-        until(lambda: cut(tmp_path))  # the others notice
-        for worker in workers[1:]:
-            worker.terminate()
-        assert [worker.wait(20) for worker in workers] == [-signal.SIGKILL, 0, 0]
-        assert 1 <= len(cut(tmp_path)) <= 3
-        workers = [subprocess.Popen(line, **places) for _ in range(3)]
-        assert [worker.wait(60) for worker in workers] == [0, 0, 0]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    assert found(Study(tmp_path).individuals()) == found(alone(tmp_path / "alone"))
-    times = Counter(int(line.split()[0]) for line in begun.read_text().splitlines())
-    assert sorted(times) == list(range(PLAN.trials))
-    interrupted = {t.user_attrs["slot"] for t in cut(tmp_path)}
-    assert mine in interrupted
-    assert {number for number, count in times.items() if count > 1} <= interrupted
-    assert all(count <= sum(t.user_attrs["slot"] == number for t in all_trials(tmp_path)) for number, count in times.items())
+def test_the_genetic_algorithm_continues_as_if_it_had_not_been_interrupted(tmp_path: Path) -> None:
+    whole = found(search(tmp_path / "whole"))
+    assert [g for _, g, _, _ in whole] == [0] * 4 + [1] * 4 + [2] * 4
+    assert whole[0][2] == START
+    assert len({tuple(values.values()) for _, _, values, _ in whole}) == 12, "no copies"
+    search(tmp_path / "parts", stop=5)
+    assert found(search(tmp_path / "parts")) == whole
 
 
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
-def all_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
-    return Study(folder)._study.get_trials()
-
-
-def cut(folder: Path) -> list[optuna.trial.FrozenTrial]:
-    return [t for t in all_trials(folder) if t.state == optuna.trial.TrialState.FAIL]
-
-
-def caught_in_mid_trial(worker: subprocess.Popen, folder: Path) -> bool:
-    """Whether a worker, which is held up now, trains something; else it goes on."""
-    worker.send_signal(signal.SIGSTOP)
-    if worker.pid in trained_by(folder):
-        return True
-    worker.send_signal(signal.SIGCONT)
-    return False
-
-
-def trained_by(folder: Path) -> dict[int, int]:
-    """Process id of a worker -> number of the individual that it trains."""
-    at_work = [t.user_attrs for t in all_trials(folder) if t.state == optuna.trial.TrialState.RUNNING]
-    return {attributes["owner"][2]: attributes["slot"] for attributes in at_work if "owner" in attributes}
-
-
-def test_two_claim_at_once_and_a_generation_waits(tmp_path: Path) -> None:
-    """Whatever a second process has seen, it never gets what the first one has."""
-    first, second = Study(tmp_path, begin=(PLAN, {})), Study(tmp_path)
-    second._add(0, None)
-    first._add(0, None)  # as if both had looked at the same time
-    leases = [s.lease() for s in (first, second) * 3]
-    assert [c.individual.number for c in leases if c] == list(range(6))
-    assert first.lease() is None, "generation 1 waits for generation 0"
-    for lease in leases[1:]:
-        assert lease
-        lease.end(Outcome(0.5))
-    assert second.lease() is None
-    assert leases[0]
-    leases[0].end(Outcome(0.9))
-    later = second.lease()
-    assert later
-    assert (later.individual.generation, later.individual.index) == (1, 0)
-    with pytest.raises(Lost):
-        leases[0].end(Outcome(0.1))
-    assert Study(tmp_path).individuals()[0].fitness == 0.9
-
-
-def test_a_worker_elsewhere_is_dead_when_its_heart_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another machine's process nothing is known but its signs of life. What it says later comes too late."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(lease_module.time, "monotonic", lambda: clock.now)
-    there = Study(tmp_path, begin=(replace(PLAN, population=2, generations=1), {}))
-    there.me = Process("elsewhere", "another table", 1, 1)
-    lease = there.lease()
-    assert lease
-    here = Study(tmp_path)
-    other = here.lease()
-    assert other
-    for clock.now in (0.0, 60.0, 120.0, 180.0, 240.0):
-        lease.heartbeat()
-        assert here.lease() is None, "its heart beats"
-    for clock.now in (300.0, 330.0):
-        assert here.lease() is None
-    clock.now = 335.0
-    again = here.lease()
-    assert again
-    assert again.individual == lease.individual
-    for late in (lease.heartbeat, lambda: lease.end(Outcome(0.3)), lambda: lease.report(0, 0.1)):
-        clock.now += 30
-        with pytest.raises(Lost):
-            late()
-    again.end(Outcome(0.4))
-    assert Study(tmp_path).individuals()[0].fitness == 0.4
-
-
-def test_an_individual_that_kills_its_workers_fails(tmp_path: Path) -> None:
-    study = Study(tmp_path, begin=(replace(PLAN, population=2, generations=1), {}))
-    for _ in range(ATTEMPTS):
-        study.me = Process.this()._replace(number=2**22 + 1)  # no process has this number
-        assert study.lease()
-    study.me = Process.this()
-    lease = study.lease()
-    assert lease
-    assert lease.individual.number == 1
-    assert study.individuals()[0].reason == "its worker died 5 times"
-
-
-def test_stopped_workers_are_no_attempts(tmp_path: Path) -> None:
-    study = Study(tmp_path, begin=(PLAN, {}))
-    for _ in range(2 * ATTEMPTS):
-        lease = study.lease()
-        assert lease
-        assert lease.individual.number == 0
-        lease.release()
-
-
-@pytest.mark.parametrize("tail", [b'{"op_code":5,"work', b"\0" * 5000, b"x"])
-def test_a_journal_cut_off_in_a_line(tail: bytes, tmp_path: Path) -> None:
-    """As a power cut leaves it: what was written whole counts, and the study goes on."""
-    study = Study(tmp_path / "cut", begin=(PLAN, {}))
-    work(study, at_once, lambda: None, bool, limit=8)
-    with open(tmp_path / "cut" / "journal.log", "ab") as file:
-        file.write(tail)
-    assert found(alone(tmp_path / "cut")) == found(alone(tmp_path / "whole"))
-
-
-def test_cut_off_before_its_values_were_there(tmp_path: Path) -> None:
-    """A worker killed just after it took the first individual: that still starts where it should."""
-    study = Study(tmp_path, begin=(replace(PLAN, sampler="tpe"), {}))
-    study._add(0, None)
-    assert study._take(study.slots()[0])
-    study._storage.set_trial_state_values(study.slots()[0]._trial_id, optuna.trial.TrialState.FAIL)
-    lease = study.lease()
-    assert lease
-    assert lease.individual.values == PLAN.start[0]
-
-
-def test_tpe_in_a_database(tmp_path: Path) -> None:
-    """Its first values are given ones, which Optuna does not look for in the storage."""
-    study = Study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", begin=(replace(PLAN, sampler="tpe"), {}))
-    work(study, at_once, lambda: None, bool, limit=2)
-    assert study.individuals()[0].values == PLAN.start[0]
-
-
-def test_in_a_database(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    first, second = (Study(tmp_path / "study", url, begin=(PLAN, {})) for _ in range(2))
-    leases = [s.lease() for s in (first, second)]
-    assert [c.individual.number for c in leases if c] == [0, 1]
-    for lease in leases:
-        assert lease
-        lease.release()
-    work(second, at_once, lambda: None, bool, limit=8)
-    assert found(first.individuals()) == found(alone(tmp_path / "journal"))[:8]
-    with pytest.raises(InputError, match="no study"):
-        Study(tmp_path / "another", url)
-
-
-def test_failures_are_recorded_and_rank_last(tmp_path: Path) -> None:
-    def objective(lease: Lease) -> Outcome:
-        if lease.individual.number % 2:
-            raise RuntimeError("the abacus\nis broken")
-        return at_once(lease)
-
-    individuals = alone(tmp_path, objective=objective)
-    assert len(individuals) == PLAN.trials
-    failed = [i for i in individuals if i.number % 2]
-    assert {(i.state, i.fitness, i.reason) for i in failed} == {("failed", None, "RuntimeError: the abacus is broken")}
-    assert all(i.state == "done" for i in individuals if i not in failed)
-
-
-def test_budgets(tmp_path: Path) -> None:
-    study = Study(tmp_path, begin=(PLAN, {}))
-    work(study, at_once, lambda: None, bool, hours=0.0)
-    assert study.individuals() == []
-    work(study, at_once, lambda: None, bool, limit=3)
-    assert [i.number for i in study.individuals()] == [0, 1, 2]
-    assert study.finished(3)
-    assert not study.finished()
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
 def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
-    """One individual differs from the next, within the bounds, whole where it should be; what is taken up again is the same."""
-    study = Study(tmp_path, begin=(replace(PLAN, sampler=sampler), {}))
-    work(study, at_once, lambda: None, bool, limit=14)
-    lease = study.lease()
-    assert lease
-    lease.release()
-    again = Study(tmp_path).lease()
-    assert again
-    assert again.individual == lease.individual
-    individuals = study.individuals()[:14]
-    assert len({tuple(i.values.values()) for i in individuals}) >= 12
-    assert individuals[0].values == PLAN.start[0]
-    assert {i.generation for i in individuals} == {0}
-    for gene in GENES:
-        assert all(gene.low <= i.values[gene.name] <= gene.high for i in individuals)
-    assert all(i.values["n"] % 1 == 0 for i in individuals)
+    """Individuals differ, within the bounds, whole where they should be; the first are given."""
+    individuals = found(search(tmp_path, replace(PLAN, sampler=sampler)))
+    assert individuals[0][2] == START
+    assert len({tuple(values.values()) for _, _, values, _ in individuals}) >= 11
+    for _, _, values, _ in individuals:
+        assert all(gene.low <= values[gene.name] <= gene.high for gene in GENES)
+        assert isinstance(values["anchors"], int)
 
 
-def test_halving_ends_the_hopeless(tmp_path: Path) -> None:
-    """Four of them, each worse than the one before: all but the first end after two of eight epochs, as they are then."""
+def test_an_individual_of_a_dead_command_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its number and its values. If that command lives after all, it learns that the individual is another's."""
+    seemed_dead = search(tmp_path, stop=5)
+    trial = seemed_dead.ask(PLAN)
+    monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
+    study = Study(tmp_path)
+    time.sleep(2.1)  # without a heartbeat
+    assert seemed_dead.frozen(trial).state == TrialState.RUNNING
+    study.heartbeat([])
+    assert seemed_dead.frozen(trial).state == TrialState.FAIL
+    again = study.ask(PLAN)
+    assert again.params == trial.params
+    assert number(study.frozen(again)) == trial.number
+    study.tell(again, Outcome(0.5))
+    with pytest.raises(study_module.optuna.exceptions.UpdateFinishedTrialError):
+        seemed_dead.tell(trial, Outcome(0.1))
+    assert [(number(t), t.value) for t in study.individuals()][5:] == [(5, 0.5)]
 
-    def objective(lease: Lease) -> Outcome:
+
+def test_failed_individuals_rank_last(tmp_path: Path) -> None:
+    """Half of them fail; the others' values are those that live on."""
+    study = Study(tmp_path)
+    study.begin({})
+    for k in range(PLAN.size):
+        trial = study.ask(PLAN)
+        failed = Outcome(None, reason="the abacus\nis broken")
+        study.tell(trial, failed if k % 2 else Outcome(fitness(trial.params)))
+    individuals = study.individuals()
+    assert [t.state for t in individuals] == [TrialState.COMPLETE, TrialState.FAIL] * 6
+    write_outputs(study, PLAN)
+    assert rows(tmp_path)[1]["reason"] == "the abacus is broken"
+    assert [row["state"] for row in rows(tmp_path)] == ["done", "failed"] * 6
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "evolve.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table with YOLOv5's columns first, and the best as an overlay that `fit` takes."""
+    plan = replace(PLAN, fixed={"model.obj": 0.7, "early_stop.patience": 12})
+    study = search(tmp_path, plan, stop=7)
+    study.ask(plan)  # one that is being trained
+    write_outputs(study, plan)
+    lines = (tmp_path / "evolve.csv").read_text().splitlines()
+    assert lines[0] == (
+        "metrics/precision,metrics/recall,metrics/mAP_0.5,metrics/mAP_0.5:0.95,val/box_loss,val/obj_loss,val/cls_loss,"
+        "scale,lr0,anchors,generation,trial,state,fitness,seconds,reason"
+    )
+    assert len(lines) == 8
+    table, individuals = rows(tmp_path), study.individuals()[:7]
+    assert [float(row["lr0"]) for row in table] == [t.params["lr0"] for t in individuals], "to the last bit"
+    assert all(row["anchors"].isdigit() for row in table)
+    assert (table[0]["metrics/precision"], table[0]["metrics/recall"], table[0]["state"]) == ("0.75", "", "done")
+    best: FrozenTrial = max(individuals, key=lambda t: t.value or 0)
+    overlay = tmp_path / "hyp_evolved.yaml"
+    assert f"The best of 7 individuals: trial {best.number}, fitness" in overlay.read_text()
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(overlay), "--print_config"])
+    options = yaml.safe_load(capsys.readouterr().out)
+    assert options["model"]["lr0"] == pytest.approx(best.params["lr0"], rel=1e-4)
+    assert options["model"]["anchors"] == best.params["anchors"]
+    assert options["data"]["augment"]["scale"] == pytest.approx(best.params["scale"], rel=1e-4)
+    assert (options["model"]["obj"], options["early_stop"]["patience"]) == (0.7, 12)
+    assert all((tmp_path / name).stat().st_size > 5000 for name in ("evolve.png", "fitness.png", "importances.png"))
+
+
+def test_outputs_of_few_and_of_equal_individuals(tmp_path: Path) -> None:
+    for k, values in enumerate(([], [0.5], [0.5, 0.5, 0.5])):
+        study = Study(tmp_path / str(k))
+        study.begin({})
+        for value in values:
+            study.tell(study.ask(PLAN), Outcome(value))
+        write_outputs(study, PLAN)
+        assert len(rows(study.folder)) == len(values)
+        assert (study.folder / "hyp_evolved.yaml").is_file() == bool(values)
+        assert (study.folder / "fitness.png").is_file() == bool(values)
+
+
+FIT = """
+import json, os, signal, sys, time
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+run, a = options["--run"], float(options["--data.augment.scale"])
+os.makedirs(run + "/checkpoints", exist_ok=True)
+open(run + "/options.json", "w").write(json.dumps([options, os.environ.get("BOLTBOX_RUN"), os.environ["WORKER"]]))
+signal.signal(signal.SIGTERM, lambda *_: (open(run + "/checkpoints/saved", "w"), sys.exit(143)))
+if a < 0.1:
+    print("error: a is too low", file=sys.stderr)
+    sys.exit(2)
+if a < 0.2:
+    os.kill(os.getpid(), signal.SIGKILL)
+open(run + "/checkpoints/best.ckpt", "w")
+table = "epoch,val/fitness,val/box_loss\\n0,0.1,3\\n1,%s,2\\n" % a
+open(run + "/metrics.tmp", "w").write(table)
+os.replace(run + "/metrics.tmp", run + "/metrics.csv")
+if a > 0.7 and not os.path.exists(run + "/checkpoints/saved"):
+    time.sleep(600)
+metrics = {"P": 0.5, "R": 0.25, "mAP50": a / 2, "mAP50-95": a / 4, "fitness": a}
+open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **metrics}))
+"""
+
+
+def trained(folder: Path, *scales: float, on_end: Callable[[FrozenTrial], None] = lambda trial: None, **plan: Any) -> Study:
+    """One generation of individuals with these values, by a script in place of `fit`."""
+    folder.mkdir(exist_ok=True)
+    (folder / "fit.py").write_text(FIT)
+    start = tuple({**START, "scale": scale} for scale in scales)
+    made = replace(PLAN, start=start, population=len(scales), generations=1, seed=0, **plan)
+    study = Study(folder)
+    study.begin({})
+    fit, places = [sys.executable, str(folder / "fit.py")], [{"WORKER": "0"}, {"WORKER": "1"}]
+    Workers(study, made, Evolution(), fit, places, on_end).run()
+    return study
+
+
+def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOLTBOX_RUN", "somebody's")
+    individuals = trained(tmp_path, 0.3, 0.5, 0.05, 0.15, 0.4).individuals()
+    assert [t.value for t in individuals] == [0.3, 0.5, None, None, 0.4]
+    assert individuals[0].user_attrs["metrics"] == {
+        "P": 0.5, "R": 0.25, "mAP50": 0.15, "mAP50-95": 0.075, "fitness": 0.3, "val/box_loss": 2.0
+    }  # fmt: skip
+    assert individuals[2].user_attrs["reason"] == "a is too low"
+    assert individuals[3].user_attrs["reason"].startswith("killed by the system")
+    options, run, worker = json.loads((tmp_path / "trials/0000/options.json").read_text())
+    assert (options["--data.augment.scale"], options["--model.lr0"], options["--model.anchors"]) == ("0.3", "0.05", "9")
+    assert (options["--ckpt_path"], options["--doctor.enabled"], options["--pictures.enabled"]) == ("auto", "false", "false")
+    assert (run, worker in "01") == (None, True)
+    kept = [p.parent.parent.name for p in tmp_path.glob("trials/*/checkpoints/best.ckpt")]
+    assert kept == ["0001"], "the best one's checkpoint alone"
+
+
+def test_literal_fitness_is_map50(tmp_path: Path) -> None:
+    assert [t.value for t in trained(tmp_path, 0.3, 0.2, literal=True).individuals()] == [0.15, 0.1]
+
+
+def test_a_command_that_is_stopped(tmp_path: Path) -> None:
+    """The training saves a checkpoint, its individual goes back into the queue, and the same command continues it."""
+    run = tmp_path / "trials/0000"
+
+    def stop(trial: FrozenTrial) -> None:
+        while not (run / "metrics.csv").is_file():  # the other one waits for its signal from now on
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, 0.8, 0.3, on_end=stop)
+    assert (run / "checkpoints/saved").is_file()
+    assert [t.value for t in Study(tmp_path).individuals()] == [0.3]
+    individuals = trained(tmp_path, 0.8, 0.3).individuals()
+    assert [(number(t), t.value) for t in individuals] == [(0, 0.8), (1, 0.3)]
+
+
+def test_halving_prunes(tmp_path: Path) -> None:
+    """Each worse than the one before: the first goes on, the others end after two of eight epochs, as they are then."""
+    plan = replace(PLAN, prune=2, generations=1)
+    study = Study(tmp_path)
+    study.begin({})
+
+    def train(trial: Trial, level: float) -> Outcome:
         for epoch in range(1, 9):
-            level = (1 - 0.2 * lease.individual.number) * epoch / 8
-            if lease.report(epoch, level):
-                return Outcome(level, reason="hopeless", pruned=True)
+            trial.report(level * epoch / 8, epoch)
+            if trial.should_prune():
+                return Outcome(None, reason="pruned", pruned=True)
         return Outcome(level)
 
-    plan = replace(PLAN, prune=2, population=4, generations=1)
-    individuals = alone(tmp_path, plan, objective)
-    assert [i.state for i in individuals] == ["done", "pruned", "pruned", "pruned"]
-    assert individuals[1].fitness is not None
-    assert individuals[1].fitness == pytest.approx(0.8 * 2 / 8)
-    assert individuals[1].reason == "hopeless"
+    for k in range(4):
+        trial = study.ask(plan)
+        study.tell(trial, train(trial, 1 - 0.2 * k))
+    individuals = study.individuals()
+    assert [t.state for t in individuals] == [TrialState.COMPLETE] + [TrialState.PRUNED] * 3
+    assert individuals[1].value == pytest.approx(0.8 * 2 / 8)

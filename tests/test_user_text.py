@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 import yaml
 from made_evidence import evidence_of
-from made_individuals import failed, individual
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import cli
-from detector.commands.evolve import pictures
-from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.space import Gene
 from detector.loggers.tensorboard_board import _class_table
 from detector.model.anchors import Choice
 from detector.report import panel
@@ -48,8 +44,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """All texts of the figures that are saved, as they are drawn."""
-    for module in (panel, pictures):
-        monkeypatch.setattr(module, "DOTS" if module is panel else "DPI", 40)
+    monkeypatch.setattr(panel, "DOTS", 40)
     seen: list[str] = []
     real = Figure.savefig
 
@@ -128,15 +123,6 @@ def test_anchors(tmp_path: Path, drawn: list[str]) -> None:
     report = AnchorReport(anchors, choice, [8], sizes, classes, None, NAMES[:2], 64, 4.0)
     report.draw(tmp_path / "anchors.png")
     assert f"kept: {NAMES[0]}" in drawn
-
-
-def test_evolve(tmp_path: Path, drawn: list[str]) -> None:
-    """Any option may be a gene; a logarithmic axis has its numbers."""
-    genes = [Gene(NAMES[0], "model.lr0", 1e-5, 0.1, log=True), Gene("$x_", "data.augment.mosaic", 0.0, 1.0)]
-    individuals = [individual(n, genes, fitness=0.1 * n) for n in range(8)] + [failed(8, genes)]
-    write_outputs(tmp_path, genes, individuals, 3)
-    assert any(text.startswith(f"{NAMES[0]}\n") for text in drawn)
-    assert "0.001" in drawn
 
 
 def test_boxes_are_drawn_with_any_name() -> None:

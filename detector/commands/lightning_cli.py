@@ -188,7 +188,7 @@ class DetectorCLI(SubcommandCLI):
         if options.run and not own:
             run = Path(options.run)
         elif command == "evolve":
-            from detector.commands.evolve.command import study_folder  # imports optuna
+            from detector.commands.evolve.search import study_folder  # imports optuna
 
             run = study_folder(load_yaml(self.text))
         elif self.continues and self.checkpoint:

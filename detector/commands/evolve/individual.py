@@ -1,46 +1,42 @@
-"""One set of hyper-parameters and what came of it."""
+"""An individual: one set of hyper-parameters and what came of it.
 
-import math
+It is a trial of Optuna's. One that was interrupted is retried as a further trial, which keeps its number.
+"""
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
-State = Literal["running", "done", "pruned", "failed"]
-
-
-@dataclass
-class Individual:
-    """A trained (or training) set of hyper-parameters.
-
-    Attributes:
-        number: of the trial, in the order in which they were begun.
-        generation, index: place in the population; generation is 0 for samplers without generations.
-        values: gene name -> value.
-        state: what became of it.
-        fitness: what is maximised; a mean over seeds if there are several; None until it is done, or if it failed.
-        metrics: of the training's best epoch: P, R, mAP50, mAP50-95, val/box_loss, val/obj_loss, val/cls_loss, ...
-        reason: why it failed or was cut short, in a sentence.
-        seconds: the training took.
-    """
-
-    number: int
-    generation: int
-    index: int
-    values: dict[str, float]
-    state: State = "running"
-    fitness: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    reason: str = ""
-    seconds: float = 0.0
+import optuna
+from optuna.trial import FrozenTrial, TrialState
 
 
-def done(individuals: Sequence[Individual]) -> list[Individual]:
-    """Those whose training came to its end with a fitness, by trial number. The fitness of one that was cut short is of fewer
-    epochs and is not compared with theirs."""
-    whole = [i for i in individuals if i.state == "done" and i.fitness is not None and math.isfinite(i.fitness)]
-    return sorted(whole, key=lambda i: i.number)
+def number(trial: FrozenTrial) -> int:
+    """Of the individual: that of the trial which was the first to train it."""
+    return int(trial.system_attrs.get("failed_trial", trial.number))
 
 
-def best(individuals: Sequence[Individual]) -> Individual | None:
-    """The fittest of those that are done, among equals the earliest."""
-    return max(done(individuals), key=lambda i: i.fitness or 0.0, default=None)
+def individuals(study: optuna.Study) -> list[FrozenTrial]:
+    """The last trial of each that has ended or is being trained now, by number."""
+    last = {number(t): t for t in study.get_trials(deepcopy=False)}
+    # A command that is killed before its first heartbeat leaves a trial that runs for ever, without a generation.
+    return [t for _, t in sorted(last.items()) if t.state != TrialState.WAITING and "generation" in t.user_attrs]
+
+
+def ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that have a fitness, were pruned or failed."""
+    return [t for t in trials if t.state.is_finished()]
+
+
+def fitness(trial: FrozenTrial) -> float:
+    """-inf after a failure. A pruned individual has that of its last epoch."""
+    return float("-inf") if trial.value is None else trial.value
+
+
+def best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The fittest of those that were trained to the end, among equals the earliest."""
+    complete = [t for t in trials if t.state == TrialState.COMPLETE]
+    return max(complete, key=fitness, default=None)
+
+
+def seconds(trial: FrozenTrial) -> float:
+    """That it took since it was begun, or taken up, last."""
+    return trial.duration.total_seconds() if trial.duration else 0.0

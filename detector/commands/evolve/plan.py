@@ -1,31 +1,41 @@
 """What a study is about; it stays the same from its first trial to its last."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from detector.commands.evolve.genetics import size
-from detector.commands.evolve.space import Gene
+from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
+from detector.commands.evolve.start import start_values
+from detector.system.configuration import flatten
+from detector.training.optimizer import chosen_optimizer, default_rates
+
+# What may differ from one command for a study to the next.
+OF_A_COMMAND = (
+    "run", "config", "trainer.logger", "trainer.default_root_dir", "trainer.enable_progress_bar", "evolve.study",
+    "evolve.storage", "evolve.space", "evolve.workers", "evolve.hours", "evolve.trials",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a study goes.
+    """How a study searches.
 
     Attributes:
         genes: what is searched for.
-        start: values of the first individuals; the others are drawn.
-        sampler: yolov5, tpe, cmaes or nsgaii.
-        literal: YOLOv5's genetic algorithm with its accidents.
-        population, generations: of them.
-        seed: of all that is drawn.
-        prune: epochs before the first look at whether a training is hopeless; 0: none ever is.
-        fixed: option -> value of what the search keeps to and the user's configuration may not have.
+        start: values of the first individuals; those of the others are chosen by the sampler.
+        sampler: yolov5, tpe or cmaes.
+        literal: YOLOv5's genetic algorithm to the letter.
+        population, generations: individuals = population x generations.
+        seed: of everything random.
+        prune: epochs before the first decision on whether a training is pruned; 0: none is.
+        fixed: option -> value that all trainings have in place of the configuration's.
     """
 
     genes: tuple[Gene, ...]
-    start: tuple[Mapping[str, float], ...]
+    start: tuple[Mapping[str, float], ...] = ()
     sampler: str = "yolov5"
     literal: bool = False
     population: int = 50
@@ -35,36 +45,52 @@ class Plan:
     fixed: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def in_generations(self) -> bool:
-        """Whether a generation waits for the one before."""
-        return self.sampler == "yolov5"
+    def size(self) -> int:
+        """Individuals in all."""
+        return self.population * self.generations
 
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Trainings of each generation."""
-        if not self.in_generations:
-            return [self.population] * self.generations
-        return [size(g, self.generations, self.population, self.literal) for g in range(self.generations)]
 
-    @property
-    def trials(self) -> int:
-        """Trainings in all; with several seeds each is several."""
-        return sum(self.sizes)
+def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
+    """What a study is about.
 
-    def place(self, slot: int) -> tuple[int, int]:
-        """Number of an individual -> its generation, and place among those that are new in it."""
-        for generation, count in enumerate(self.sizes):
-            if slot < count:
-                return generation, slot
-            slot -= count
-        raise IndexError(f"the study has {self.trials} individuals")
+    Args:
+        configuration: the whole configuration of `evolve`, in groups.
 
-    def content(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self) | {"genes": [gene._asdict() for gene in self.genes], "start": [dict(s) for s in self.start]}
+    Returns:
+        the plan · option -> value of all that must be the same in each command for the study · the
+        configuration of its trainings
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> "Plan":
-        """The reverse."""
-        genes, start = tuple(Gene(**gene) for gene in content["genes"]), tuple(content["start"])
-        return cls(**{**content, "genes": genes, "start": start})
+    Raises:
+        InputError: the space makes no sense.
+    """
+    evolve = Evolution(**configuration["evolve"])
+    options = flatten(configuration)
+    optimizer = chosen_optimizer(options["model.optimizer"], options["model.weights"])
+    for name, rate in default_rates(optimizer, options["model.backbone_weights"]).items():
+        option = f"warmup.{name}" if name.startswith("warmup") else f"model.{name}"
+        options[option] = rate if options[option] is None else options[option]
+    genes, fixed = [YOLOV5_GENES[name] for name in EVOLVED], dict[str, float]()
+    if evolve.space:
+        genes, fixed = read_space(Path(evolve.space), options)
+    epochs = options["trainer.max_epochs"] or 1
+    if evolve.literal:
+        fixed["trainer.check_val_every_n_epoch"] = epochs
+        if options["model.anchors"] is None and all(gene.name != "anchors" for gene in genes):
+            fixed.setdefault("model.anchors", 3)
+    options |= fixed
+    plan = Plan(
+        genes=tuple(genes),
+        start=tuple(start_values(genes, options, evolve.literal)),
+        sampler=evolve.sampler,
+        literal=evolve.literal,
+        population=evolve.population,
+        generations=evolve.generations,
+        seed=int(options["seed_everything"] or 0),
+        prune=max(epochs // 16, 1) if evolve.prune == "halving" else 0,
+        fixed=fixed,
+    )
+    settings = {k: v for k, v in options.items() if not k.startswith(OF_A_COMMAND)}
+    settings |= {f"the gene {gene.name}": gene for gene in genes}
+    config = {k: v for k, v in configuration.items() if k not in ("evolve", "run", "config")}
+    config["trainer"] = {**config["trainer"], "default_root_dir": None, "logger": False}
+    return plan, json.loads(json.dumps(settings)), config

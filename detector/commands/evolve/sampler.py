@@ -6,55 +6,24 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
-from detector.commands.evolve.genetics import first_generation, next_generation, ranked
+from detector.commands.evolve.genetics import child, random_values, schedule
+from detector.commands.evolve.individual import ended, fitness, individuals, number
 from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.space import Gene
 from detector.system.errors import InputError
-
-optuna.logging.set_verbosity(optuna.logging.ERROR)  # it announces each new study
-
-
-def slot_of(trial: FrozenTrial) -> int:
-    """Number of the individual that a trial stands for; trials that take up an interrupted one have its number."""
-    return trial.user_attrs.get("slot", trial.number)
-
-
-def is_interrupted(trial: FrozenTrial) -> bool:
-    """Whether a trial ended with its worker and not by itself."""
-    return trial.state == TrialState.FAIL and "reason" not in trial.user_attrs
-
-
-def official(trials: list[FrozenTrial]) -> dict[int, FrozenTrial]:
-    """Number of an individual -> its trial: the first that was not interrupted, or the last of those that were.
-
-    A trial that is named here and not interrupted stays the one, whatever trials are added later. So no lock is needed to
-    agree on it.
-    """
-    found: dict[int, FrozenTrial] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        slot = slot_of(trial)
-        if slot not in found or is_interrupted(found[slot]):
-            found[slot] = trial
-    return found
-
-
-def fitness_of(trial: FrozenTrial) -> float:
-    """-inf after a failure."""
-    return float("-inf") if trial.value is None else trial.value
 
 
 class GeneticSampler(optuna.samplers.BaseSampler):
-    """YOLOv5's genetic algorithm. Individual i of generation g is a function of the seed, g, i and the results of earlier
-    generations alone, whoever asks and in whatever order trials end. All earlier generations must have ended.
+    """YOLOv5's genetic algorithm.
 
-    In `Study.optimize` of a single process, too, trial numbers are those of individuals.
+    An individual belongs to generation g if g x population others have ended before it begins; no worker
+    waits for another. Its parents are the individuals that ended last, as many as the population has,
+    and the best of all before; YOLOv5's are the last ones alone.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._new: dict[int, np.ndarray] = {}  # generation -> its new individuals
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return dict(distributions(self.plan))
@@ -62,62 +31,46 @@ class GeneticSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        generation, index = self.plan.place(slot_of(trial))
-        if generation not in self._new:
-            self._new[generation] = self.generation(official(study.get_trials(deepcopy=False)), generation)
-        row = self._new[generation][index]
-        return {gene.name: float(value) for gene, value in zip(self.plan.genes, row, strict=True)}
+        plan, found = self.plan, ended(individuals(study))
+        rng = np.random.default_rng([plan.seed, number(trial)])
+        g = min(len(found) // plan.population, plan.generations)
+        if g == 0:
+            row = random_values(rng, plan.genes)
+        else:
+            earlier, parents = found[: -plan.population], found[-plan.population :]
+            if not plan.literal:
+                elites = schedule(g - 1, plan.generations).elites
+                parents += sorted(earlier, key=fitness, reverse=True)[: min(elites, plan.population // 4)]
+            values = np.array([[t.params[gene.name] for gene in plan.genes] for t in parents], float)
+            scores = np.array([fitness(t) for t in parents])
+            row = child(rng, values, scores, plan.genes, g - 1, plan.generations, plan.literal)
+        return {gene.name: float(x) if plan.literal else gene.used(x) for gene, x in zip(plan.genes, row, strict=True)}
 
     def sample_independent(self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
         raise ValueError(f"{name} is no gene of this study")
 
-    def generation(self, trials: dict[int, FrozenTrial], generation: int) -> np.ndarray:
-        """(m, n) values of the new individuals of a generation, from the results of those before."""
-        plan = self.plan
-        given = [[start[gene.name] for gene in plan.genes] for start in plan.start]
-        new = first_generation(_rng(plan.seed, 0), given, plan.genes, plan.population)
-        values, fitness, first = np.empty((0, len(plan.genes))), np.empty(0), 0
-        for g in range(generation):
-            elite = ranked(fitness)[: plan.population - len(new)]
-            found = np.array([fitness_of(trials[first + i]) for i in range(len(new))])
-            values, fitness = np.concatenate((values[elite], new)), np.concatenate((fitness[elite], found))
-            first += len(new)
-            new = next_generation(_rng(plan.seed, g + 1), values, fitness, plan.genes, g, plan.generations, plan.literal)
-        return new
 
-
-def sampler_for(plan: Plan, slot: int) -> optuna.samplers.BaseSampler:
-    """The sampler that chooses an individual.
-
-    Optuna's own have a generator for each individual, so that processes do not draw the same; but what they choose depends on
-    which trials have ended by then, so with several workers it is another thing each time.
+def sampler_for(plan: Plan, trials: int) -> optuna.samplers.BaseSampler:
+    """The sampler that chooses an individual when a study has so many trials.
 
     Raises:
         InputError: CMA-ES without its library.
     """
-    seed = int(np.random.SeedSequence([plan.seed, slot]).generate_state(1)[0]) % 2**31
+    seed = int(np.random.default_rng([plan.seed, trials]).integers(2**31))
     if plan.sampler == "tpe":
-        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(10, len(plan.start)))
+        return optuna.samplers.TPESampler(seed=seed)
     if plan.sampler == "cmaes":
         if importlib.util.find_spec("cmaes") is None:
             raise InputError("evolve.sampler cmaes needs the library cmaes: pip install 'boltbox[cmaes]'")
         return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-    if plan.sampler == "nsgaii":
-        return optuna.samplers.NSGAIISampler(population_size=plan.population, seed=seed)
     return GeneticSampler(plan)
 
 
 def distributions(plan: Plan) -> dict[str, IntDistribution | FloatDistribution]:
-    """Of the genes. The genetic algorithm rounds whole numbers itself, or, like YOLOv5, not at all."""
-    return {gene.name: distribution(gene._replace(whole=gene.whole and plan.sampler != "yolov5")) for gene in plan.genes}
-
-
-def distribution(gene: Gene) -> IntDistribution | FloatDistribution:
-    """Uniform between its bounds, by its logarithm if it says so."""
-    if gene.whole:
-        return IntDistribution(round(gene.low), round(gene.high), log=gene.log)
-    return FloatDistribution(gene.low, gene.high, log=gene.log)
-
-
-def _rng(*key: int) -> np.random.Generator:
-    return np.random.default_rng(list(key))
+    """Of the genes, by name. YOLOv5 rounds whole numbers only where they are used."""
+    return {
+        gene.name: IntDistribution(round(gene.low), round(gene.high), log=gene.log)
+        if gene.whole and not plan.literal
+        else FloatDistribution(gene.low, gene.high, log=gene.log)
+        for gene in plan.genes
+    }

@@ -28,49 +28,69 @@ class Gene(NamedTuple):
     log: bool = False
     whole: bool = False
 
+    def used(self, value: float) -> float:
+        """As the option's value: rounded if it is a whole number."""
+        return round(value) if self.whole else float(value)
+
+    def to_unit(self, value: float) -> float:
+        """Its place within 0..1 of the range, by the logarithm of a log gene."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def from_unit(self, place: float) -> float:
+        """The reverse; never out of the bounds."""
+        span = self.high - self.low
+        value = self.low * (self.high / self.low) ** place if self.log else self.low + place * span
+        return self.used(min(max(value, self.low), self.high))
+
 
 # Every key of a hyp*.yaml that is read here, with YOLOv5's bounds. iou_t is none: nothing reads it there either.
-YOLOV5_GENES = {
-    gene.name: gene
-    for gene in (
-        Gene("lr0", "model.lr0", 1e-5, 0.1),
-        Gene("lrf", "model.lrf", 0.01, 1.0),
-        Gene("momentum", "model.momentum", 0.6, 0.98),
-        Gene("weight_decay", "model.weight_decay", 0.0, 0.001),
-        Gene("warmup_epochs", "warmup.warmup_epochs", 0.0, 5.0),
-        Gene("warmup_momentum", "warmup.warmup_momentum", 0.0, 0.95),
-        Gene("warmup_bias_lr", "warmup.warmup_bias_lr", 0.0, 0.2),
-        Gene("box", "model.box", 0.02, 0.2),
-        Gene("cls", "model.cls", 0.2, 4.0),
-        Gene("cls_pw", "model.cls_pw", 0.5, 2.0),
-        Gene("obj", "model.obj", 0.2, 4.0),
-        Gene("obj_pw", "model.obj_pw", 0.5, 2.0),
-        Gene("anchor_t", "model.anchor_t", 2.0, 8.0),
-        Gene("anchors", "model.anchors", 2.0, 10.0, whole=True),
-        Gene("fl_gamma", "model.fl_gamma", 0.0, 2.0),
-        Gene("hsv_h", "data.augment.hsv_h", 0.0, 0.1),
-        Gene("hsv_s", "data.augment.hsv_s", 0.0, 0.9),
-        Gene("hsv_v", "data.augment.hsv_v", 0.0, 0.9),
-        Gene("degrees", "data.augment.degrees", 0.0, 45.0),
-        Gene("translate", "data.augment.translate", 0.0, 0.9),
-        Gene("scale", "data.augment.scale", 0.0, 0.9),
-        Gene("shear", "data.augment.shear", 0.0, 10.0),
-        Gene("perspective", "data.augment.perspective", 0.0, 0.001),
-        Gene("flipud", "data.augment.flipud", 0.0, 1.0),
-        Gene("fliplr", "data.augment.fliplr", 0.0, 1.0),
-        Gene("mosaic", "data.augment.mosaic", 0.0, 1.0),
-        Gene("mixup", "data.augment.mixup", 0.0, 1.0),
-        Gene("copy_paste", "data.augment.copy_paste", 0.0, 1.0),
-    )
+_BOUNDS = {
+    "model": {
+        "lr0": (1e-5, 0.1),
+        "lrf": (0.01, 1.0),
+        "momentum": (0.6, 0.98),
+        "weight_decay": (0.0, 0.001),
+        "box": (0.02, 0.2),
+        "cls": (0.2, 4.0),
+        "cls_pw": (0.5, 2.0),
+        "obj": (0.2, 4.0),
+        "obj_pw": (0.5, 2.0),
+        "anchor_t": (2.0, 8.0),
+        "anchors": (2.0, 10.0),
+        "fl_gamma": (0.0, 2.0),
+    },
+    "warmup": {"warmup_epochs": (0.0, 5.0), "warmup_momentum": (0.0, 0.95), "warmup_bias_lr": (0.0, 0.2)},
+    "data.augment": {
+        "hsv_h": (0.0, 0.1),
+        "hsv_s": (0.0, 0.9),
+        "hsv_v": (0.0, 0.9),
+        "degrees": (0.0, 45.0),
+        "translate": (0.0, 0.9),
+        "scale": (0.0, 0.9),
+        "shear": (0.0, 10.0),
+        "perspective": (0.0, 0.001),
+        "flipud": (0.0, 1.0),
+        "fliplr": (0.0, 1.0),
+        "mosaic": (0.0, 1.0),
+        "mixup": (0.0, 1.0),
+        "copy_paste": (0.0, 1.0),
+    },
 }
-EVOLVED = list(YOLOV5_GENES)[15:]  # by default: the augmentation
+YOLOV5_GENES = {
+    name: Gene(name, f"{group}.{name}", low, high, whole=name == "anchors")
+    for group, genes in _BOUNDS.items()
+    for name, (low, high) in genes.items()
+}
+EVOLVED = list(_BOUNDS["data.augment"])  # by default
 
 
 def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene], dict[str, float]]:
     """What a file says is to be searched for.
 
-    Each of its lines names a number of the configuration, by YOLOv5's name or as option: `mosaic: ` takes YOLOv5's bounds,
-    `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.obj: 0.7` a value that stays.
+    Each of its lines names a number of the configuration, by YOLOv5's name or as option: `mosaic: ` takes
+    YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.obj: 0.7` a value that stays.
 
     Args:
         configuration: option -> value (`flatten`); options that are whole numbers there are so as genes.
@@ -81,74 +101,74 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
     Raises:
         InputError: the file cannot be read, a name is unknown, no number, or bounds that make no sense.
     """
-    try:
-        content = load_yaml(read_text(path))
-    except (OSError, *NO_YAML) as e:
-        raise InputError(f"evolve.space {path}: cannot be read: {' '.join(str(e).split())}") from None
-    if not isinstance(content, dict) or not content:
-        raise InputError(f"evolve.space {path}: give a line for each gene, like `mosaic: {{low: 0, high: 1}}`")
     genes: dict[str, Gene] = {}
     fixed: dict[str, float] = {}
-    for name, given in content.items():
+    for name, given in read_map(path, "mosaic: {low: 0, high: 1}").items():
         try:
-            searched = given is None or isinstance(given, dict)
-            gene = _gene(str(name), given or {} if searched else None, configuration)
+            gene = _known(name, configuration)
             if gene.option in fixed or gene.option in genes:
                 raise InputError("it stands there twice, under two names")
-            if searched:
-                genes[gene.option] = gene
+            if given is None or isinstance(given, dict):
+                genes[gene.option] = _bounded(gene, given or {})
             else:
-                fixed[gene.option] = _number(given, "it")
+                fixed[gene.option] = gene.used(as_number(given, "it"))
         except InputError as e:
-            raise InputError(f"evolve.space {path}: {name}: {e}") from None
+            raise InputError(f"{path}: {name}: {e}") from None
     if not genes:
-        raise InputError(f"evolve.space {path}: all values are fixed; give bounds for at least one")
+        raise InputError(f"{path}: all values are fixed; give bounds for at least one")
     return list(genes.values()), fixed
 
 
-def _gene(name: str, given: Mapping[str, Any] | None, configuration: Mapping[str, Any]) -> Gene:
-    """With the bounds given, or YOLOv5's; None: without, as its value stays."""
-    known = YOLOV5_GENES.get(name) or next((g for g in YOLOV5_GENES.values() if g.option == name), None)
-    option = known.option if known else name
-    if option not in configuration:
-        numbers = [k for k, v in configuration.items() if _is_number(v)]
+def read_map(path: Path, example: str) -> dict[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        InputError: it cannot be read or has none.
+    """
+    try:
+        content = load_yaml(read_text(path))
+    except (OSError, *NO_YAML) as e:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(e).split())}") from None
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path}: expected a line for each number, like {example}")
+    return {str(key): value for key, value in content.items()}
+
+
+def as_number(value: Any, what: str) -> float:
+    """YAML takes 1e-4, without a point, for a word."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{what} is {str(value)[:40]!r}; expected a finite number")
+    return number
+
+
+def _known(name: str, configuration: Mapping[str, Any]) -> Gene:
+    """With YOLOv5's bounds, or without any."""
+    for gene in YOLOV5_GENES.values():
+        if name in (gene.name, gene.option) and gene.option in configuration:
+            return gene
+    numbers = {k: v for k, v in configuration.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    if name not in configuration:
         raise InputError(f"no such option; {nearest(name, [*YOLOV5_GENES, *numbers])}")
-    if not known and not _is_number(configuration[option]):
-        raise InputError(f"no number: the configuration says {configuration[option]!r}")
-    if given is None:
-        return known or Gene(name, option, math.nan, math.nan)
-    unknown = set(given) - {"low", "high", "log", "whole"}
-    if unknown:
-        word = sorted(map(str, unknown))[0]
-        raise InputError(f"'{word}' means nothing; {nearest(word, ['low', 'high', 'log', 'whole'])}")
-    for word in ("log", "whole"):
-        if not isinstance(given.get(word, False), bool):
-            raise InputError(f"{word} is {given[word]!r}; it is true or false")
-    whole = given.get("whole", known.whole if known else isinstance(configuration[option], int))
-    gene = known or Gene(name, option, math.nan, math.nan)
-    low, high = (_number(given[word], word) if word in given else getattr(gene, word) for word in ("low", "high"))
-    gene = gene._replace(low=low, high=high, log=given.get("log", False), whole=whole)
-    if math.isnan(gene.low) or math.isnan(gene.high):
+    if name not in numbers:
+        raise InputError(f"no number: the configuration says {configuration[name]!r}")
+    return Gene(name, name, math.nan, math.nan, whole=isinstance(numbers[name], int))
+
+
+def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
+    """With the bounds that a file gives."""
+    for word in given:
+        if word not in ("low", "high", "log"):
+            raise InputError(f"unknown key '{word}'; {nearest(str(word), ['low', 'high', 'log'])}")
+    low, high = (as_number(given[k], k) if k in given else getattr(gene, k) for k in ("low", "high"))
+    gene = gene._replace(low=low, high=high, log=bool(given.get("log")))
+    if math.isnan(gene.low + gene.high):
         raise InputError("give low and high; only YOLOv5's names have bounds of their own")
     if gene.low >= gene.high:
         raise InputError(f"low {gene.low:g} is not below high {gene.high:g}")
     if gene.log and gene.low <= 0:
         raise InputError(f"low {gene.low:g} has no logarithm; with log: true it is above 0")
-    if gene.whole and (gene.low % 1 or gene.high % 1):
-        raise InputError(f"its bounds {gene.low:g} and {gene.high:g} are whole numbers, as it is one")
     return gene
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(value: Any, what: str) -> float:
-    """YAML takes 1e-4, without a point, for a word."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"{what} is {value!r}; it must be a number")
-    return number

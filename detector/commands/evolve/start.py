@@ -17,7 +17,7 @@ USUAL = {"model.anchors": 3.0}  # a level, where the configuration names none
 
 def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any], literal: bool) -> list[dict[str, float]]:
     """Values of the genes, by name, within their bounds: the configuration's own, then those of configs/hyp/*.yaml, no set
-    twice. YOLOv5: the files' alone, twice or not.
+    twice. YOLOv5: the files' alone.
 
     Args:
         configuration: option -> value, for what the files do not name.
@@ -26,8 +26,8 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any], litera
     bases = [dict(configuration), *({**configuration, **files[0], **file} for file in files)]
     found: list[dict[str, float]] = []
     for base in bases[literal:]:
-        values = {gene.name: min(max(_value(gene, base), gene.low), gene.high) for gene in genes}
-        if literal or values not in found:
+        values = {gene.name: gene.used(min(max(_value(gene, base), gene.low), gene.high)) for gene in genes}
+        if values not in found:
             found.append(values)
     return found
 

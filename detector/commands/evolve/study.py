@@ -1,186 +1,138 @@
-"""A study that any number of processes on any number of machines work on.
+"""A study in Optuna's storage, which any number of commands may work on at the same time.
 
-Every individual has a number, its slot, and a trial of Optuna's; one that was interrupted gets a further trial under the same
-number. Whoever looks for work adds the trial of the next open slot in state WAITING, and takes it by setting it RUNNING, which
-a storage lets only one process do. Nothing is lost if a process is killed between any two of these steps: therefore Optuna's
-RetryHeartbeatStaleTrialCallback is not used, which whoever ends a dead worker's trial must live to call.
+A trial whose command was killed has no heartbeat any more: Optuna lets it fail and puts it in the queue
+again, where it keeps its values. Individuals are trials, see `individual`.
 """
 
-import contextlib
-from collections.abc import Callable
+import time
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import IntDistribution
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
+from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy import URL
 
-from detector.commands.evolve.heartbeat import GRACE_PERIOD, Heartbeats
-from detector.commands.evolve.individual import Individual, State
-from detector.commands.evolve.journal import open_storage
-from detector.commands.evolve.lease import Lease, Lost, lost_if_finished
+from detector.commands.evolve.individual import ended, individuals
 from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.process import Process
-from detector.commands.evolve.sampler import distributions, is_interrupted, official, sampler_for
+from detector.commands.evolve.sampler import distributions, sampler_for
+from detector.commands.evolve.trial import Outcome
+from detector.system.configuration import differences
 from detector.system.errors import InputError
 
-ATTEMPTS = 5  # at an individual whose worker died each time
-STATES: dict[TrialState, State] = {
-    TrialState.RUNNING: "running",
-    TrialState.COMPLETE: "done",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
+HEARTBEAT_INTERVAL = 10  # seconds
+GRACE_PERIOD = 60  # seconds without a heartbeat after which a command counts as dead
+FILE = "study.db"
 
 
 class Study:
-    """One process's view of a study.
+    """A command's view of a study, which is created if it does not exist.
 
     Args:
-        folder: of the study, where the journal is if there is no `url`.
-        url: an Optuna storage.
-        begin: plan and settings for a study that does not exist yet; None: it must exist.
-        grace_period: seconds without a heartbeat after which a worker on another machine counts as dead.
+        folder: of the study, with its SQLite file if there is no `url`.
+        url: of a database that several machines reach; the study has the folder's name in it.
 
     Attributes:
-        plan: what it is about.
-        settings: option -> value, of whoever began it.
+        optuna: the study as Optuna has it.
 
     Raises:
-        InputError: there is no study, or it cannot be read.
+        InputError: the storage cannot be opened.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        url: str | None = None,
-        begin: tuple[Plan, dict[str, Any]] | None = None,
-        grace_period: float = GRACE_PERIOD,
-    ) -> None:
-        self.folder, self.me, self._heartbeats = folder, Process.this(), Heartbeats(grace_period)
-        self._storage = open_storage(folder, url)
-        self._name = folder.resolve().name if url else "evolve"  # a database may hold several
-        try:
-            study = optuna.load_study(study_name=self._name, storage=self._storage)
-        except KeyError:
-            if begin is None:
-                raise InputError(f"{folder} holds no study of evolve") from None
-            study = optuna.create_study(study_name=self._name, storage=self._storage, direction="maximize", load_if_exists=True)
-        if "plan" not in study.user_attrs:
-            if begin is None:
-                raise InputError(f"the study in {folder} was never begun; run its command again")
-            study.set_user_attr("settings", begin[1])
-            study.set_user_attr("plan", begin[0].content())  # last: with it the study exists
-        try:
-            self.plan, self.settings = Plan.of(study.user_attrs["plan"]), dict(study.user_attrs["settings"])
-        except (TypeError, KeyError, ValueError) as e:
-            raise InputError(f"the study in {folder} is another version's ({e}); give another --evolve.study") from None
-        self._study, self._storage = study, study._storage  # of a database one that remembers trials which have ended
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.folder = folder
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        warnings.filterwarnings("ignore", message="Heartbeat of storage")  # see `heartbeat`
+        folder.mkdir(parents=True, exist_ok=True)
+        self._retry = RetryHeartbeatStaleTrialCallback()
+        self._storage = self._open(url)
+        name = folder.resolve().name if url else "evolve"
+        self.optuna = optuna.create_study(study_name=name, storage=self._storage, direction="maximize", load_if_exists=True)
 
-    def slots(self) -> dict[int, FrozenTrial]:
-        """Number of an individual -> its trial."""
-        return official(self._study.get_trials(deepcopy=False))
+    def _open(self, url: str | None) -> RDBStorage:
+        file = URL.create("sqlite", database=str((self.folder / FILE).resolve())).render_as_string()
+        waiting = {} if url and not url.startswith("sqlite") else {"connect_args": {"timeout": 60}}  # s, for a lock
+        for attempt in range(3):
+            try:
+                return RDBStorage(
+                    url or file,
+                    engine_kwargs=dict(waiting),
+                    heartbeat_interval=HEARTBEAT_INTERVAL,
+                    grace_period=GRACE_PERIOD,
+                    heartbeat_stale_trial_callback=self._retry,
+                )
+            except Exception as e:  # another command may be creating the tables right now
+                time.sleep(attempt)
+                problem = " ".join(str(e).split())[:200]
+        where = "evolve.storage" if url else self.folder / FILE
+        raise InputError(f"{where} cannot be read: {problem}; is it a study of evolve?")
 
-    def individuals(self) -> list[Individual]:
-        """Those that were begun, by number; without those that were interrupted and wait for being taken up."""
-        begun = [(s, t) for s, t in sorted(self.slots().items()) if t.state in STATES and not is_interrupted(t)]
-        return [self._individual(slot, trial) for slot, trial in begun]
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """option -> value, of the command that began it; None: it is new."""
+        return self.optuna.user_attrs.get("settings")
 
-    def finished(self, limit: int | None = None) -> bool:
-        """Whether the first `limit` individuals, or all, have ended."""
-        return not self._unfinished(self.slots(), limit)
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Begin or continue it.
 
-    def lease(self, stop: Callable[[], bool] = bool, limit: int | None = None) -> Lease | None:
-        """An individual to train, or None if there is none now: others are at work on the rest of the generation.
-
-        Interrupted individuals come first, for they have the lowest numbers.
-
-        Args:
-            stop: asked in `Lease.heartbeat`.
-            limit: only the first so many individuals.
+        Raises:
+            InputError: it was begun with other options; it names one.
         """
-        while True:
-            slots = self.slots()
-            self._end_trials_of_the_dead(slots)
-            for slot in self._open(slots, limit):
-                trial = slots.get(slot)
-                if trial is None or is_interrupted(trial):
-                    self._add(slot, trial)
-                    break
-                if trial.state == TrialState.WAITING and self._take(trial):
-                    return self._begin(slot, trial, stop)
+        if self.settings is None:
+            self.optuna.set_user_attr("settings", settings)
+        for option, (was, now) in differences([self.settings or {}, settings]).items():
+            raise InputError(
+                f"{self.folder} was begun with other options: {option} is {was} in it and {now} here; "
+                "give the same, or another --evolve.study"
+            )
+
+    def individuals(self) -> list[FrozenTrial]:
+        """Those that have ended or are being trained now."""
+        return individuals(self.optuna)
+
+    def ask(self, plan: Plan) -> Trial:
+        """The next individual to train: one that was interrupted, or one with values of its own."""
+        trials = self.optuna.get_trials(deepcopy=False)
+        given = [t.system_attrs.get("fixed_params") for t in trials]
+        new = [dict(values) for values in plan.start if values not in given]
+        if new and all(t.state != TrialState.WAITING for t in trials):
+            self.optuna.enqueue_trial(new[0])
+        self.optuna.sampler = sampler_for(plan, len(trials))
+        if plan.prune:
+            self.optuna.pruner = optuna.pruners.SuccessiveHalvingPruner(plan.prune)
+        trial = self.optuna.ask()
+        self.heartbeat([trial])
+        for name, d in distributions(plan).items():
+            if isinstance(d, IntDistribution):
+                trial.suggest_int(name, d.low, d.high, log=d.log)
             else:
-                return None
+                trial.suggest_float(name, d.low, d.high, log=d.log)
+        if "generation" not in trial.user_attrs:
+            trial.set_user_attr("generation", len(ended(self.individuals())) // plan.population)
+        return trial
 
-    def _unfinished(self, slots: dict[int, FrozenTrial], limit: int | None) -> list[int]:
-        count = self.plan.trials if limit is None else min(limit, self.plan.trials)
-        return [s for s in range(count) if s not in slots or not slots[s].state.is_finished() or is_interrupted(slots[s])]
+    def heartbeat(self, trials: Iterable[Trial]) -> None:
+        """These are being trained; to be called every HEARTBEAT_INTERVAL. Those of dead commands go back into the queue."""
+        for trial in trials:
+            self._storage.record_heartbeat(trial._trial_id)
+        fail_stale_trials(self.optuna)
 
-    def _open(self, slots: dict[int, FrozenTrial], limit: int | None) -> list[int]:
-        """Those whose values can be known and which have not ended."""
-        unfinished = self._unfinished(slots, limit)
-        if not unfinished or not self.plan.in_generations:
-            return unfinished
-        generation, index = self.plan.place(unfinished[0])
-        end = unfinished[0] - index + self.plan.sizes[generation]
-        return [s for s in unfinished if s < end]
+    def frozen(self, trial: Trial) -> FrozenTrial:
+        """What the storage knows of it."""
+        return self.optuna.get_trials(deepcopy=False)[trial.number]
 
-    def _add(self, slot: int, before: FrozenTrial | None) -> None:
-        """A waiting trial. Two processes may do so at once; the second one's never counts (see `official`)."""
-        fixed: dict[str, Any] = {}
-        if not self.plan.in_generations:
-            fixed = dict(self.plan.start[slot]) if slot < len(self.plan.start) else {}
-            fixed |= before.params if before else {}  # as far as it had come
-        attributes = {"slot": slot, "attempt": 1}
-        if before:
-            attributes["attempt"] = before.user_attrs["attempt"] + ("released" not in before.user_attrs)
-        system = {"fixed_params": fixed} if fixed else {}
-        self._study.add_trial(create_trial(state=TrialState.WAITING, user_attrs=attributes, system_attrs=system))
+    def tell(self, trial: Trial, outcome: Outcome) -> None:
+        """Record how it ended."""
+        trial.set_user_attr("metrics", dict(outcome.metrics))
+        trial.set_user_attr("reason", " ".join(outcome.reason.split()))
+        state = TrialState.PRUNED if outcome.pruned else TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
+        self.optuna.tell(trial, outcome.fitness, state, skip_if_finished=True)
 
-    def _take(self, trial: FrozenTrial) -> bool:
-        try:
-            return self._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
-        except UpdateFinishedTrialError:
-            return False
-
-    def _begin(self, slot: int, frozen: FrozenTrial, stop: Callable[[], bool]) -> Lease | None:
-        halving = optuna.pruners.SuccessiveHalvingPruner(self.plan.prune) if self.plan.prune else None
-        pruner, sampler = halving or optuna.pruners.NopPruner(), sampler_for(self.plan, slot)
-        study = optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=pruner)
-        trial = Trial(study, frozen._trial_id)
-        try:
-            with lost_if_finished():
-                trial.set_user_attr("owner", list(self.me))
-                for name, d in distributions(self.plan).items():
-                    if isinstance(d, IntDistribution):
-                        trial.suggest_int(name, d.low, d.high, log=d.log)
-                    else:
-                        trial.suggest_float(name, d.low, d.high, log=d.log)
-        except Lost:
-            return None
-        return Lease(study, trial, self._individual(slot, self._storage.get_trial(frozen._trial_id)), self.folder, stop)
-
-    def _end_trials_of_the_dead(self, slots: dict[int, FrozenTrial]) -> None:
-        for slot, trial in slots.items():
-            if trial.state != TrialState.RUNNING or not self._heartbeats.is_dead(trial, self.me):
-                continue
-            with contextlib.suppress(UpdateFinishedTrialError):  # another process was faster, or it lives after all
-                if trial.user_attrs["attempt"] >= ATTEMPTS:
-                    self._storage.set_trial_user_attr(trial._trial_id, "reason", f"its worker died {ATTEMPTS} times")
-                self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-            slots[slot] = self._storage.get_trial(trial._trial_id)
-
-    def _individual(self, slot: int, trial: FrozenTrial) -> Individual:
-        generation, index = self.plan.place(slot)
-        return Individual(
-            number=slot,
-            generation=generation if self.plan.in_generations else 0,
-            index=index,
-            values={gene.name: float(trial.params[gene.name]) for gene in self.plan.genes if gene.name in trial.params},
-            state=STATES[trial.state],
-            fitness=trial.value,
-            metrics=trial.user_attrs.get("metrics") or trial.user_attrs.get("figures", {}),  # older studies
-            reason=trial.user_attrs.get("reason", ""),
-            seconds=trial.user_attrs.get("seconds", 0.0),
-        )
+    def release(self, trial: Trial) -> None:
+        """Put it back into the queue."""
+        self.optuna.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        self._retry(self.optuna, self.frozen(trial))

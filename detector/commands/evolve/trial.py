@@ -1,159 +1,129 @@
-"""Training an individual: processes of their own, watched from here."""
+"""The training of an individual: a process of `fit`, watched from here."""
 
 import contextlib
 import csv
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from optuna.trial import Trial
+
 from detector.commands.benchmark.trial import reason
-from detector.commands.evolve.individual import Individual, best
-from detector.commands.evolve.lease import Lease, Outcome, Stopped
-from detector.commands.evolve.space import Gene
 from detector.system import parent
 
-POLL_INTERVAL = 0.5  # seconds between two looks at a training
 STOP_TIMEOUT = 60.0  # seconds that a training may take to save a checkpoint when it is asked to stop
-# A trial leaves metrics.csv, metrics.json, config.yaml, log.txt and, for a while, checkpoints.
-QUIET = {
-    "doctor.enabled": "false",
-    "pictures.enabled": "false",
-    "report.enabled": "false",
-    "trainer.logger": "false",
-    "trainer.enable_progress_bar": "false",
-}
+RESTARTS = 2  # of a run that is killed each time
+# A run leaves metrics.csv, metrics.json, config.yaml, log.txt and, for a while, checkpoints.
+QUIET = (
+    "--doctor.enabled false --pictures.enabled false --report.enabled false "
+    "--trainer.enable_progress_bar false --ckpt_path auto"
+)
 
 
 @dataclass(frozen=True)
-class Training:
-    """How individuals are trained. Calling it trains one.
+class Outcome:
+    """What came of an individual.
 
     Attributes:
-        fit: command line that trains, to which options are added.
-        folder: for the trials.
-        genes: with the options that they are.
-        deadline: seconds after which one is given up.
-        seeds: of the trainings whose mean fitness counts.
-        literal: mAP50 alone is what counts.
+        fitness: None if it failed or was pruned.
+        metrics: of the best epoch.
+        reason: why it failed or was pruned.
+        pruned: ended early, as hopeless.
     """
 
+    fitness: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+    pruned: bool = False
+
+
+@dataclass
+class Training:
+    """An individual that is being trained.
+
+    Attributes:
+        trial: of Optuna's, which learns the fitness after each epoch if it may prune.
+        fit: command line that trains it.
+        run: folder.
+        environment: variables for its process.
+        score: the metric that is its fitness.
+    """
+
+    trial: Trial
     fit: Sequence[str]
-    folder: Path
-    genes: Sequence[Gene]
-    deadline: float | None = None
-    seeds: Sequence[int] = (0,)
-    literal: bool = False
+    run: Path
+    environment: Mapping[str, str]
+    score: str
+    restarts: int = RESTARTS
+    reported: int = 0
 
-    def __call__(self, lease: Lease) -> Outcome:
-        """Train with each seed, or go on where an interrupted worker was.
+    def __post_init__(self) -> None:
+        self._start()
 
-        Raises:
-            Interrupted: it was given up; its checkpoint is there.
-        """
-        outcomes: list[Outcome] = []
-        for seed in self.seeds:
-            outcome = self._train(lease, seed, self.run(lease.individual, seed))
-            if outcome.fitness is None or outcome.pruned:
-                return outcome
-            outcomes.append(outcome)
-        count = len(outcomes)
-        metrics = {k: sum(o.metrics[k] for o in outcomes) / count for k in outcomes[0].metrics}
-        return Outcome(sum(o.fitness or 0.0 for o in outcomes) / count, metrics)
-
-    def run(self, individual: Individual, seed: int) -> Path:
-        """The run folder of a training."""
-        home = self.folder / f"{individual.number:04d}"
-        return home if len(self.seeds) == 1 else home / f"seed-{seed}"
-
-    def clean(self, individuals: Sequence[Individual]) -> None:
-        """Remove the checkpoints of all that have ended, but those of the best. Who is not the best once never will be."""
-        winner = best(individuals)
-        for individual in individuals:
-            if individual.state != "running" and individual is not winner:
-                for seed in self.seeds:
-                    shutil.rmtree(self.run(individual, seed) / "checkpoints", ignore_errors=True)
-
-    def options(self, individual: Individual) -> list[str]:
-        """Its values, as options of `fit`."""
-        words = []
-        for gene in self.genes:
-            value = individual.values[gene.name]
-            words += [f"--{gene.option}", repr(round(value) if gene.whole else value)]
-        return words
-
-    def _train(self, lease: Lease, seed: int, run: Path) -> Outcome:
-        quiet = [word for option, value in QUIET.items() for word in (f"--{option}", value)]
-        line = [*self.fit, *self.options(lease.individual), *quiet, "--seed_everything", str(seed)]
-        line += ["--run", str(run), "--ckpt_path", "auto"]
-        run.mkdir(parents=True, exist_ok=True)
-        with open(run / "log.txt", "wb") as log:
-            began = time.monotonic()
-            process = subprocess.Popen(
-                line, env=parent.environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+    def _start(self) -> None:
+        """It continues from its last checkpoint if there is one."""
+        self.run.mkdir(parents=True, exist_ok=True)
+        line, variables = [*self.fit, *QUIET.split(), "--run", str(self.run)], parent.environment(**self.environment)
+        with open(self.run / "log.txt", "wb") as log:
+            # In a session of its own: Ctrl-C reaches `evolve` alone, which then asks it to stop.
+            self._process = subprocess.Popen(
+                line, env=variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
-            try:
-                hopeless = self._watch(lease, process, run, began, seed == self.seeds[0])
-                code = process.poll()
-            except Stopped:
-                process.send_signal(signal.SIGTERM)  # it saves a checkpoint
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(STOP_TIMEOUT)
-                raise
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        if hopeless is not None:
-            return hopeless
-        if code != 0:
-            log_text = (run / "log.txt").read_text(errors="replace")
-            return Outcome(None, reason=reason(code, log_text, self.deadline or math.inf))
-        return self._result(run)
 
-    def _watch(self, lease: Lease, process: subprocess.Popen[bytes], run: Path, began: float, reports: bool) -> Outcome | None:
-        """Until it has ended, or its time is over; what came of it if it is ended early as hopeless."""
-        reported = 0
-        while process.poll() is None:
-            lease.heartbeat()
-            if self.deadline is not None and time.monotonic() - began > self.deadline:
-                return None
-            if reports:
-                rows = epochs(run)
-                for epoch, fitness in rows[reported:]:
-                    if lease.report(epoch + 1, fitness):
-                        highest = max(f for _, f in rows)
-                        return Outcome(highest, reason=f"ended after epoch {epoch + 1}: fitness {fitness:.4g}", pruned=True)
-                reported = len(rows)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(POLL_INTERVAL)
+    def poll(self) -> Outcome | None:
+        """None while it lasts."""
+        code = self._process.poll()
+        if code is None:
+            return self._report()
+        self.kill()  # what it has left running
+        if (code < 0 or code > 128) and self.restarts:  # killed by a signal
+            self.restarts -= 1
+            self._start()
+            return None
+        file = self.run / "metrics.json"
+        if code or not file.is_file():
+            return Outcome(None, reason=reason(code, (self.run / "log.txt").read_text(errors="replace"), math.inf))
+        epoch = json.loads(file.read_text())
+        metrics = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
+        row = next((r for r in self._rows() if int(r["epoch"]) == epoch["epoch"]), {})  # which has the losses
+        metrics |= {k: float(v) for k, v in row.items() if k.startswith("val/") and k.endswith("_loss") and v}
+        fitness = metrics[self.score]
+        return Outcome(fitness, metrics) if math.isfinite(fitness) else Outcome(None, reason=f"its fitness is {fitness}")
+
+    def ask_to_stop(self) -> None:
+        """It saves a checkpoint."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Until it has stopped."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_TIMEOUT)
+        self.kill()
+
+    def kill(self) -> None:
+        """Nothing of it is left running."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _report(self) -> Outcome | None:
+        """Report new epochs to the pruner."""
+        rows = [row for row in self._rows() if row.get("val/fitness")]
+        for row in rows[self.reported :]:
+            epochs = int(row["epoch"]) + 1
+            self.trial.report(float(row["val/fitness"]), epochs)
+            if self.trial.should_prune():
+                return Outcome(None, reason=f"pruned after {epochs} epochs", pruned=True)
+        self.reported = len(rows)
         return None
 
-    def _result(self, run: Path) -> Outcome:
-        """Of the best epoch. Losses are in metrics.csv only."""
-        try:
-            epoch = json.loads((run / "metrics.json").read_text())
-        except FileNotFoundError:
-            return Outcome(None, reason="the training was never validated")
-        metrics = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
-        row = next((r for r in _rows(run) if int(r["epoch"]) == epoch["epoch"]), {})
-        metrics |= {name: float(row[name]) for name in row if name.startswith("val/") and name.endswith("_loss") and row[name]}
-        fitness = metrics["mAP50" if self.literal else "fitness"]
-        return Outcome(fitness, metrics) if math.isfinite(fitness) else Outcome(None, metrics, f"its fitness is {fitness}")
-
-
-def epochs(run: Path) -> list[tuple[int, float]]:
-    """(epoch, fitness) of a run's validated epochs so far."""
-    return [(int(row["epoch"]), float(row["val/fitness"])) for row in _rows(run) if row.get("val/fitness")]
-
-
-def _rows(run: Path) -> list[dict[str, str]]:
-    with contextlib.suppress(FileNotFoundError), open(run / "metrics.csv", newline="") as file:
-        return list(csv.DictReader(file))
-    return []
+    def _rows(self) -> list[dict[str, str]]:
+        """Of its metrics so far."""
+        with contextlib.suppress(FileNotFoundError), open(self.run / "metrics.csv", newline="") as file:
+            return list(csv.DictReader(file))
+        return []

@@ -1,122 +1,122 @@
-"""A process that trains one individual after the other, as long as there are any.
+"""What trains individuals on this machine: several `fit` processes at a time."""
 
-The command `evolve` starts it as `python -m detector.commands.evolve.worker`, with its options as JSON.
-"""
-
-import json
+import contextlib
 import math
-import sys
+import os
+import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from detector.commands.evolve.lease import Interrupted, Lease, Lost, Outcome, Stopped
-from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.study import Study
+import torch
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.trial import FrozenTrial
+
+from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.individual import best, ended, number
+from detector.commands.evolve.plan import Plan
+from detector.commands.evolve.study import HEARTBEAT_INTERVAL, Study
 from detector.commands.evolve.trial import Training
-from detector.system import parent
-from detector.system.errors import InputError, in_one_line
-from detector.system.signals import catch
-from detector.system.terminal import printable
+from detector.system.errors import InputError
 
-POLL_INTERVAL = 0.5  # seconds between two looks for work, while others are at the last individuals of a generation
+POLL_INTERVAL = 0.5  # seconds between two looks at the trainings
 
 
-@dataclass(frozen=True)
-class WorkerOptions:
-    """What a worker does.
-
-    Attributes:
-        folder: of the study.
-        storage: an Optuna storage, or None for the journal in the folder.
-        fit: command line that trains.
-        deadline: seconds after which a training is given up.
-        seeds: of the trainings of an individual.
-        limit: individuals that the study may have.
-        hours: after which no further one is begun.
-    """
-
-    folder: str
-    storage: str | None
-    fit: list[str]
-    deadline: float | None
-    seeds: list[int]
-    limit: int | None
-    hours: float | None
-
-
-def work(
-    study: Study,
-    objective: Callable[[Lease], Outcome],
-    ended: Callable[[], None],
-    stop: Callable[[], bool],
-    limit: int | None = None,
-    hours: float | None = None,
-) -> None:
-    """Until all individuals have ended.
+def environments(workers: int | None, devices: int) -> list[Mapping[str, str]]:
+    """Environment variables for each worker: GPUs of its own, or its share of the processor's threads.
 
     Args:
-        objective: trains one; it calls `Lease.heartbeat` all the time and may raise what that raises. Any other exception is
-            that individual's failure.
-        ended: called after each.
-        stop: whether to stop: asked between individuals and in `Lease.heartbeat`.
-        limit: individuals that the study may have.
-        hours: after which no further one is begun.
+        workers: of them; default: as many as there are GPUs for.
+        devices: GPUs of a training; 0: it runs on the processor.
+
+    Raises:
+        InputError: there are fewer GPUs than a training takes.
     """
-    until = math.inf if hours is None else time.monotonic() + 3600 * hours
-    while not stop() and time.monotonic() < until:
-        lease = study.lease(stop, limit)
-        if lease is None:
-            if study.finished(limit):
-                return
-            time.sleep(POLL_INTERVAL)
-            continue
+    if not devices:
+        count = workers or 1
+        return [{"OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // count, 1))}] * count
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
+    groups = [gpus[k : k + devices] for k in range(0, len(gpus) - devices + 1, devices)]
+    if not groups:
+        raise InputError(f"trainer.devices is {devices}, but there are {len(gpus)} GPUs")
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(groups[k % len(groups)])} for k in range(workers or len(groups))]
+
+
+@dataclass
+class Workers:
+    """As many trainings at a time as there are environments.
+
+    Attributes:
+        fit: command line that trains with the configuration of the study.
+        environments: of the workers that are free.
+        on_end: called after each individual that ended here.
+    """
+
+    study: Study
+    plan: Plan
+    evolve: Evolution
+    fit: Sequence[str]
+    environments: list[Mapping[str, str]]
+    on_end: Callable[[FrozenTrial], None]
+    trainings: list[Training] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Individuals that the study shall have."""
+        return min(self.plan.size, self.evolve.trials or self.plan.size)
+
+    def run(self) -> None:
+        """Until all individuals have ended, here or elsewhere. Whatever interrupts it, each training is
+        asked for a checkpoint, and its individual goes back into the queue."""
+        until, beat = time.monotonic() + 3600 * (self.evolve.hours or math.inf), -math.inf
         try:
-            lease.end(_outcome(objective, lease))
-        except Stopped:
-            lease.release()
+            while True:
+                if time.monotonic() - beat > HEARTBEAT_INTERVAL:
+                    beat = time.monotonic()
+                    self.study.heartbeat(training.trial for training in self.trainings)
+                for training in list(self.trainings):
+                    with contextlib.suppress(UpdateFinishedTrialError):  # it was taken over just now
+                        self._look_at(training)
+                begun, may_start = self.study.individuals(), time.monotonic() < until
+                if self.environments and may_start and len(begun) < self.size:
+                    self._start()
+                elif not self.trainings and (not may_start or len(ended(begun)) >= self.size):
+                    return
+                else:
+                    time.sleep(POLL_INTERVAL)
+        finally:
+            for training in self.trainings:
+                training.ask_to_stop()
+            for training in self.trainings:
+                training.wait()
+                self.study.release(training.trial)
+
+    def _start(self) -> None:
+        trial = self.study.ask(self.plan)
+        frozen = self.study.frozen(trial)
+        values = {gene.option: gene.used(frozen.params[gene.name]) for gene in self.plan.genes}
+        line = [*self.fit, *(word for k, v in {**self.plan.fixed, **values}.items() for word in (f"--{k}", repr(v)))]
+        score, environment = "mAP50" if self.plan.literal else "fitness", self.environments.pop(0)
+        self.trainings.append(Training(trial, line, self._run(frozen), environment, score))
+
+    def _look_at(self, training: Training) -> None:
+        # A command that seemed dead to another one has lost the trial to it.
+        lost = self.study.frozen(training.trial).state.is_finished()
+        outcome = None if lost else training.poll()
+        if not lost and outcome is None:
             return
-        except Lost:
-            continue
-        ended()
+        training.kill()
+        self.trainings.remove(training)
+        self.environments.append(training.environment)
+        if outcome:
+            self.study.tell(training.trial, outcome)
+            found = ended(self.study.individuals())
+            for trial in found:
+                if trial is not best(found):  # who is not the best once never will be
+                    shutil.rmtree(self._run(trial) / "checkpoints", ignore_errors=True)
+            self.on_end(self.study.frozen(training.trial))
 
-
-def _outcome(objective: Callable[[Lease], Outcome], lease: Lease) -> Outcome:
-    try:
-        return objective(lease)
-    except (Interrupted, OSError):  # a full disk is no fault of the individual
-        raise
-    except Exception as e:
-        return Outcome(None, reason=f"{type(e).__name__}: {' '.join(str(e).split())}")
-
-
-def stop_signal() -> Callable[[], bool]:
-    """Whether SIGTERM, SIGINT or SIGHUP has come since; they do nothing else."""
-    received: list[int] = []
-    catch(lambda number, _: received.append(number))
-    return lambda: bool(received)
-
-
-def main(options: WorkerOptions) -> None:
-    """Work on a study. It ends with its starter; what is wrong is said in a sentence, with exit code 2."""
-    parent.die_with_parent()
-    stop, folder = stop_signal(), Path(options.folder)
-    try:
-        study = Study(folder, options.storage)
-        plan = study.plan
-        training = Training(options.fit, folder / "trials", plan.genes, options.deadline, options.seeds, plan.literal)
-
-        def ended() -> None:
-            individuals = study.individuals()
-            training.clean(individuals)
-            write_outputs(folder, plan.genes, individuals, plan.generations if plan.in_generations else 0, plan.fixed)
-
-        work(study, training, ended, stop, options.limit, options.hours)
-    except (InputError, OSError) as e:
-        print(f"error: {printable(in_one_line(e))}", file=sys.stderr)
-        raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main(WorkerOptions(**json.loads(sys.argv[1])))
+    def _run(self, trial: FrozenTrial) -> Path:
+        return self.study.folder / "trials" / f"{number(trial):04d}"

@@ -54,8 +54,8 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
         "data": DATA,
         "model": MODEL,
         "search": (
-            "evolve.generations", "evolve.population", "evolve.space", "evolve.sampler", "evolve.prune", "evolve.seeds",
-            "evolve.workers", "evolve.hours", "evolve.trials", "evolve.study", "evolve.deadline",
+            "evolve.generations", "evolve.population", "evolve.space", "evolve.sampler", "evolve.prune",
+            "evolve.workers", "evolve.hours", "evolve.trials", "evolve.study",
         ),
         "training": ("trainer.max_epochs", *MACHINE),
         "run": RUN,

@@ -1,0 +1,99 @@
+"""A search from its begin to its end: what it prints, logs and leaves in its folder."""
+
+import contextlib
+import os
+import statistics
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import yaml
+from optuna.exceptions import StorageInternalError
+from optuna.trial import FrozenTrial
+
+from detector.checkpoint.runs import next_run, numbered
+from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.individual import best, ended, number, seconds
+from detector.commands.evolve.outputs import write_outputs
+from detector.commands.evolve.plan import planned
+from detector.commands.evolve.study import FILE, Study
+from detector.commands.evolve.worker import Workers, environments
+from detector.data.datamodule import DetectionData
+from detector.system.atomic_file import write_atomically
+from detector.system.errors import InputError
+from detector.system.rank_zero import rank_zero_print
+from detector.system.signals import exit_on_signals
+from detector.training.trainer import Trainer
+
+
+def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> None:
+    """The command `evolve`."""
+    if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
+        raise InputError("evolve starts its processes itself: no torchrun, no trainer.num_nodes; run it on each machine")
+    if datamodule.file is None:
+        raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
+    datamodule.prepare_data()
+    datamodule.setup("fit")  # what is wrong with it is reported once, before the first training
+    folder = Path(trainer.default_root_dir)
+    plan, settings, config = planned(trainer.configuration)
+    study = Study(folder, evolve.storage)
+    study.begin(settings)
+    shared = folder / "config.yaml"
+    write_atomically(shared, lambda file: file.write(yaml.safe_dump(config, sort_keys=False).encode()))
+    on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
+    variables = environments(evolve.workers, trainer.num_devices if on_gpu else 0)
+    fit = [*trainer.train, "--config", str(shared)]
+    if len(variables) > 1 and datamodule.cache == "auto":
+        fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
+
+    def on_end(trial: FrozenTrial) -> None:
+        found = ended(study.individuals())
+        winner, left = best(found), workers.size - len(found)
+        if not winner and len(found) >= plan.population:
+            raise InputError(f"none of {len(found)} trainings came to its end; the first: {found[0].user_attrs.get('reason')}")
+        told = f"fitness {trial.value:.4g}" if trial.value is not None else "failed"
+        told += f" ({reason})" if (reason := trial.user_attrs["reason"]) else ""
+        told += f"; best {winner.value:.4g} (trial {number(winner)})" if winner else ""
+        eta = statistics.fmean(map(seconds, found)) * left / len(variables)
+        rank_zero_print(f"trial {number(trial)} (generation {trial.user_attrs['generation']}): {told}; "
+              f"{left} left, ETA {timedelta(seconds=round(eta))}")  # fmt: skip
+        values = {**trial.params, "fitness": trial.value, "best": winner.value if winner else None}
+        for logger in trainer.loggers:
+            logger.log_metrics({f"evolve/{k}": v for k, v in values.items() if v is not None}, step=number(trial))
+            logger.save()
+        write_outputs(study, plan)
+
+    workers = Workers(study, plan, evolve, fit, variables, on_end)
+    done = len(ended(study.individuals()))
+    rank_zero_print(f"{plan.generations} generations of {plan.population}: {workers.size} individuals, {done} of them done, "
+          f"{trainer.max_epochs} epochs a training, {len(variables)} at a time")  # fmt: skip
+    try:
+        with exit_on_signals():
+            workers.run()
+        write_outputs(study, plan)
+    except StorageInternalError as e:
+        raise InputError(f"the study's storage cannot be reached ({e}); the same command continues") from None
+    rank_zero_print(f"study: {folder}")
+
+
+def study_folder(configuration: Mapping[str, Any]) -> Path:
+    """Where a command's study is: the folder given, the last runs/evolve-N if it is the same and unfinished, or a new one.
+
+    Raises:
+        InputError: an option makes no sense.
+    """
+    evolve = Evolution(**configuration["evolve"])
+    evolve.check()
+    if evolve.study:
+        return Path(evolve.study)
+    for folder in numbered("evolve")[-1:]:
+        with contextlib.suppress(InputError):  # not readable: leave it alone
+            if (folder / FILE).is_file():
+                plan, settings, _ = planned(configuration)
+                study = Study(folder)
+                if study.settings == settings and len(ended(study.individuals())) < plan.size:
+                    rank_zero_print(f"continuing {folder}, which was begun by the same command")
+                    return folder
+    return next_run("evolve")
