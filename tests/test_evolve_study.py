@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 import cli
 from detector.commands.evolve import study as study_module
-from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.evolution import Evolution
 from detector.commands.evolve.individual import ended, number
 from detector.commands.evolve.outputs import write_outputs
 from detector.commands.evolve.plan import Plan

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.evolution import Evolution
 from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
 from detector.commands.evolve.start import start_values
 from detector.system.configuration import flatten

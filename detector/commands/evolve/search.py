@@ -14,7 +14,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
 
 from detector.checkpoint.runs import next_run, numbered
-from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.evolution import Evolution
 from detector.commands.evolve.individual import best, ended, number, seconds
 from detector.commands.evolve.outputs import write_outputs
 from detector.commands.evolve.plan import planned

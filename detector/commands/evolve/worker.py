@@ -13,7 +13,7 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial
 
-from detector.commands.evolve.command import Evolution
+from detector.commands.evolve.evolution import Evolution
 from detector.commands.evolve.individual import best, ended, number
 from detector.commands.evolve.plan import Plan
 from detector.commands.evolve.study import HEARTBEAT_INTERVAL, Study
