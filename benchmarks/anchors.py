@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from detector.model.anchors import choose_anchors, default_anchors, measure
+from boltbox.detector.model.anchors import choose_anchors, default_anchors, measure
 
 LABELS, GENERATIONS = 1_000_000, 1000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.cluster.vq import kmeans
 
-from detector.model.anchors import find_anchors, label_sizes, measure
+from boltbox.detector.model.anchors import find_anchors, label_sizes, measure
 
 GENERATIONS, ANCHOR_T = 1000, 4.0
 OTHER_SEEDS = 10_000  # the two searches have no random numbers in common

@@ -16,8 +16,8 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from detector.commands.benchmark.table import markdown
-from detector.model.network import YOLOv5
+from boltbox.detector.commands.benchmark.table import markdown
+from boltbox.detector.model.network import YOLOv5
 
 ROOT = Path(__file__).parents[1]
 NAMES = (

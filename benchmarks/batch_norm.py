@@ -1,4 +1,4 @@
-"""Training batch norm on a CPU: torch's two kernels and `detector.model.batch_norm`, in exactness and in time.
+"""Training batch norm on a CPU: torch's two kernels and `boltbox.detector.model.batch_norm`, in exactness and in time.
 
     python -m benchmarks.batch_norm
 
@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from detector.model.batch_norm import BatchNorm2d
-from detector.model.loss import DetectionLoss, scaled_gains
-from detector.model.network import YOLOv5
+from boltbox.detector.model.batch_norm import BatchNorm2d
+from boltbox.detector.model.loss import DetectionLoss, scaled_gains
+from boltbox.detector.model.network import YOLOv5
 
 BATCH, SIDE, CLASSES, ROUNDS = 8, 320, 3, 15
 SHAPES = ((16, 16, 160, 160), (16, 32, 80, 80), (16, 128, 20, 20))

@@ -25,10 +25,10 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from callbacks import recipe
-from callbacks.report import Report
-from detector.data.datamodule import DetectionData
-from detector.training.module import Detector
+from boltbox.callbacks import recipe
+from boltbox.callbacks.report import Report
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.training.module import Detector
 
 MOMENTA = {"0.03": 0.03, "0.1": 0.1, "average": 1.0}
 PRECISE_BATCHES = 10

@@ -22,8 +22,8 @@ import lightning as L
 import numpy as np
 
 import cli
-from detector.data.label_table import LabelTable
-from detector.data.sample import Labels
+from boltbox.detector.data.label_table import LabelTable
+from boltbox.detector.data.sample import Labels
 
 RANKS, WORKERS = 2, 2
 _REPORT = "CACHE_MEMORY_REPORT"

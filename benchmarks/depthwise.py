@@ -2,7 +2,7 @@
 
     python -m benchmarks.depthwise --backbone timm/tf_efficientnet_lite0 --image_size 320
 
-Forward, loss and backward under autocast, with and without detector.model.depthwise, on random images. A ratio is that of two
+Forward, loss and backward under autocast, with and without boltbox.detector.model.depthwise, on random images. A ratio is that of two
 steps of a round; the table has the median.
 """
 
@@ -25,7 +25,7 @@ def main() -> None:
     step = step_of("bf16-mixed", "eager", "n", given.image_size, given.batch_size, backbone=given.backbone)
 
     def all_in_bfloat16() -> None:
-        with mock.patch("detector.model.depthwise.is_slow", return_value=False):
+        with mock.patch("boltbox.detector.model.depthwise.is_slow", return_value=False):
             step()
 
     ways = {"all in bfloat16": all_in_bfloat16, "slow depthwise ones in float32": step}

@@ -19,8 +19,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detector.commands.doctor.brief import brief
-from detector.data.dataset_file import DatasetFile
+from boltbox.detector.commands.doctor.brief import brief
+from boltbox.detector.data.dataset_file import DatasetFile
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT, CLASSES, OBJECTS = 640, 480, 80, 7  # as many objects as an image of COCO has

@@ -12,9 +12,9 @@ import statistics
 import numpy as np
 import optuna
 
-from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.sampler import distributions, sampler_for
-from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
+from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
+from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
 
 GENES = tuple(YOLOV5_GENES[name] for name in EVOLVED)
 OPTIMUM = np.array([0.15, 0.78, 0.44, 0.3, 0.2, 0.55, 0.35, 0.25, 0.82, 0.6, 0.85, 0.12, 0.7])  # within 0..1 of the bounds

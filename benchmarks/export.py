@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.commands.export.graph import Decoded
-from detector.commands.export.runtime import load_exported
-from detector.commands.export.source import find_source
-from detector.data.images import find_images, read_image
-from detector.data.transforms.letterbox import letterbox
-from detector.model.postprocess import nms
+from boltbox.detector.commands.export.graph import Decoded
+from boltbox.detector.commands.export.runtime import load_exported
+from boltbox.detector.commands.export.source import find_source
+from boltbox.detector.data.images import find_images, read_image
+from boltbox.detector.data.transforms.letterbox import letterbox
+from boltbox.detector.model.postprocess import nms
 
 
 def make_video(images: list[Path], path: Path) -> None:

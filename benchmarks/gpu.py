@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from detector.commands.benchmark.command import STOPWATCH
-from detector.commands.benchmark.setting import PRECISIONS
-from detector.commands.benchmark.trial import attempt
-from detector.system.atomic_file import write_atomically
-from detector.system.host import described, host
+from boltbox.detector.commands.benchmark.command import STOPWATCH
+from boltbox.detector.commands.benchmark.setting import PRECISIONS
+from boltbox.detector.commands.benchmark.trial import attempt
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.host import described, host
 
 ROOT = Path(__file__).parents[1]
 FIGURES, NEAR = ("mAP50", "mAP50-95"), 0.02  # mixed precision is to come so near to float32

@@ -24,11 +24,11 @@ from torchvision.models import detection
 
 from benchmarks.resume_fuzz import command, difference, start
 from benchmarks.speed import PROFILER, parts, profile, timed
-from detector.commands.benchmark.command import measure
-from detector.commands.benchmark.table import markdown
-from detector.data.demo import make_demo
-from detector.system.atomic_file import write_atomically
-from detector.system.host import described, host
+from boltbox.detector.commands.benchmark.command import measure
+from boltbox.detector.commands.benchmark.table import markdown
+from boltbox.detector.data.demo import make_demo
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.host import described, host
 
 ROOT = Path(__file__).parents[1]
 FIT = [sys.executable, str(ROOT / "cli.py"), "fit"]

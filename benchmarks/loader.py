@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from detector.data.datamodule import DetectionData
-from detector.data.loading.sampler import Key
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.loading.sampler import Key
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import Batch, Sample, collate
 
 BATCH, ROUNDS = 16, 5
 STRAIGHTFORWARD = "straightforward"

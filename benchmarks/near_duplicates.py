@@ -16,8 +16,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from detector.commands.doctor.near_duplicates import SIDE, alike, is_paper, near_duplicates
-from detector.commands.doctor.picture import look_at
+from boltbox.detector.commands.doctor.near_duplicates import SIDE, alike, is_paper, near_duplicates
+from boltbox.detector.commands.doctor.picture import look_at
 
 LETTERS = list("abcdefghijklmnop  ")
 CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {

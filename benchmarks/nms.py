@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torchvision.ops import nms as suppress
 
-from detector.model import postprocess
-from detector.model.network import YOLOv5
-from detector.model.postprocess import NMSResult, nms
+from boltbox.detector.model import postprocess
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.postprocess import NMSResult, nms
 
 BATCH, SIDE, CONF, IOU, MAX_DET, ROUNDS = 16, 640, 0.001, 0.6, 300, 5
 

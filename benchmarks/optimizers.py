@@ -9,7 +9,7 @@ second being the first optimizer's; the table has the median.
 from typing import get_args
 
 from benchmarks.step import arguments, step_of, turn_about
-from detector.training.optimizer import OptimizerName
+from boltbox.detector.training.optimizer import OptimizerName
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
 
-from detector.commands.benchmark.stopwatch import Instant
-from detector.commands.benchmark.table import markdown
-from detector.model.loss import DetectionLoss, scaled_gains
-from detector.model.network import YOLOv5
+from boltbox.detector.commands.benchmark.stopwatch import Instant
+from boltbox.detector.commands.benchmark.table import markdown
+from boltbox.detector.model.loss import DetectionLoss, scaled_gains
+from boltbox.detector.model.network import YOLOv5
 
 CLASSES, LABELS = 80, 8  # of the network; an image
 SCHEDULES = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}  # all forward passes first; forward and backward in turns

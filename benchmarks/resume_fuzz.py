@@ -24,9 +24,9 @@ from typing import Any
 import lightning as L
 import torch
 
-import detector.checkpoint.atomic_io as checkpoints
-import detector.system.atomic_file as files
-from detector.data.demo import make_demo
+import boltbox.detector.checkpoint.atomic_io as checkpoints
+import boltbox.detector.system.atomic_file as files
+from boltbox.detector.data.demo import make_demo
 
 ROOT = Path(__file__).parents[1]
 WHERE = ("batch", "validation", "writing", "moving")

@@ -41,7 +41,7 @@ PARTS = {  # name: profiled actions that belong to it, the action that counts ho
 }
 LOADER = """
 import inspect, sys, time
-from detector.data.datamodule import DetectionData
+from boltbox.detector.data.datamodule import DetectionData
 dataset, size = sys.argv[1], int(sys.argv[2])
 kept = inspect.signature(DetectionData).parameters["cache"].default == "auto"
 data = DetectionData(dataset, image_size=size, batch_size=16, workers=0, cache="ram" if kept else "none")

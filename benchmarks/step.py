@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from detector.training.compilation import compile_blocks
-from detector.training.module import Detector
-from detector.training.optimizer import OptimizerName, build_optimizer
+from boltbox.detector.training.compilation import compile_blocks
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optimizer import OptimizerName, build_optimizer
 
 WAYS = [(precision, way) for precision in ("32-true", "bf16-mixed") for way in ("eager", "blocks compiled", "whole compiled")]
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 
 import cli
-from detector.model.boxes import xyxy_to_cxcywhn
+from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 
 SIDE, INPUT, ROWS = 1280, 320, 30  # pixels of a page and of the network's input; lines of a page
 TRAIN, VAL = 64, 8  # pages

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from detector.data.datamodule import DetectionData
-from detector.data.device import finish_on_device
-from detector.evaluation.metrics import DetectionMetrics
-from detector.inference.rows import to_rows
-from detector.model.network import YOLOv5
-from detector.training.module import Detector
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.device import finish_on_device
+from boltbox.detector.evaluation.metrics import DetectionMetrics
+from boltbox.detector.inference.rows import to_rows
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.training.module import Detector
 
 SHOWN = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
 

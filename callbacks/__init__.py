@@ -1,25 +1,25 @@
 """Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
 
-from callbacks.autoanchor import AutoAnchor
-from callbacks.checkpoints import Checkpoints
-from callbacks.collective_watchdog import CollectiveWatchdog
-from callbacks.consistency_check import ConsistencyCheck
-from callbacks.dashboard import Dashboard
-from callbacks.doctor import DoctorCheck
-from callbacks.early_stop import EarlyStop
-from callbacks.ema import EMA
-from callbacks.epoch_lines import EpochLines
-from callbacks.iterations import Iterations
-from callbacks.metrics_files import MetricsFiles
-from callbacks.pictures import Pictures
-from callbacks.predictions import PredictionWriter
-from callbacks.progress import Progress
-from callbacks.recipe import recipe
-from callbacks.report import Report
-from callbacks.run_folder import RunFolder
-from callbacks.run_state import RunState
-from callbacks.training_guard import TrainingGuard
-from callbacks.warmup import Warmup
+from boltbox.callbacks.autoanchor import AutoAnchor
+from boltbox.callbacks.checkpoints import Checkpoints
+from boltbox.callbacks.collective_watchdog import CollectiveWatchdog
+from boltbox.callbacks.consistency_check import ConsistencyCheck
+from boltbox.callbacks.dashboard import Dashboard
+from boltbox.callbacks.doctor import DoctorCheck
+from boltbox.callbacks.early_stop import EarlyStop
+from boltbox.callbacks.ema import EMA
+from boltbox.callbacks.epoch_lines import EpochLines
+from boltbox.callbacks.iterations import Iterations
+from boltbox.callbacks.metrics_files import MetricsFiles
+from boltbox.callbacks.pictures import Pictures
+from boltbox.callbacks.predictions import PredictionWriter
+from boltbox.callbacks.progress import Progress
+from boltbox.callbacks.recipe import recipe
+from boltbox.callbacks.report import Report
+from boltbox.callbacks.run_folder import RunFolder
+from boltbox.callbacks.run_state import RunState
+from boltbox.callbacks.training_guard import TrainingGuard
+from boltbox.callbacks.warmup import Warmup
 
 FlightRecorder, Ranks = TrainingGuard, CollectiveWatchdog  # their older names, for scripts
 

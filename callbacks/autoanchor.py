@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
-from callbacks.pictures import are_drawn
-from detector.data.datamodule import DetectionData
-from detector.data.images import read_image
-from detector.model.anchors import Choice, choose_anchors, label_sizes, measure
-from detector.report.anchors import AnchorReport, no_anchors
-from detector.system.atomic_file import not_fatal
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
-from detector.training.recipe import data_of
+from boltbox.callbacks.pictures import are_drawn
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.images import read_image
+from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
+from boltbox.detector.report.anchors import AnchorReport, no_anchors
+from boltbox.detector.system.atomic_file import not_fatal
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.recipe import data_of
 
 
 class AutoAnchor(L.Callback):

@@ -8,10 +8,10 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.checkpoint.atomic_io import AtomicCheckpointIO, wait_for_checkpoint
-from detector.checkpoint.file import batches_behind, read_outline
-from detector.system.errors import InputError
-from detector.training.stop_signal import StopSignal
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO, wait_for_checkpoint
+from boltbox.detector.checkpoint.file import batches_behind, read_outline
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.stop_signal import StopSignal
 
 
 class Checkpoints(Checkpoint):

@@ -9,8 +9,8 @@ from typing import Any
 import lightning as L
 import torch.distributed as dist
 
-from detector.distributed.process_group import STORE_TIMEOUT, LostContact, default_store, lost_contact
-from detector.system.errors import InputError
+from boltbox.detector.distributed.process_group import STORE_TIMEOUT, LostContact, default_store, lost_contact
+from boltbox.detector.system.errors import InputError
 
 _set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)  # public in newer torches only
 
@@ -119,7 +119,7 @@ def _operation(error: BaseException) -> str:
     called, line = "", ""
     home = str(Path(__file__).parents[1])
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename.startswith((f"{home}/detector", f"{home}/callbacks")):
+        if frame.filename.startswith(home):
             line = f"{Path(frame.filename).name} line {frame.lineno}"
         if frame.filename.endswith("distributed_c10d.py"):
             called = called or frame.name

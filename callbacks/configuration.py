@@ -7,10 +7,10 @@ from typing import Any
 import lightning as L
 import yaml
 
-from detector.commands.parsing.signatures import load
-from detector.commands.parsing.table import CALLBACKS
-from detector.training.module import Detector
-from detector.training.recipe import UNLESS_GIVEN, data_of
+from boltbox.detector.commands.parsing.signatures import load
+from boltbox.detector.commands.parsing.table import CALLBACKS
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.recipe import UNLESS_GIVEN, data_of
 
 
 def recipe_callbacks() -> dict[str, type[L.Callback]]:

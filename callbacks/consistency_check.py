@@ -8,10 +8,10 @@ from typing import Any
 import lightning as L
 import torch.distributed as dist
 
-from callbacks.training_guard import TrainingGuard
-from detector.system.configuration import flatten
-from detector.system.errors import InputError
-from detector.system.yaml_text import load_yaml
+from boltbox.callbacks.training_guard import TrainingGuard
+from boltbox.detector.system.configuration import flatten
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.yaml_text import load_yaml
 
 OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
     "data.dataset",

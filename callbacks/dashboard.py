@@ -9,17 +9,17 @@ import lightning as L
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.warmup import Warmup
-from detector.data.sample import Batch
-from detector.loggers.board import Board, Ending, Evaluation, Picture
-from detector.loggers.tensorboard_board import TensorBoard
-from detector.loggers.wandb_board import WandbBoard
-from detector.report.batch_pictures import label_rows, pixels, prediction_rows
-from detector.report.folder import best_epoch
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.system.yaml_text import load_yaml
-from detector.training.module import Detector
+from boltbox.callbacks.warmup import Warmup
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.loggers.board import Board, Ending, Evaluation, Picture
+from boltbox.detector.loggers.tensorboard_board import TensorBoard
+from boltbox.detector.loggers.wandb_board import WandbBoard
+from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from boltbox.detector.report.folder import best_epoch
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.training.module import Detector
 
 BOXES = 100  # an image, the surest
 FOR_PLOTS = 0.1  # of the megabytes, which epochs leave to the plots at the end

@@ -2,9 +2,9 @@
 
 import lightning as L
 
-from detector.commands.doctor.brief import brief
-from detector.system.rank_zero import rank_zero_print
-from detector.training.recipe import data_of
+from boltbox.detector.commands.doctor.brief import brief
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.recipe import data_of
 
 
 class DoctorCheck(L.Callback):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from detector.model.sharding import local
-from detector.system.errors import InputError
-from detector.training.module import Detector
-from detector.training.schedule import ema_decay, ema_exponent, power_decay
+from boltbox.detector.model.sharding import local
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.schedule import ema_decay, ema_exponent, power_decay
 
 
 class EMA(L.Callback):

@@ -10,11 +10,11 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.early_stop import EarlyStop
-from detector.checkpoint.atomic_io import wait_for_checkpoint
-from detector.report.progress_line import duration, loss_label
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
+from boltbox.callbacks.early_stop import EarlyStop
+from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
+from boltbox.detector.report.progress_line import duration, loss_label
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
 
 LOSS_WIDTH = 6  # of a column, at least; the first one is as wide as the number of epochs needs
 WIDTHS = {"P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 6, "left": 6, "best": 9}

@@ -10,11 +10,11 @@ from typing import Any
 import lightning as L
 import torch
 
-from callbacks.warmup import Warmup
-from detector.model.loss_sums import OF_OLDER_RUNS, LossSums
-from detector.system.atomic_file import not_fatal, write_atomically
-from detector.system.csv_table import read_numbers
-from detector.system.damaged_file import read_or_set_aside
+from boltbox.callbacks.warmup import Warmup
+from boltbox.detector.model.loss_sums import OF_OLDER_RUNS, LossSums
+from boltbox.detector.system.atomic_file import not_fatal, write_atomically
+from boltbox.detector.system.csv_table import read_numbers
+from boltbox.detector.system.damaged_file import read_or_set_aside
 
 MOST = 2000  # rows
 COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate")  # and the losses, by name

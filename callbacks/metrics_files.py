@@ -11,20 +11,20 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.checkpoints import Checkpoints
-from detector.checkpoint.atomic_io import is_writing
-from detector.checkpoint.origins import to_plain
-from detector.evaluation.metrics import Result
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.evaluation.results import class_table, result_json
-from detector.model.origin import told
-from detector.report.folder import best_epoch
-from detector.system.atomic_file import not_fatal, remove, write_atomically
-from detector.system.csv_table import read_numbers, write_table
-from detector.system.damaged_file import read_or_set_aside
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
-from detector.training.recipe import data_of
+from boltbox.callbacks.checkpoints import Checkpoints
+from boltbox.detector.checkpoint.atomic_io import is_writing
+from boltbox.detector.checkpoint.origins import to_plain
+from boltbox.detector.evaluation.metrics import Result
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.evaluation.results import class_table, result_json
+from boltbox.detector.model.origin import told
+from boltbox.detector.report.folder import best_epoch
+from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
+from boltbox.detector.system.csv_table import read_numbers, write_table
+from boltbox.detector.system.damaged_file import read_or_set_aside
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.recipe import data_of
 
 
 class MetricsFiles(L.Callback):
@@ -82,7 +82,7 @@ class MetricsFiles(L.Callback):
             return
         if self._is_saved:
             self._settle(trainer)
-        fitness = float(np.float32(result.summary["fitness"]))  # as Lightning keeps it, and callbacks.Checkpoints
+        fitness = float(np.float32(result.summary["fitness"]))  # as Lightning keeps it, and boltbox.callbacks.Checkpoints
         if fitness > self._best(trainer):
             self.best = fitness
             self._next = self._write_json(trainer, pl_module, result, "val", ".next")
@@ -107,7 +107,7 @@ class MetricsFiles(L.Callback):
         row["seconds"] = f"{time.perf_counter() - self.started:.1f}"
         self.rows.append(row)
         write_table(_csv_path(trainer), self.rows)
-        self._is_saved = bool(self._next)  # by callbacks.Checkpoints, which comes next
+        self._is_saved = bool(self._next)  # by boltbox.callbacks.Checkpoints, which comes next
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The table of the best epoch, which may be from before a resume."""
@@ -123,7 +123,7 @@ class MetricsFiles(L.Callback):
         return next((c for c in trainer.callbacks if isinstance(c, Checkpoints)), None)  # type: ignore[attr-defined]
 
     def _best(self, trainer: L.Trainer) -> float:
-        """The fitness of best.ckpt; in a script without callbacks.Checkpoints that of the best epoch so far."""
+        """The fitness of best.ckpt; in a script without boltbox.callbacks.Checkpoints that of the best epoch so far."""
         checkpoints = self._checkpoints(trainer)
         return checkpoints.best_on_disk(trainer) if checkpoints else self.best
 

@@ -8,17 +8,17 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.checkpoint.atomic_io import wait_for_checkpoint
-from detector.data.inputs.tiled import whole
-from detector.data.sample import Batch
-from detector.report.batch_pictures import label_rows, pixels, prediction_rows
-from detector.report.curves import plot_curves
-from detector.report.drawing import draw_boxes, enlarge, grid, write_image
-from detector.system.atomic_file import not_fatal
-from detector.system.csv_table import read_numbers
-from detector.system.damaged_file import read_or_set_aside
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
+from boltbox.detector.data.inputs.tiled import whole
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from boltbox.detector.report.curves import plot_curves
+from boltbox.detector.report.drawing import draw_boxes, enlarge, grid, write_image
+from boltbox.detector.system.atomic_file import not_fatal
+from boltbox.detector.system.csv_table import read_numbers
+from boltbox.detector.system.damaged_file import read_or_set_aside
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
 
 MOST = 16  # images a picture
 BATCHES = 3  # of the training that are drawn

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import BasePredictionWriter
 
-from detector.data.datamodule import DetectionData
-from detector.data.sample import Batch
-from detector.report.prediction_files import PredictionFiles, PredictionFormats
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.system.signals import catch, give_back
-from detector.training.module import Detector
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.report.prediction_files import PredictionFiles, PredictionFormats
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.signals import catch, give_back
+from boltbox.detector.training.module import Detector
 
 
 class PredictionWriter(BasePredictionWriter):

@@ -10,10 +10,10 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.data.sample import Batch
-from detector.model.loss_sums import LossSums
-from detector.report.progress_line import LastLine, Pace, loss_label
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.model.loss_sums import LossSums
+from boltbox.detector.report.progress_line import LastLine, Pace, loss_label
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 QUIET, SHARE, MOST = 60.0, 0.05, 600.0  # of signs of life: seconds in between, part of the epoch in between; seconds at most
 

@@ -7,21 +7,21 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
-from callbacks.configuration import recipe_callbacks
-from callbacks.consistency_check import ConsistencyCheck
-from callbacks.epoch_lines import EpochLines
-from callbacks.iterations import Iterations
-from callbacks.metrics_files import MetricsFiles
-from callbacks.pictures import Pictures
-from callbacks.progress import Progress
-from callbacks.report import Report
-from callbacks.run_folder import RunFolder
-from callbacks.run_state import RunState
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.runs import own_run
-from detector.commands.run import Run
-from detector.training.precision import DEFAULT, usable_precision
-from detector.training.trainer_options import TRAINER_OPTIONS, as_list
+from boltbox.callbacks.configuration import recipe_callbacks
+from boltbox.callbacks.consistency_check import ConsistencyCheck
+from boltbox.callbacks.epoch_lines import EpochLines
+from boltbox.callbacks.iterations import Iterations
+from boltbox.callbacks.metrics_files import MetricsFiles
+from boltbox.callbacks.pictures import Pictures
+from boltbox.callbacks.progress import Progress
+from boltbox.callbacks.report import Report
+from boltbox.callbacks.run_folder import RunFolder
+from boltbox.callbacks.run_state import RunState
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.runs import own_run
+from boltbox.detector.commands.run import Run
+from boltbox.detector.training.precision import DEFAULT, usable_precision
+from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
 
 
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
-    For the policy `roll_back` of the TrainingGuard call detector.training.roll_back.fit in place of trainer.fit.
+    For the policy `roll_back` of the TrainingGuard call boltbox.detector.training.roll_back.fit in place of trainer.fit.
 
     Args:
         run: folder of the run; default: runs/fit-NUMBER.

@@ -6,9 +6,9 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from detector.commands.report import make
-from detector.system.rank_zero import rank_zero_print
-from detector.training.recipe import data_of
+from boltbox.detector.commands.report import make
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.recipe import data_of
 
 
 class Report(L.Callback):

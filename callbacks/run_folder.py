@@ -10,15 +10,15 @@ import lightning as L
 import yaml
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.configuration import configuration
-from detector.checkpoint.run_lock import RunLock
-from detector.checkpoint.runs import has_checkpoints, own_run
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
-from detector.system.host import host
-from detector.system.rank_zero import rank_zero_print
-from detector.system.versions import git_revision, versions
-from detector.training.recipe import data_of
+from boltbox.callbacks.configuration import configuration
+from boltbox.detector.checkpoint.run_lock import RunLock
+from boltbox.detector.checkpoint.runs import has_checkpoints, own_run
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.host import host
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.versions import git_revision, versions
+from boltbox.detector.training.recipe import data_of
 
 
 class RunFolder(L.Callback):

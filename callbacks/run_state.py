@@ -11,12 +11,12 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from callbacks.configuration import configuration
-from detector.checkpoint.compatibility import check_resume
-from detector.model.loss_sums import LossSums
-from detector.model.sharding import shared_out_like, whole
-from detector.system.versions import git_revision, versions
-from detector.training.module import Detector
+from boltbox.callbacks.configuration import configuration
+from boltbox.detector.checkpoint.compatibility import check_resume
+from boltbox.detector.model.loss_sums import LossSums
+from boltbox.detector.model.sharding import shared_out_like, whole
+from boltbox.detector.system.versions import git_revision, versions
+from boltbox.detector.training.module import Detector
 
 
 class RunState(L.Callback):

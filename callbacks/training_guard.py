@@ -15,16 +15,16 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from detector.data.sample import Batch
-from detector.distributed.process_group import lost_contact
-from detector.report.progress_line import loss_label
-from detector.system.atomic_file import not_fatal, remove, write_atomically
-from detector.system.damaged_file import read_or_set_aside
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.training.batch_snapshot import BatchSnapshot
-from detector.training.finite import not_finite, not_finite_names
-from detector.training.incident import (
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.distributed.process_group import lost_contact
+from boltbox.detector.report.progress_line import loss_label
+from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
+from boltbox.detector.system.damaged_file import read_or_set_aside
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.batch_snapshot import BatchSnapshot
+from boltbox.detector.training.finite import not_finite, not_finite_names
+from boltbox.detector.training.incident import (
     ADVICE,
     Incident,
     Kind,
@@ -35,8 +35,8 @@ from detector.training.incident import (
     sentence,
     write_report,
 )
-from detector.training.module import Detector, DroppedStep
-from detector.training.recipe import ACCUMULATE_ONLY
+from boltbox.detector.training.module import Detector, DroppedStep
+from boltbox.detector.training.recipe import ACCUMULATE_ONLY
 
 LossOutput = tuple[Tensor, dict[str, Tensor]]  # total, parts by name
 Policy = Literal["stop", "skip", "roll_back", "off"]

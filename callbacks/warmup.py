@@ -5,12 +5,12 @@ from typing import Any
 
 import lightning as L
 
-from callbacks.ema import EMA
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
-from detector.training.optimizer import RATES, lr_share
-from detector.training.recipe import ACCUMULATE_ONLY, recipe_line
-from detector.training.schedule import accumulation, warmup, warmup_iterations
+from boltbox.callbacks.ema import EMA
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optimizer import RATES, lr_share
+from boltbox.detector.training.recipe import ACCUMULATE_ONLY, recipe_line
+from boltbox.detector.training.schedule import accumulation, warmup, warmup_iterations
 
 
 class Warmup(L.Callback):

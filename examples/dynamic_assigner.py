@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from detector.model.assigner import Assigner, Assignment, map_shapes
-from detector.model.boxes import iou_cxcywh
-from detector.model.head import Head
-from detector.system.errors import InputError
+from boltbox.detector.model.assigner import Assigner, Assignment, map_shapes
+from boltbox.detector.model.boxes import iou_cxcywh
+from boltbox.detector.model.head import Head
+from boltbox.detector.system.errors import InputError
 
 TOP = 13  # overlaps whose sum tells how many predictions an object gets
 ROUNDS = 3  # in which objects that were left without a prediction look for a free one

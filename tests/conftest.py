@@ -16,7 +16,7 @@ import torch
 from forked import forks
 from hypothesis import HealthCheck, settings
 
-from detector.data.demo import make_demo
+from boltbox.detector.data.demo import make_demo
 
 pytest.register_assert_rewrite("agreement", "made_samples", "made_datasets", "made_cache", "made_page", "label_verdict")
 torch.set_num_threads(1)

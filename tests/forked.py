@@ -24,7 +24,7 @@ import pytest
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.utilities import rank_zero_only
 
-MODULES = ("torch.distributed.run",)
+MODULES = ("boltbox", "torch.distributed.run")
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from made_datasets import PAIR, lay_out, picture, save
 
-from detector.data import datasets
-from detector.data.datamodule import DetectionData
-from detector.data.sample import Batch
+from boltbox.detector.data import datasets
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch
 
 SIZE = 64
 SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128), (300, 165)]  # smaller, as large, larger
@@ -18,7 +18,7 @@ SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128
 def store_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the stores."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("detector.data.cache.folder._told", set())
+    monkeypatch.setattr("boltbox.detector.data.cache.folder._told", set())
     return tmp_path / "cache" / "images"
 
 

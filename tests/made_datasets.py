@@ -7,12 +7,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.formats.format import Split
-from detector.data.formats.yolo_txt import YoloText, parse_yolo
-from detector.data.read_split import SplitReader
-from detector.data.sample import Polygons
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats.format import Split
+from boltbox.detector.data.formats.yolo_txt import YoloText, parse_yolo
+from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.data.sample import Polygons
 
 # Three images: height, width, objects as class and xyxy pixels. The boxes are exact in binary, so that text keeps them.
 SCENES: dict[str, tuple[int, int, list[tuple[int, float, float, float, float]]]] = {

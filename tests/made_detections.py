@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from detector.data.sample import Labels
+from boltbox.detector.data.sample import Labels
 
 
 def random_set(

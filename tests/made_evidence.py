@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from detector.data.sample import Labels
-from detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
 SIDE = 40  # pixels of the images
 NAMES = ["a", "b", "c"]

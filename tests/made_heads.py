@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from detector.model.assigner import Assignment
-from detector.model.head import AnchorHead
-from detector.model.loss import Loss
+from boltbox.detector.model.assigner import Assignment
+from boltbox.detector.model.head import AnchorHead
+from boltbox.detector.model.loss import Loss
 
 
 def head_of(anchors: Tensor, strides: Sequence[int]) -> AnchorHead:

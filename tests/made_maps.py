@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from detector.model.network import YOLOv5
+from boltbox.detector.model.network import YOLOv5
 
 STRIDES = [8, 16, 32]
 

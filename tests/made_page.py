@@ -7,11 +7,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detector.commands.doctor.finding import Diagnosis, Finding
-from detector.commands.doctor.page import write_page
-from detector.commands.doctor.statistics import statistics
-from detector.data.datasets import DetectionDataset
-from detector.model.anchors import default_anchors
+from boltbox.detector.commands.doctor.finding import Diagnosis, Finding
+from boltbox.detector.commands.doctor.page import write_page
+from boltbox.detector.commands.doctor.statistics import statistics
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.model.anchors import default_anchors
 
 ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
 VOID = {"meta", "img"}

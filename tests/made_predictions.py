@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import cli
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from made_datasets import read_yolo
 
-from detector.data.datasets import DetectionDataset
-from detector.data.sample import LetterboxInfo, Polygons, Sample
-from detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.sample import LetterboxInfo, Polygons, Sample
+from boltbox.detector.data.transforms.letterbox import GREY
 
 few = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)

@@ -9,10 +9,10 @@ import torch
 from plain_loop import CLIP
 from torch import nn
 
-from detector.data.datamodule import DetectionData
-from detector.data.sample import Batch
-from detector.data.transforms.augment import Augment
-from detector.training.module import Detector
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 

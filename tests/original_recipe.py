@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from callbacks import EMA
+from boltbox.callbacks import EMA
 
 FILE = Path(__file__).parents[1] / "configs/yolov5.yaml"
 _CONTENT = yaml.safe_load(FILE.read_text())

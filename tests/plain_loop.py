@@ -10,10 +10,17 @@ from original_recipe import MODEL
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from detector.data.sample import Batch
-from detector.training.module import Detector
-from detector.training.optimizer import build_optimizer
-from detector.training.schedule import accumulation, effective_weight_decay, ema_decay, lr_factor, warmup, warmup_iterations
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optimizer import build_optimizer
+from boltbox.detector.training.schedule import (
+    accumulation,
+    effective_weight_decay,
+    ema_decay,
+    lr_factor,
+    warmup,
+    warmup_iterations,
+)
 
 BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 5, 0.5  # warm-up of 11 iterations (35 // 3), then windows of 4; 7 does not divide by 4
 

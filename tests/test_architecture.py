@@ -7,8 +7,9 @@ import pytest
 from rooms import ROOMS
 
 import cli
-from detector.commands.parsing.command_line import Command
-from detector.training.optimizer import RATES
+from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.commands.parsing.command_line import Command
+from boltbox.detector.training.optimizer import RATES
 
 ROOT = Path(cli.__file__).parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -41,7 +42,7 @@ def test_a_command(
     monkeypatch.syspath_prepend(str(tmp_path))
     row = eval(f"{{{example('A command', 1)}}}", {"Command": Command})
     command = row["count"]._replace(place="own_commands.count:count")  # not where the page says
-    monkeypatch.setitem(cli.COMMANDS, "count", command)  # type: ignore[index]
+    monkeypatch.setitem(COMMANDS, "count", command)  # type: ignore[index]
     cli.main(["count", str(small_data), "--split", "val"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5

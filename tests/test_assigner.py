@@ -9,7 +9,7 @@ from made_heads import only_valid
 from made_maps import random_targets
 from torch import Tensor
 
-from detector.model.assigner import assign_targets
+from boltbox.detector.model.assigner import assign_targets
 
 
 def slow_assignment(targets: Tensor, anchors: Tensor, shape: tuple[int, int], anchor_t: float) -> Counter[tuple]:

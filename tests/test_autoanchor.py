@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cli
-from callbacks import EMA, AutoAnchor
-from detector.data.datamodule import DetectionData
-from detector.data.demo import NAMES
-from detector.model.anchors import choose_anchors, default_anchors, find_anchors, in_level_order, label_sizes, measure
-from detector.model.network import YOLOv5
-from detector.training.module import Detector
+from boltbox.callbacks import EMA, AutoAnchor
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.demo import NAMES
+from boltbox.detector.model.anchors import choose_anchors, default_anchors, find_anchors, in_level_order, label_sizes, measure
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.training.module import Detector
 
 STRIDES = (8, 16, 32)
 QUICK = ["--report.enabled", "false", "--pictures.enabled", "false",

@@ -24,14 +24,14 @@ from torch import Tensor, nn
 
 import cli
 from benchmarks.resume_fuzz import command, start, trial
-from detector.checkpoint.backbone_weights import load_backbone
-from detector.checkpoint.origins import origins_of
-from detector.checkpoint.starting_weights import load_weights
-from detector.model.network import YOLOv5
-from detector.model.origin import UNRECORDED
-from detector.model.timm_backbone import TimmBackbone
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.backbone_weights import load_backbone
+from boltbox.detector.checkpoint.origins import origins_of
+from boltbox.detector.checkpoint.starting_weights import load_weights
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.origin import UNRECORDED
+from boltbox.detector.model.timm_backbone import TimmBackbone
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
 
@@ -169,7 +169,7 @@ def test_a_backbone_that_cannot_serve(name: str, said: str) -> None:
 def test_batch_norm_over_processes_is_refused(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detector.commands.lightning_cli.check_sync_batchnorm", lambda *_: None)  # which wants GPUs
+    monkeypatch.setattr("boltbox.detector.commands.lightning_cli.check_sync_batchnorm", lambda *_: None)  # which wants GPUs
     said = refused(capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true"))
     assert "trainer.sync_batchnorm does not go together with model.backbone timm/test_resnet" in said
 
@@ -339,7 +339,7 @@ def test_what_is_not_recorded_is_not_called_from_scratch(trained: Path, here: Pa
 
 
 def test_compiled(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("detector.training.compilation.BACKEND", "eager")
+    monkeypatch.setattr("boltbox.detector.training.compilation.BACKEND", "eager")
     cli.main(small_fit(small_data, here / "run", *BACKBONE, "--trainer.max_epochs", "1", "--model.compile", "true"))
     assert "the network is compiled" in capsys.readouterr().out
 

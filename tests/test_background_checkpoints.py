@@ -11,9 +11,9 @@ import torch
 
 import cli
 from benchmarks.resume_fuzz import unlike
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.file import validate
-from detector.checkpoint.snapshot import snapshot
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.file import validate
+from boltbox.detector.checkpoint.snapshot import snapshot
 
 OPTIONS = {
     "data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.width_multiple": 0.125, "model.depth_multiple": 0.1,
@@ -22,7 +22,7 @@ OPTIONS = {
     "pictures.enabled": "false", "seed_everything": 5, "checkpoints.save_period": 1,
     "trainer.callbacks": "test_background_checkpoints.Trained",
 }  # fmt: skip
-SAVE = "detector.checkpoint.atomic_io.torch.save"
+SAVE = "boltbox.detector.checkpoint.atomic_io.torch.save"
 
 
 class Trained(L.Callback):
@@ -108,7 +108,7 @@ def test_copies_are_compared_with_what_was_written(
     def lossy(source: Any, file: Any, size: int) -> None:
         file.write(b"\x55" + source.read()[1:])
 
-    monkeypatch.setattr("detector.checkpoint.atomic_io.shutil.copyfileobj", lossy)
+    monkeypatch.setattr("boltbox.detector.checkpoint.atomic_io.shutil.copyfileobj", lossy)
     with io.background("last.ckpt"):
         io.save_checkpoint({"weight": torch.ones(3)}, tmp_path / "best.ckpt")
     io.teardown()

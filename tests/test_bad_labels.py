@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from made_datasets import as_coco, as_voc, as_yolo, coco_with, files_of, lay_out, load, voc_object, voc_xml
 
-from detector.data.report import DataReport, Fault
-from detector.system.errors import InputError
+from boltbox.detector.data.report import DataReport, Fault
+from boltbox.detector.system.errors import InputError
 
 GOOD_FIRST, GOOD_LAST = "0 0.5 0.5 0.5 0.5", "1 0.25 0.25 0.125 0.125"
 COUNTS = "a box has 5, a polygon 7, 9, 11, ..."

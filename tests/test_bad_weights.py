@@ -19,10 +19,10 @@ from made_payloads import Call
 from shared import published_file  # noqa: F401
 from torch import nn
 
-from detector.checkpoint.restricted import StandIn, load_restricted
-from detector.checkpoint.starting_weights import load_weights
-from detector.checkpoint.yolov5_weights import ALLOWED, read_yolov5
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.restricted import StandIn, load_restricted
+from boltbox.detector.checkpoint.starting_weights import load_weights
+from boltbox.detector.checkpoint.yolov5_weights import ALLOWED, read_yolov5
+from boltbox.detector.system.errors import InputError
 
 
 def zipped(data: bytes) -> bytes:

@@ -18,8 +18,8 @@ from ranks import together
 
 import cli
 from benchmarks.resume_fuzz import difference
-from detector.data.datamodule import DetectionData
-from detector.data.loading.sampler import TrainBatches, class_weights, draw_weights, image_weights
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.loading.sampler import TrainBatches, class_weights, draw_weights, image_weights
 
 EPOCHS, BATCHES = 3, 6  # of the runs below: 24 images in batches of 4
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from detector.model.batch_norm import BatchNorm2d
-from detector.model.layers import Conv
-from detector.training.module import Detector
+from boltbox.detector.model.batch_norm import BatchNorm2d
+from boltbox.detector.model.layers import Conv
+from boltbox.detector.training.module import Detector
 
 CHANNELS_LAST = torch.channels_last
 

@@ -10,9 +10,9 @@ from original_recipe import MODEL
 from torch import Tensor, nn
 
 import cli
-from callbacks import EMA, recipe
-from detector.data.datamodule import DetectionData
-from detector.training.module import Detector
+from boltbox.callbacks import EMA, recipe
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.training.module import Detector
 
 FIRST = "backbone.stem.bn"
 

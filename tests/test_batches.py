@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_samples import SIZE, few, noise, noise_set, random_boxes, random_sample, seeds
 
-from detector.data.datamodule import DetectionData
-from detector.data.loading.sampler import (
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.loading.sampler import (
     GivenBatches,
     Key,
     TrainBatches,
@@ -20,10 +20,10 @@ from detector.data.loading.sampler import (
     image_weights,
     rectangular_batches,
 )
-from detector.data.sample import LetterboxInfo, Sample, collate
-from detector.data.transforms.augment import Augment
-from detector.data.transforms.colour import flip
-from detector.model.boxes import cxcywhn_to_xyxy
+from boltbox.detector.data.sample import LetterboxInfo, Sample, collate
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.colour import flip
+from boltbox.detector.model.boxes import cxcywhn_to_xyxy
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from forked import forks
 
 import cli
 from benchmarks import gpu
-from detector.commands.benchmark import stopwatch
-from detector.commands.benchmark.report import Row, content, recommendation, recommended, table
-from detector.commands.benchmark.setting import Setting, settings
-from detector.commands.benchmark.trial import Trial, attempt
+from boltbox.detector.commands.benchmark import stopwatch
+from boltbox.detector.commands.benchmark.report import Row, content, recommendation, recommended, table
+from boltbox.detector.commands.benchmark.setting import Setting, settings
+from boltbox.detector.commands.benchmark.trial import Trial, attempt
 
 TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--trainer.accelerator", "cpu"]
 HOST = {"processor": "abacus"}
@@ -72,7 +72,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(small_data: Path, tmp_path: Path
         ["fit", "--data.dataset", str(small_data), "--data.batch_size", "7", *TINY, "--data.workers", "0", "--run",
          str(tmp_path / "run"), "--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false",
          "--report.enabled", "false", "--pictures.enabled", "false",
-         "--autoanchor.enabled", "false", "--trainer.callbacks+=detector.commands.benchmark.stopwatch.Stopwatch",
+         "--autoanchor.enabled", "false", "--trainer.callbacks+=boltbox.detector.commands.benchmark.stopwatch.Stopwatch",
          f"--trainer.callbacks.report={watch}", "--trainer.callbacks.skip=2"]
     )  # fmt: skip
     expected = {"images": 7 + 3 + 24, "steps": 6, "seconds": 12.0, "waiting": 0.5, "gpu_memory": 0}
@@ -126,12 +126,12 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
 def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) -> None:
     """SystemExit, as a signal raises it, comes when the process runs already and Popen is not back yet."""
     root = Path(cli.__file__).parent
-    child = "import os, time; from pathlib import Path; from detector.system.parent import die_with_parent\n"
+    child = "import os, time; from pathlib import Path; from boltbox.detector.system.parent import die_with_parent\n"
     child += "Path('pid').write_text(str(os.getpid())); die_with_parent(); time.sleep(600)"
     program = f"""
 import subprocess, sys
 from pathlib import Path
-from detector.commands.benchmark.trial import attempt
+from boltbox.detector.commands.benchmark.trial import attempt
 start = subprocess.Popen.__init__
 
 def ended(self, *args, **options):

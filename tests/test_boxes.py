@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import few, random_boxes, seeds
 
-from detector.model.boxes import (
+from boltbox.detector.model.boxes import (
     area_xyxy,
     clip_xyxy,
     cxcywh_to_xyxy,

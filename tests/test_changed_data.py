@@ -13,7 +13,7 @@ import torch
 
 import cli
 from benchmarks.resume_fuzz import command, start
-from detector.data.demo import make_demo
+from boltbox.detector.data.demo import make_demo
 
 pytestmark = pytest.mark.usefixtures("quick_starts")
 

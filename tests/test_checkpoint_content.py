@@ -17,24 +17,24 @@ from hypothesis import strategies as st
 from made_networks import small, yolov5_converter  # noqa: F401
 from torch import Tensor
 
-import callbacks
+import boltbox.callbacks
 import cli
-from detector.checkpoint.compatibility import check_network, check_resume
-from detector.checkpoint.content import check_checkpoint, check_detector
-from detector.checkpoint.file import validate, validate_file
-from detector.checkpoint.recipe_state import CALLBACKS
-from detector.checkpoint.restricted import is_plain
-from detector.checkpoint.starting_weights import load_weights
-from detector.checkpoint.trained import read_trained
-from detector.checkpoint.validators import InvalidContent
-from detector.data.datamodule import DetectionData
-from detector.data.demo import make_demo
-from detector.model.network import YOLOv5
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.compatibility import check_network, check_resume
+from boltbox.detector.checkpoint.content import check_checkpoint, check_detector
+from boltbox.detector.checkpoint.file import validate, validate_file
+from boltbox.detector.checkpoint.recipe_state import CALLBACKS
+from boltbox.detector.checkpoint.restricted import is_plain
+from boltbox.detector.checkpoint.starting_weights import load_weights
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.checkpoint.validators import InvalidContent
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.demo import make_demo
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
-OWN = (callbacks.Warmup, callbacks.EMA, callbacks.EarlyStop, callbacks.TrainingGuard, callbacks.Dashboard,
-       callbacks.Iterations, callbacks.MetricsFiles, callbacks.Checkpoints)  # fmt: skip
+OWN = (boltbox.callbacks.Warmup, boltbox.callbacks.EMA, boltbox.callbacks.EarlyStop, boltbox.callbacks.TrainingGuard, boltbox.callbacks.Dashboard,
+       boltbox.callbacks.Iterations, boltbox.callbacks.MetricsFiles, boltbox.callbacks.Checkpoints)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -
     if "DetectionData" in content:
         data.load_state_dict(content["DetectionData"])
         assert np.array(data.class_maps).shape == np.array(data.epoch_maps).shape == (len(fresh.names),)
-    state = callbacks.RunState("")
+    state = boltbox.callbacks.RunState("")
     trainer.strategy.connect(fresh)
     state.on_load_checkpoint(trainer, fresh, content)
     state.on_train_start(trainer, fresh)

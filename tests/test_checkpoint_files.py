@@ -15,10 +15,10 @@ import torch
 from made_payloads import Call
 
 import cli
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.file import newest_intact, read_checkpoint, validate
-from detector.checkpoint.runs import next_run
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.file import newest_intact, read_checkpoint, validate
+from boltbox.detector.checkpoint.runs import next_run
+from boltbox.detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
          "--model.depth_multiple", "0.1",
@@ -330,7 +330,7 @@ def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
         file.seek(0, 2)
 
     before = last.read_bytes()
-    monkeypatch.setattr("detector.checkpoint.atomic_io.torch.save", lossy)
+    monkeypatch.setattr("boltbox.detector.checkpoint.atomic_io.torch.save", lossy)
     AtomicCheckpointIO().save_checkpoint(content, last)
     assert last.read_bytes() == before
     assert "could not be saved (damaged in" in capsys.readouterr().out

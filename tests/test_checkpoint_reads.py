@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-import callbacks
+import boltbox.callbacks
 import cli
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.file import read_checkpoint
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.file import read_checkpoint
+from boltbox.detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
@@ -101,7 +101,7 @@ def test_what_was_read_is_let_go_of_before_the_training_starts(run: Path, monkey
         kept.append("looked")
 
     monkeypatch.setattr(torch, "load", load)
-    monkeypatch.setattr(callbacks.RunState, "on_train_start", starts)
+    monkeypatch.setattr(boltbox.callbacks.RunState, "on_train_start", starts)
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
     assert "network.anchors" in read
     assert kept == ["looked"]

@@ -12,12 +12,12 @@ import yaml
 from made_networks import small, yolov5_converter  # noqa: F401
 
 import cli
-from detector.checkpoint.relative_paths import PathOrigin
-from detector.checkpoint.trained import read_trained
-from detector.data.demo import make_demo
-from detector.model.network import YOLOv5
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.relative_paths import PathOrigin
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.data.demo import make_demo
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]

@@ -18,10 +18,11 @@ from forked import forks
 from made_runs import QUICK, ROOT, fit, load, rows
 
 import cli
-from detector.data import demo
-from detector.data.datamodule import DetectionData
-from detector.data.demo import make_demo
-from detector.model.network import YOLOv5
+from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.data import demo
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.demo import make_demo
+from boltbox.detector.model.network import YOLOv5
 
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
 
@@ -219,7 +220,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert leaving.value.code == 0
     told = capsys.readouterr().out
-    assert [c for c in cli.COMMANDS if not re.search(rf"\b{c}\b", told)] == []
+    assert [c for c in COMMANDS if not re.search(rf"\b{c}\b", told)] == []
 
 
 def test_a_fresh_fit_never_writes_into_an_older_run(trained: Path, small_data: Path, capsys: pytest.CaptureFixture) -> None:

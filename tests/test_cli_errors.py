@@ -14,9 +14,9 @@ import yaml
 from forked import forks
 from made_runs import QUICK, fit, load, rows
 
-import callbacks
+import boltbox.callbacks
 import cli
-from detector.training.optimizer import RATES
+from boltbox.detector.training.optimizer import RATES
 
 ERRORS = {
     "unknown option": (["--model.wdth", "3"], "did you mean 'model.width_multiple'"),
@@ -100,7 +100,7 @@ def test_wrong_class_number_and_empty_sets(small_data: Path, here: Path, capsys:
 def poison(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
     """(epoch, batch) of training batches whose images become NaN, each once."""
     where: set[tuple[int, int]] = set()
-    before = callbacks.Warmup.on_train_batch_start
+    before = boltbox.callbacks.Warmup.on_train_batch_start
 
     def poisoned(self: Any, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
         if (trainer.current_epoch, batch_idx) in where:
@@ -108,7 +108,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
             batch.images.fill_(torch.nan)
         before(self, trainer, module, batch, batch_idx)
 
-    monkeypatch.setattr(callbacks.Warmup, "on_train_batch_start", poisoned)
+    monkeypatch.setattr(boltbox.callbacks.Warmup, "on_train_batch_start", poisoned)
     return where
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from made_detections import random_set
 
-from detector.data.sample import Labels
-from detector.evaluation.metrics import COCO_NAMES, coco_metrics
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.metrics import COCO_NAMES, coco_metrics
 
 
 def evaluated(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

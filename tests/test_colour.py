@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import assert_same, few, noise, random_sample, seeds
 
-from detector.data.datamodule import DetectionData
-from detector.data.sample import Sample
-from detector.data.transforms.colour import (
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.colour import (
     Albumentations,
     RandomFlip,
     RandomHSV,
@@ -23,7 +23,7 @@ from detector.data.transforms.colour import (
     adjust_hsv_floats,
     flip,
 )
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 @given(seeds, st.integers(10, 60), st.integers(10, 60), st.sampled_from([0, 1]))

@@ -12,10 +12,10 @@ from torch import nn
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
-from detector.model.layers import Bottleneck, Conv
-from detector.model.network import YOLOv5
-from detector.training import compilation
-from detector.training.compilation import blocks, compile_blocks, compile_for
+from boltbox.detector.model.layers import Bottleneck, Conv
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.training import compilation
+from boltbox.detector.training.compilation import blocks, compile_blocks, compile_for
 
 COMPILED, EAGER = (["--model.multi_scale", "false", "--model.compile", choice] for choice in ("true", "false"))
 

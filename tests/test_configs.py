@@ -8,7 +8,7 @@ import torch
 import yaml
 
 import cli
-from detector.training.precision import usable_precision
+from boltbox.detector.training.precision import usable_precision
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = [p for p in sorted((ROOT / "configs").rglob("*.yaml")) if p.parent.name != "datasets"]

@@ -20,13 +20,13 @@ from test_yolox_weights import write, yolox
 from torch import Tensor
 
 import cli
-from detector.checkpoint.backbone_weights import read_tensors
-from detector.checkpoint.trained import read_trained
-from detector.checkpoint.yolov5_weights import read_yolov5
-from detector.checkpoint.yolox_weights import read_yolox
-from detector.commands.export.runtime import load_exported
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.backbone_weights import read_tensors
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.checkpoint.yolov5_weights import read_yolov5
+from boltbox.detector.checkpoint.yolox_weights import read_yolox
+from boltbox.detector.commands.export.runtime import load_exported
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 SAVED = {"state_dict": {"a.weight": torch.zeros(3)}}
@@ -239,8 +239,8 @@ CLAIMS: dict[str, Callable[[], bytes]] = {
 READ = """
 import resource, sys
 from pathlib import Path
-from detector.checkpoint.restricted import load_restricted
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.restricted import load_restricted
+from boltbox.detector.system.errors import InputError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     load_restricted(Path(sys.argv[1]), [])

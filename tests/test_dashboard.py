@@ -15,14 +15,14 @@ from tensorboard.util.tensor_util import make_ndarray
 from wandb_files import read_history, read_records
 
 import cli
-from callbacks.dashboard import Dashboard
-from detector.evaluation.metrics import Confusion, Result, class_metrics
-from detector.evaluation.results import confusions
-from detector.loggers.board import BEST, BY_EPOCH, BY_STEP, Evaluation
-from detector.loggers.tensorboard_board import TensorBoard
-from detector.loggers.wandb_board import WandbBoard
-from detector.report.confidence import draw_confidence
-from detector.system.errors import InputError
+from boltbox.callbacks.dashboard import Dashboard
+from boltbox.detector.evaluation.metrics import Confusion, Result, class_metrics
+from boltbox.detector.evaluation.results import confusions
+from boltbox.detector.loggers.board import BEST, BY_EPOCH, BY_STEP, Evaluation
+from boltbox.detector.loggers.tensorboard_board import TensorBoard
+from boltbox.detector.loggers.wandb_board import WandbBoard
+from boltbox.detector.report.confidence import draw_confidence
+from boltbox.detector.system.errors import InputError
 
 LOGGERS = """
 trainer:
@@ -277,7 +277,7 @@ def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("detector.loggers.tensorboard_board.TensorBoard.ending", full)
+    monkeypatch.setattr("boltbox.detector.loggers.tensorboard_board.TensorBoard.ending", full)
     line = ["fit", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
     line += ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
     line += [

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from made_datasets import PAIR, SCENES, TRAIN, as_coco, as_voc, as_yolo, lay_out, load
 
-from detector.data.datamodule import DetectionData
-from detector.data.dataset_file import DatasetFile
-from detector.system.errors import InputError
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.errors import InputError
 
 
 @pytest.mark.parametrize(

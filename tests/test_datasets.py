@@ -24,9 +24,9 @@ from made_datasets import (
     voc_xml,
 )
 
-from detector.data.dataset_file import DEMO_ROOT, DatasetFile
-from detector.data.formats.yolo_txt import YoloText
-from detector.data.report import DataReport, Fault
+from boltbox.detector.data.dataset_file import DEMO_ROOT, DatasetFile
+from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.data.report import DataReport, Fault
 
 
 @pytest.mark.parametrize("write", [as_yolo, as_voc, as_coco])

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
-from detector.data import demo
-from detector.data.demo import NAMES, make_demo
-from detector.system.errors import InputError
+from boltbox.detector.data import demo
+from boltbox.detector.data.demo import NAMES, make_demo
+from boltbox.detector.system.errors import InputError
 
 
 def contents(root: Path) -> dict[str, str]:

@@ -11,16 +11,16 @@ from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, pa
 from made_samples import few, noise, seeds
 
 import cli
-from detector.data import datasets
-from detector.data.datamodule import DetectionData
-from detector.data.datasets import FARTHEST, box_problem
-from detector.data.formats import FORMATS
-from detector.data.formats.format import Entry, ImageLabels
-from detector.data.sample import Sample
-from detector.data.transforms.mixing import copy_paste
-from detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
-from detector.report import drawing
-from detector.report.drawing import draw_boxes
+from boltbox.detector.data import datasets
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.datasets import FARTHEST, box_problem
+from boltbox.detector.data.formats import FORMATS
+from boltbox.detector.data.formats.format import Entry, ImageLabels
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.mixing import copy_paste
+from boltbox.detector.model.boxes import EPS, area_xyxy, pairwise_iou_xyxy
+from boltbox.detector.report import drawing
+from boltbox.detector.report.drawing import draw_boxes
 
 MANY = 4000
 
@@ -197,7 +197,7 @@ def test_autoanchor_looks_at_so_many_objects(small_data: Path, monkeypatch: pyte
     data = DetectionData(str(small_data), image_size=64, workers=0)
     data.setup("fit")
     whole = data.seen_sizes(24)
-    monkeypatch.setattr("detector.data.loading.seen_sizes.MOST_OBJECTS", len(whole) // 3)
+    monkeypatch.setattr("boltbox.detector.data.loading.seen_sizes.MOST_OBJECTS", len(whole) // 3)
     part = data.seen_sizes(24)
     assert len(whole) // 3 < len(part) < len(whole)
     assert np.array_equal(part, whole[: len(part)])

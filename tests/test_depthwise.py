@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from detector.model.depthwise import depthwise_in_float32, is_slow
-from detector.model.timm_backbone import TimmBackbone
+from boltbox.detector.model.depthwise import depthwise_in_float32, is_slow
+from boltbox.detector.model.timm_backbone import TimmBackbone
 
 
 def gradients(conv: nn.Conv2d, x: Tensor) -> list[Tensor]:
@@ -43,7 +43,7 @@ def test_slow_depthwise_convolutions_are_float32s(conv: nn.Conv2d, slow: bool) -
 
 def test_a_timm_backbone_does_so_in_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("detector.model.depthwise.is_slow", lambda *args: asked.append(is_slow(*args)) or asked[-1])
+    monkeypatch.setattr("boltbox.detector.model.depthwise.is_slow", lambda *args: asked.append(is_slow(*args)) or asked[-1])
     backbone = TimmBackbone("test_efficientnet", {k: 8 * k for k in range(1, 6)}, 3)
     images = torch.rand(2, 3, 64, 64)
     backbone(images)

@@ -19,8 +19,8 @@ from ranks import together
 from small_fit import SMALL
 
 import cli
-from callbacks import Warmup
-from detector.distributed.process_group import first_to_report
+from boltbox.callbacks import Warmup
+from boltbox.detector.distributed.process_group import first_to_report
 
 ROOT = Path(cli.__file__).parent
 

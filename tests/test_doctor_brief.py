@@ -7,7 +7,7 @@ import pytest
 from made_datasets import lay_out
 
 import cli
-from detector.commands.doctor import brief
+from boltbox.detector.commands.doctor import brief
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from made_datasets import as_coco, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
 from made_page import fault, jpegs, page
 
-from detector.commands.doctor.gallery import Gallery
-from detector.commands.doctor.page import PICTURES
-from detector.data.datasets import DetectionDataset
+from boltbox.detector.commands.doctor.gallery import Gallery
+from boltbox.detector.commands.doctor.page import PICTURES
+from boltbox.detector.data.datasets import DetectionDataset
 
 
 def grey_set(root: Path, boxes: list[tuple[float, float, float, float]], layout: str) -> tuple[DetectionDataset, Path]:

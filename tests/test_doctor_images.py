@@ -14,11 +14,11 @@ from made_datasets import picture, save
 from PIL import Image, ImageDraw, ImageFont
 from shared import shared
 
-from detector.commands.doctor.decoder import Decoder
-from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.near_duplicates import alike, near_duplicates
-from detector.commands.doctor.pictures import examine_images
-from detector.data.images import image_sizes, read_image
+from boltbox.detector.commands.doctor.decoder import Decoder
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.commands.doctor.near_duplicates import alike, near_duplicates
+from boltbox.detector.commands.doctor.pictures import examine_images
+from boltbox.detector.data.images import image_sizes, read_image
 
 FONT = ImageFont.load_default(17)
 
@@ -149,8 +149,8 @@ def test_only_the_end_marker_is_missing(tmp_path: Path) -> None:
 
 def test_turned_otherwise_than_its_header_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for a disagreement of two decoders: what is compared is the size of the pixels with the header's."""
-    monkeypatch.setattr("detector.commands.doctor.picture.image_size", lambda path: (60, 40))
-    from detector.commands.doctor.picture import look_at
+    monkeypatch.setattr("boltbox.detector.commands.doctor.picture.image_size", lambda path: (60, 40))
+    from boltbox.detector.commands.doctor.picture import look_at
 
     (remark,) = look_at(str(save(tmp_path / "x.png", picture(40, 60))), lambda: "").remarks
     assert remark[:2] == ("fault", "size_unlike_header")
@@ -334,8 +334,8 @@ def test_receipts_of_one_shop_are_not_alike(tmp_path: Path, table: bool) -> None
 
 def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle compares one pair at a time with the formula; blocks are small, so that there are many."""
-    monkeypatch.setattr("detector.commands.doctor.near_duplicates._ROWS", 7)
-    monkeypatch.setattr("detector.commands.doctor.near_duplicates._COLUMNS", 5)
+    monkeypatch.setattr("boltbox.detector.commands.doctor.near_duplicates._ROWS", 7)
+    monkeypatch.setattr("boltbox.detector.commands.doctor.near_duplicates._COLUMNS", 5)
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (40, 16, 16))
     for copy, of in ((20, 3), (21, 20), (33, 3), (39, 38), (12, 11)):

@@ -10,9 +10,9 @@ import pytest
 from made_datasets import as_yolo, lay_out, load, picture, save
 from made_page import Reader, fault, jpegs, page
 
-from detector.commands.doctor.charts import class_chart, count_histogram, log_histogram
-from detector.commands.doctor.finding import Diagnosis
-from detector.commands.doctor.page import FOLDED, SHOWN, write_page
+from boltbox.detector.commands.doctor.charts import class_chart, count_histogram, log_histogram
+from boltbox.detector.commands.doctor.finding import Diagnosis
+from boltbox.detector.commands.doctor.page import FOLDED, SHOWN, write_page
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 

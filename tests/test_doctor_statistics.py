@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
 from shared import shared
 
-from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.statistics import statistics
-from detector.data.datasets import DetectionDataset
-from detector.data.report import DataReport
-from detector.data.sample import Labels
-from detector.model.anchors import default_anchors, label_sizes, measure
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.commands.doctor.statistics import statistics
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.report import DataReport
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.anchors import default_anchors, label_sizes, measure
 
 ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
 Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2

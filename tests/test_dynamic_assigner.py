@@ -13,9 +13,9 @@ from small_fit import small_fit
 from torch import Tensor
 
 import cli
-from detector.model.head import AnchorHead
-from detector.model.loss import DetectionLoss
-from detector.training.module import Detector
+from boltbox.detector.model.head import AnchorHead
+from boltbox.detector.model.loss import DetectionLoss
+from boltbox.detector.training.module import Detector
 from examples.dynamic_assigner import ROUNDS, DynamicAssigner
 
 STRIDES = [8, 16]

@@ -17,12 +17,12 @@ from forked import forks
 from optuna.trial import TrialState
 
 import cli
-from detector.commands.evolve import study as study_module
-from detector.commands.evolve.plan import planned
-from detector.commands.evolve.space import EVOLVED
-from detector.commands.evolve.study import Study
-from detector.commands.evolve.worker import environments
-from detector.training.optimizer import RATES
+from boltbox.detector.commands.evolve import study as study_module
+from boltbox.detector.commands.evolve.plan import planned
+from boltbox.detector.commands.evolve.space import EVOLVED
+from boltbox.detector.commands.evolve.study import Study
+from boltbox.detector.commands.evolve.worker import environments
+from boltbox.detector.training.optimizer import RATES
 
 TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
         "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]  # fmt: skip
@@ -153,7 +153,7 @@ def test_kill_9_of_a_training_and_of_the_command(
 
     Path("go").touch()
     monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
-    monkeypatch.setattr("detector.commands.evolve.worker.HEARTBEAT_INTERVAL", 1)
+    monkeypatch.setattr("boltbox.detector.commands.evolve.worker.HEARTBEAT_INTERVAL", 1)
     cli.main(line)
     assert "last.ckpt" in (run / "log.txt").read_text()
     assert (run / "metrics.csv").read_text().startswith(before)

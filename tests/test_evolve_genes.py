@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.commands.evolve import genetics
-from detector.commands.evolve.genetics import child, random_values
-from detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
-from detector.commands.evolve.start import start_values
-from detector.system.errors import InputError
+from boltbox.detector.commands.evolve import genetics
+from boltbox.detector.commands.evolve.genetics import child, random_values
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
+from boltbox.detector.commands.evolve.start import start_values
+from boltbox.detector.system.errors import InputError
 
 CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
 GENES = (

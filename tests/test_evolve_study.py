@@ -15,15 +15,15 @@ import yaml
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 import cli
-from detector.commands.evolve import study as study_module
-from detector.commands.evolve.evolution import Evolution
-from detector.commands.evolve.individual import ended, number
-from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.space import YOLOV5_GENES
-from detector.commands.evolve.study import Study
-from detector.commands.evolve.trial import Outcome
-from detector.commands.evolve.worker import Workers
+from boltbox.detector.commands.evolve import study as study_module
+from boltbox.detector.commands.evolve.evolution import Evolution
+from boltbox.detector.commands.evolve.individual import ended, number
+from boltbox.detector.commands.evolve.outputs import write_outputs
+from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.commands.evolve.study import Study
+from boltbox.detector.commands.evolve.trial import Outcome
+from boltbox.detector.commands.evolve.worker import Workers
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
 START = {"scale": 0.1, "lr0": 0.05, "anchors": 9}

@@ -16,16 +16,16 @@ from made_payloads import Call
 from shared import shared
 
 import cli
-from detector.checkpoint.trained import read_trained
-from detector.commands.export.check import compare
-from detector.commands.export.graph import Decoded
-from detector.commands.export.metadata import Suppression
-from detector.commands.export.runtime import Exported, load_exported
-from detector.data.demo import draw_image
-from detector.data.images import read_image
-from detector.data.transforms.letterbox import letterbox
-from detector.model.postprocess import nms
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.commands.export.check import compare
+from boltbox.detector.commands.export.graph import Decoded
+from boltbox.detector.commands.export.metadata import Suppression
+from boltbox.detector.commands.export.runtime import Exported, load_exported
+from boltbox.detector.data.demo import draw_image
+from boltbox.detector.data.images import read_image
+from boltbox.detector.data.transforms.letterbox import letterbox
+from boltbox.detector.model.postprocess import nms
+from boltbox.detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 QUICK = [
@@ -254,7 +254,7 @@ def test_a_file_that_says_something_else_is_not_kept(
         exported = load_exported(path)
         return dataclasses.replace(exported, run=lambda seen: exported.run(seen) + 1)
 
-    monkeypatch.setattr("detector.commands.export.command.load_exported", off)
+    monkeypatch.setattr("boltbox.detector.commands.export.command.load_exported", off)
     arguments = ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--out", str(tmp_path / "n.pt2")]
     assert "is not written" in error(arguments, capsys)
     assert list(tmp_path.iterdir()) == []

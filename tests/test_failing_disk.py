@@ -17,10 +17,10 @@ from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import unlike
-from detector.checkpoint.atomic_io import wait_for_checkpoint
-from detector.checkpoint.file import validate
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.training.evaluation import Evaluation
+from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
+from boltbox.detector.checkpoint.file import validate
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.training.evaluation import Evaluation
 
 FITNESS = (0.1, 0.2, 0.15)  # of the epochs
 ONE_BATCH = ("--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1", "--trainer.callbacks")

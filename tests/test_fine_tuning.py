@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from small_fit import small_fit
 
 import cli
-from detector.model.network import YOLOv5
-from detector.training.freezing import FrozenLayers
-from detector.training.optimizer import build_optimizer
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.training.freezing import FrozenLayers
+from boltbox.detector.training.optimizer import build_optimizer
 
 
 def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> None:

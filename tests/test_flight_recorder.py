@@ -17,17 +17,17 @@ from torch.multiprocessing import ProcessRaisedException
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
-from callbacks.ema import EMA
-from callbacks.training_guard import TrainingGuard
-from callbacks.warmup import Warmup
-from detector.data.datamodule import DetectionData
-from detector.data.demo import make_demo
-from detector.data.loading.sampler import TrainBatches
-from detector.data.sample import Batch
-from detector.data.transforms.augment import Augment
-from detector.system.errors import InputError
-from detector.training.incident import Incident, kind_of
-from detector.training.module import Detector
+from boltbox.callbacks.ema import EMA
+from boltbox.callbacks.training_guard import TrainingGuard
+from boltbox.callbacks.warmup import Warmup
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.demo import make_demo
+from boltbox.detector.data.loading.sampler import TrainBatches
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.incident import Incident, kind_of
+from boltbox.detector.training.module import Detector
 
 
 def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from label_verdict import HEIGHT, NAMES, WIDTH, Verdict, compare, opened, out, rewrite
 from made_datasets import lay_out, picture, save
 
-from detector.data.dataset_file import DatasetFile
-from detector.system.errors import InputError
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.errors import InputError
 
 
 def coco_base() -> dict[str, Any]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from made_datasets import bgr, picture
 from PIL import Image
 
-from detector.commands.doctor.pictures import examine_images
-from detector.data.images import image_sizes, read_image
-from detector.system.errors import InputError
+from boltbox.detector.commands.doctor.pictures import examine_images
+from boltbox.detector.data.images import image_sizes, read_image
+from boltbox.detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 SMOOTH = cv2.resize(picture(6, 6, 1), (56, 40), interpolation=cv2.INTER_CUBIC)
@@ -163,7 +163,7 @@ def test_more_pixels_than_opencv_wants_to_read(tmp_path: Path, monkeypatch: pyte
     for suffix, data in (WHOLE[0], WHOLE[4]):
         path = tmp_path / f"x{suffix}"
         path.write_bytes(data)
-        code = "import sys; from detector.data.images import read_image; print(read_image(sys.argv[1]).shape)"
+        code = "import sys; from boltbox.detector.data.images import read_image; print(read_image(sys.argv[1]).shape)"
         done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, cwd=ROOT)
         assert done.stdout == "(40, 56, 3)\n", done.stderr
         assert examine_images({"train": [str(path)]}, lambda done: None) == []

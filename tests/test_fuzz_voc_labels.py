@@ -12,8 +12,8 @@ from hypothesis import example, given
 from label_verdict import HEIGHT, NAMES, WIDTH, Verdict, compare, number, opened, out, rewrite
 from made_datasets import lay_out, picture, save, voc_object, voc_xml
 
-from detector.data.dataset_file import DatasetFile
-from detector.system.errors import InputError
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.errors import InputError
 
 VOC = [
     voc_xml("<filename>a.png</filename>", voc_object("cat", 1, 2, 11, 22), voc_object("dog", 5.5, 6, 60, 40)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.system.garbage import without_garbage_collection
+from boltbox.detector.system.garbage import without_garbage_collection
 
 ROOT = Path(__file__).parents[1]
 

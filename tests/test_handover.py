@@ -18,12 +18,12 @@ import torch
 import yaml
 
 import cli
-from detector.data.datamodule import DetectionData
-from detector.data.loading.handover import SMALL
-from detector.data.loading.loader import make_loader
-from detector.data.sample import Batch
-from detector.data.transforms.augment import Augment
-from detector.system.errors import InputError, in_one_line
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.loading.handover import SMALL
+from boltbox.detector.data.loading.loader import make_loader
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.system.errors import InputError, in_one_line
 
 NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
 NOT_ALLOWED = 77

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import callbacks
+import boltbox.callbacks
 import cli
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.commands.parsing.short_help import CHOSEN
+from boltbox.detector.commands.parsing.table import CALLBACKS
+from boltbox.detector.system.ranges import RANGES
 from cli import COMMANDS, LINE
-from detector.commands.evolve.space import YOLOV5_GENES
-from detector.commands.parsing.short_help import CHOSEN
-from detector.commands.parsing.table import CALLBACKS
-from detector.system.ranges import RANGES
 
 ROOT = Path(cli.__file__).parent
 METHODS = [name for name, command in COMMANDS.items() if command.needs_trainer]
@@ -76,7 +76,9 @@ def test_headings_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> Non
     lines = told("fit --help all", capsys)
     headings = dict(re.findall(r"^([a-z_]+):\n((?:  [\w`].*\n)+)", lines, re.M))
     for group, place in CALLBACKS.items():
-        first = " ".join((inspect.getdoc(getattr(callbacks, place.rpartition(":")[2])) or "").partition("\n\n")[0].split())
+        first = " ".join(
+            (inspect.getdoc(getattr(boltbox.callbacks, place.rpartition(":")[2])) or "").partition("\n\n")[0].split()
+        )
         assert " ".join(headings[group].split()) == first
 
 

@@ -14,11 +14,11 @@ from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, lo
 from made_samples import few
 
 import cli
-from detector.data.dataset_file import DatasetFile
-from detector.data.images import image_sizes
-from detector.data.inputs.sources import output_names
-from detector.inference.outputs import folder_name
-from detector.system.file_names import MOST_BYTES, short_name
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.images import image_sizes
+from boltbox.detector.data.inputs.sources import output_names
+from boltbox.detector.inference.outputs import folder_name
+from boltbox.detector.system.file_names import MOST_BYTES, short_name
 
 LONG = "a" * 300  # a file system takes 255
 BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all

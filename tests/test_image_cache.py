@@ -12,12 +12,12 @@ from made_datasets import lay_out, picture, save
 from torch.utils.data import DataLoader
 
 import cli
-from detector.data import datasets
-from detector.data.cache import store as image_store
-from detector.data.cache.packed import Damaged, unpack
-from detector.data.cache.store import ImageStore, Layout
-from detector.data.transforms.augment import Augment
-from detector.system.errors import InputError
+from boltbox.detector.data import datasets
+from boltbox.detector.data.cache import store as image_store
+from boltbox.detector.data.cache.packed import Damaged, unpack
+from boltbox.detector.data.cache.store import ImageStore, Layout
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.system.errors import InputError
 
 UPRIGHT = {"augment": Augment(mosaic=0.6, mixup=0.4)}  # drawn at once, from JPEG files that are decoded smaller
 TURNED = {"augment": Augment(degrees=10, mosaic=0.6, mixup=0.4, copy_paste=0.5)}

@@ -9,11 +9,11 @@ from made_cache import SIZE, assert_equal, batches, noise_data, opened, store_fo
 from made_datasets import lay_out
 
 import cli
-from detector.data.cache import images as image_cache
-from detector.data.cache.budget import bytes_of, free_memory
-from detector.data.cache.store import Layout
-from detector.data.datamodule import DetectionData
-from detector.system.errors import InputError
+from boltbox.detector.data.cache import images as image_cache
+from boltbox.detector.data.cache.budget import bytes_of, free_memory
+from boltbox.detector.data.cache.store import Layout
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.system.errors import InputError
 
 SMALL = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
          "--model.depth_multiple", "0.1", "--trainer.enable_progress_bar", "false", "--report.enabled", "false",
@@ -43,7 +43,7 @@ def test_in_memory_if_there_is_plenty(
 ) -> None:
     """The default: only the whole set, only for a training that reads about all of it."""
     for module in ("auto", "images"):
-        monkeypatch.setattr(f"detector.data.cache.{module}.free_memory", lambda: free)
+        monkeypatch.setattr(f"boltbox.detector.data.cache.{module}.free_memory", lambda: free)
     cli.main(["fit", "--data.dataset", str(small_data), *SMALL, *options])
     told = capsys.readouterr().out
     assert said in told
@@ -100,7 +100,7 @@ def test_bytes_that_are_none(text: str, small_data: Path) -> None:
 
 def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the machine, or what a container has left, where files in memory make way."""
-    monkeypatch.setattr("detector.data.cache.budget._CGROUPS", tmp_path)
+    monkeypatch.setattr("boltbox.detector.data.cache.budget._CGROUPS", tmp_path)
     machine = free_memory()
     assert 0 < machine <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     lay_out(tmp_path, {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 5\n"})

@@ -11,8 +11,8 @@ import pytest
 from made_cache import assert_equal, batches, decoded_files, noise_data, opened, store_folder  # noqa: F401
 from made_datasets import picture, save
 
-from detector.data import datasets
-from detector.data.cache import images as image_cache
+from boltbox.detector.data import datasets
+from boltbox.detector.data.cache import images as image_cache
 
 
 def refilled(data: Path, decoded: list[str]) -> bool:
@@ -161,8 +161,8 @@ def read_only(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
             raise PermissionError(13, "Permission denied", str(cache))
 
         for target in (
-            "detector.data.cache.images.write_beside",
-            "detector.data.cache.labels.write_beside",
+            "boltbox.detector.data.cache.images.write_beside",
+            "boltbox.detector.data.cache.labels.write_beside",
             "pathlib.Path.unlink",
         ):
             monkeypatch.setattr(target, refuse)

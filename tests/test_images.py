@@ -10,9 +10,9 @@ import pytest
 from made_datasets import PAIR, SCENES, as_coco, as_voc, as_yolo, bgr, files_of, lay_out, load, picture, save
 from PIL import Image
 
-from detector.data.images import find_images, image_size, image_sizes, read_image
-from detector.data.report import DataReport
-from detector.system.errors import InputError
+from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image
+from boltbox.detector.data.report import DataReport
+from boltbox.detector.system.errors import InputError
 
 
 def spoil(path: Path, how: str) -> None:

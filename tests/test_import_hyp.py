@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import cli
-from detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 
 ROOT = Path(cli.__file__).parent
 

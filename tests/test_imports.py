@@ -53,18 +53,20 @@ def top_level_imports(path: Path) -> set[str]:
 def test_imports(path: Path) -> None:
     found = imports(path)
     inside = path.relative_to(ROOT)
-    own = {m for m in found if m.split(".")[0] == "detector"}
+    assert not {m.split(".")[0] for m in found} & {"detector", "callbacks", "configs", "cli"}, "it is boltbox.detector"
+    own = {m for m in found if m.startswith("boltbox.detector.")}
     if inside.parts[0] == "detector":
-        assert not any(m.split(".")[0] in ("callbacks", "cli") for m in found)
+        from_above = {m for m in found if m.startswith("boltbox.callbacks")}
+        assert inside.parts[1] == "commands" or not from_above
         assert "loggers" in inside.parts or not any(m.split(".")[0] == "wandb" for m in found)
         room = inside.parts[1]
         allowed = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else ()
-        upward = {m for m in own if m.split(".")[1] not in allowed}
+        upward = {m for m in own if m.split(".")[2] not in allowed}
         assert not upward
     if str(inside).startswith(PURE):
         assert not any(m.split(".")[0] in ("lightning", "pytorch_lightning") for m in found)
     if inside.parts[:2] == ("detector", "data"):
-        assert not own & {f"detector.model.{f}" for f in ("network", "layers", "loss", "postprocess", "sharding")}
+        assert not own & {f"boltbox.detector.model.{f}" for f in ("network", "layers", "loss", "postprocess", "sharding")}
     vision = {m for m in found if m.split(".")[0] == "torchvision"}
     assert vision <= {"torchvision", "torchvision.ops"}, "its image decoding is deprecated"
     heavy = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
@@ -73,7 +75,8 @@ def test_imports(path: Path) -> None:
 
 def test_no_circle() -> None:
     """Of files, also where an import stands in a function or is for types alone."""
-    names = {str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__"): path for path in FILES}
+    places = {path: "boltbox." + ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
+    names = {place.removesuffix(".__init__"): path for path, place in places.items()}
     graph = {}
     for name, path in names.items():
         froms = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]

@@ -8,9 +8,9 @@ import pytest
 from made_datasets import NAMES, SCENES, lay_out, picture, save, voc_object, voc_xml
 
 import cli
-from detector.data.datamodule import DetectionData
-from detector.data.dataset_file import DatasetFile
-from detector.system.errors import InputError
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.errors import InputError
 
 COUNT = 20
 

@@ -26,14 +26,14 @@ from made_datasets import (
 )
 
 import cli
-from detector.data import read_split
-from detector.data.cache import labels as label_cache
-from detector.data.cache.origins import Origins
-from detector.data.cache.packed import MAGIC, Damaged, pack, unpack
-from detector.data.datasets import DetectionDataset
-from detector.data.formats import yolo_txt
-from detector.data.label_table import FileNames, LabelTable
-from detector.data.sample import Labels
+from boltbox.detector.data import read_split
+from boltbox.detector.data.cache import labels as label_cache
+from boltbox.detector.data.cache.origins import Origins
+from boltbox.detector.data.cache.packed import MAGIC, Damaged, pack, unpack
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats import yolo_txt
+from boltbox.detector.data.label_table import FileNames, LabelTable
+from boltbox.detector.data.sample import Labels
 
 Maker = Callable[[Path], None]
 
@@ -304,7 +304,7 @@ def test_a_folder_that_cannot_be_written(
     (tmp_path / "cache").write_text("")
     as_yolo(tmp_path)
     lay_out(tmp_path, {"data.yaml": "train: images/train\nval: images/train\n" + PAIR})
-    monkeypatch.setattr("detector.data.cache.folder._told", set())
+    monkeypatch.setattr("boltbox.detector.data.cache.folder._told", set())
     for split in ("train", "val"):
         assert load(tmp_path, split).report.boxes == 3
     (line,) = capsys.readouterr().out.splitlines()

@@ -14,11 +14,11 @@ from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: 
 from PIL import Image, ImageFile
 
 import cli
-from detector.commands.doctor.picture import look_at
-from detector.data.dataset_file import DatasetFile
-from detector.data.images import image_sizes, read_image
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.commands.doctor.picture import look_at
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.images import image_sizes, read_image
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 SIDE = 100_000
 

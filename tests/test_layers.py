@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from detector.model.layers import Conv, concatenate
+from boltbox.detector.model.layers import Conv, concatenate
 
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from made_datasets import read_yolo
 from made_samples import few
 
-from detector.data.datasets import DetectionDataset
-from detector.data.loading.sampler import Key
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import Patch
-from detector.data.transforms.augment import Augment
-from detector.data.transforms.letterbox import GREY
-from detector.data.transforms.mosaic import patch_rectangles
-from detector.data.transforms.render import _span, render_patches
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.loading.sampler import Key
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import Patch
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.transforms.mosaic import patch_rectangles
+from boltbox.detector.data.transforms.render import _span, render_patches
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0.8, mixup=0.2, scale=0.5, translate=0.1, flipud=0.2)

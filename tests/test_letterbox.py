@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_samples import few, painted, random_boxes, seeds, white_box
 
-from detector.data.sample import LetterboxInfo, Sample
-from detector.data.transforms.letterbox import GREY, Letterbox, Resize, letterbox, resize_longest
+from boltbox.detector.data.sample import LetterboxInfo, Sample
+from boltbox.detector.data.transforms.letterbox import GREY, Letterbox, Resize, letterbox, resize_longest
 
 sides = st.integers(10, 600)
 targets = st.sampled_from([64, 96, 128, 320])

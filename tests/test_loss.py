@@ -10,8 +10,8 @@ from made_heads import losses, only_valid
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from torch import Tensor
 
-from detector.model.assigner import assign_targets
-from detector.model.loss import DetectionLoss, scaled_gains
+from boltbox.detector.model.assigner import assign_targets
+from boltbox.detector.model.loss import DetectionLoss, scaled_gains
 
 
 def test_no_targets_leave_objectness_alone() -> None:

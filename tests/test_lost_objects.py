@@ -9,7 +9,7 @@ import pytest
 from made_datasets import as_coco, as_voc, as_yolo, coco_with, files_of, lay_out, load, picture, save, voc_object
 
 import cli
-from detector.data.report import Fault
+from boltbox.detector.data.report import Fault
 
 
 def doctor(folder: Path, *options: str) -> tuple[int, dict[str, list[dict[str, str]]]]:

@@ -9,11 +9,11 @@ import numpy as np
 import yaml
 from small_fit import small_fit
 
-from detector.data.sample import Labels
-from detector.evaluation.metrics import DetectionMetrics
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.evaluation.results import confusions
-from detector.report.confusion import commonest, confusion, draw_confusion
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.metrics import DetectionMetrics
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.evaluation.results import confusions
+from boltbox.detector.report.confusion import commonest, confusion, draw_confusion
 
 NAMES = [f"class {k}" for k in range(10_000)]
 FIT = """

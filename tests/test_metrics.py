@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_detections import random_set
 
-from detector.data.sample import Labels
-from detector.evaluation.metrics import ClassMetrics, DetectionMetrics, Result, average_precision, class_metrics
-from detector.evaluation.results import class_table, result_json
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.metrics import ClassMetrics, DetectionMetrics, Result, average_precision, class_metrics
+from boltbox.detector.evaluation.results import class_table, result_json
 
 
 def slow_average_precision(recall: list[float], precision: list[float]) -> float:

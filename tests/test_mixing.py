@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import assert_same, few, noise, painted, random_sample, seeds
 
-from detector.data.sample import Sample
-from detector.data.transforms.mixing import CopyPaste, MixUp, copy_paste, mixup
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, copy_paste, mixup
 
 
 @given(seeds, st.floats(0, 1))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import few, painted, random_sample, seeds
 
-from detector.data.sample import Sample
-from detector.data.transforms.letterbox import GREY
-from detector.data.transforms.mosaic import Mosaic, mosaic
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.transforms.mosaic import Mosaic, mosaic
 
 
 @given(

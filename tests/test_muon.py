@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 import cli
-from callbacks import recipe
-from detector.data.datamodule import DetectionData
-from detector.model.network import YOLOv5
-from detector.system.errors import InputError
-from detector.training.module import Detector
-from detector.training.muon import Muon, orthogonalised
-from detector.training.optimizer import build_optimizer
+from boltbox.callbacks import recipe
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.muon import Muon, orthogonalised
+from boltbox.detector.training.optimizer import build_optimizer
 
 
 @given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**31), st.floats(1e-6, 1e3))

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from detector.model.layers import Conv
-from detector.model.network import YOLOv5
-from detector.model.postprocess import decode
-from detector.model.sizes import SIZES
-from detector.system.errors import InputError
+from boltbox.detector.model.layers import Conv
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.postprocess import decode
+from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.system.errors import InputError
 
 
 def narrow(size: str = "n", num_classes: int = 2, seed: int = 0, **options: Any) -> YOLOv5:

@@ -13,9 +13,9 @@ import pytest
 from made_datasets import lay_out, load
 
 import cli
-from detector.data.dataset_file import DatasetFile
-from detector.data.formats import FORMATS, format_class
-from detector.system.errors import InputError
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.formats import FORMATS, format_class
+from boltbox.detector.system.errors import InputError
 
 NAME = "my_formats.CsvRows"
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--trainer.accelerator", "cpu"]
@@ -109,7 +109,7 @@ def test_what_is_no_format(data: Path) -> None:
         "csv": "choose from yolo, voc, coco",
         "nowhere.Csv": "No module named 'nowhere'; the folder of its file must be in PYTHONPATH",
         "my_formats.Rows": "has no attribute 'Rows'",
-        "csv.DictReader": "no class made from detector.data.formats.format.Format",
+        "csv.DictReader": "no class made from boltbox.detector.data.formats.format.Format",
     }.items():
         with pytest.raises(InputError, match=words):
             format_class(name)

@@ -15,15 +15,15 @@ from forked import forks
 
 import cli
 from benchmarks.resume_fuzz import command, difference
-from detector.inference.rows import forward_function
-from detector.inference.tta import PASSES, TestTimeAugmentation, scaled
-from detector.model.box_coder import YOLOv5BoxCoder
-from detector.model.head import AnchorHead, Head
-from detector.model.loss import Loss
-from detector.model.network import YOLOv5
-from detector.model.parts import build_part, find_part, part_config
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.inference.rows import forward_function
+from boltbox.detector.inference.tta import PASSES, TestTimeAugmentation, scaled
+from boltbox.detector.model.box_coder import YOLOv5BoxCoder
+from boltbox.detector.model.head import AnchorHead, Head
+from boltbox.detector.model.loss import Loss
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.parts import build_part, find_part, part_config
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 ROOT = Path(cli.__file__).parent
 OWN = ["--model.head", "my_parts.FreeHead", "--model.head.init_args.hidden", "8", "--model.assigner", "my_parts.BestCells"]
@@ -158,7 +158,15 @@ def test_a_checkpoint_calls_nothing_else(trained: Path, own: Path, here: Path, m
     (here / "trap.py").write_text("import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n")
     monkeypatch.syspath_prepend(str(here))
     for option in ("head", "assigner", "loss", "box_coder"):
-        for path in ("os.system", "pathlib.Path", "subprocess.Popen", "trap.Trap", "trap", "detector.model.head.nms", ""):
+        for path in (
+            "os.system",
+            "pathlib.Path",
+            "subprocess.Popen",
+            "trap.Trap",
+            "trap",
+            "boltbox.detector.model.head.nms",
+            "",
+        ):
             changed = {**content["hyper_parameters"], option: {"class_path": path, "init_args": {}}}
             torch.save({**content, "hyper_parameters": changed}, here / "odd.ckpt")
             with pytest.raises(InputError, match=f"model.{option}"):
@@ -175,14 +183,14 @@ def test_a_script_gives_classes(own: Path) -> None:
     for wrong, told in (
         (FreeHead([8], [8], 2), "give a class, or functools.partial"),
         (partial(FreeHead, hidden=torch.zeros(1)), "model.head.init_args.hidden is a Tensor"),
-        (dict, "dict is no subclass of detector.model.head.Head"),
+        (dict, "dict is no subclass of boltbox.detector.model.head.Head"),
     ):
         with pytest.raises(InputError, match=re.escape(told)):
             Detector(["a"], head=wrong)
     with pytest.raises(InputError, match="cannot be made"):
         Detector(["a"], head=partial(FreeHead, hidden=4, colour=1))
     with pytest.raises(InputError, match="cannot be made"):
-        build_part({"class_path": "detector.model.loss.Loss", "init_args": {}}, Loss, "model.loss")
+        build_part({"class_path": "boltbox.detector.model.loss.Loss", "init_args": {}}, Loss, "model.loss")
     assert find_part({"class_path": "my_parts.FreeHead"}, Head, "model.head") is FreeHead
     assert part_config(None, Head, "model.head") is None
 

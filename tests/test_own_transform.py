@@ -19,19 +19,19 @@ from made_samples import noise, noise_set, random_sample
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
-from detector.data.datamodule import DetectionData
-from detector.data.loading.sampler import Key
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import Labels, LetterboxInfo, Patch, Sample, SampleFields
-from detector.data.transforms.augment import PLACES, Augment
-from detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from detector.data.transforms.letterbox import Letterbox, Resize
-from detector.data.transforms.mixing import CopyPaste, MixUp
-from detector.data.transforms.mosaic import Mosaic
-from detector.data.transforms.perspective import RandomPerspective
-from detector.data.transforms.render import Render
-from detector.data.transforms.transform import Transform
-from detector.system.errors import InputError
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.loading.sampler import Key
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import Labels, LetterboxInfo, Patch, Sample, SampleFields
+from boltbox.detector.data.transforms.augment import PLACES, Augment
+from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
+from boltbox.detector.data.transforms.letterbox import Letterbox, Resize
+from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp
+from boltbox.detector.data.transforms.mosaic import Mosaic
+from boltbox.detector.data.transforms.perspective import RandomPerspective
+from boltbox.detector.data.transforms.render import Render
+from boltbox.detector.data.transforms.transform import Transform
+from boltbox.detector.system.errors import InputError
 
 PAGE = Path(cli.__file__).parent / "docs/augmentation.md"
 
@@ -225,7 +225,7 @@ def test_what_others_share_is_not_written_to(tmp_path: Path) -> None:
         ("{mosiac: [my_transforms.Invert]}", "data.augment.after.mosiac: there is no such step; did you mean 'mosaic'?"),
         ("{mosaic: [my_transforms.Invrt]}", "my_transforms has no 'Invrt'; did you mean 'Invert'?"),
         ("{mosaic: [nowhere.Invert]}", "No module named 'nowhere'; the folder of its file must be on PYTHONPATH"),
-        ("{mosaic: [detector.data.sample.Sample]}", "objects of detector.data.sample.Sample cannot be called"),
+        ("{mosaic: [boltbox.detector.data.sample.Sample]}", "objects of boltbox.detector.data.sample.Sample cannot be called"),
         ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "takes no argument 'q'"),
         ("{mosaic: [{class_path: my_transforms.Invert, init_args: {p: often}}]}", "p is often"),
         ("{mosaic: my_transforms.Invert}", "a mapping of lists"),

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import few, noise, painted, random_boxes, random_sample, seeds, white_box
 
-from detector.data.sample import Sample
-from detector.data.transforms.letterbox import GREY
-from detector.data.transforms.perspective import is_candidate, perspective_matrix, warp_boxes, warp_sample
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.transforms.perspective import is_candidate, perspective_matrix, warp_boxes, warp_sample
 
 fractions = st.floats(0, 1, exclude_max=True)
 STRONG = {"degrees": 40.0, "translate": 0.2, "scale": 0.5, "shear": 10.0, "perspective": 0.001}

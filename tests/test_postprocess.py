@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from detector.data.sample import Labels, LetterboxInfo, Sample, collate
-from detector.inference.detections import Detections
-from detector.model import postprocess
-from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from detector.model.head import Head
-from detector.model.postprocess import NMSResult, candidates, decode, nms
-from detector.training.module import Detector
+from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample, collate
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.model import postprocess
+from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
+from boltbox.detector.model.head import Head
+from boltbox.detector.model.postprocess import NMSResult, candidates, decode, nms
+from boltbox.detector.training.module import Detector
 
 
 def test_decode_is_the_loop_over_cells() -> None:

@@ -19,16 +19,16 @@ import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
 
 import cli
-from callbacks import PredictionWriter
-from detector.data.datamodule import DetectionData
-from detector.data.inputs.sources import Sources
-from detector.data.inputs.video import Video
-from detector.data.sample import Batch
-from detector.inference.ensemble import load_member
-from detector.inference.rows import class_numbers
-from detector.inference.video_file import VideoFile
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.callbacks import PredictionWriter
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.data.inputs.video import Video
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.inference.ensemble import load_member
+from boltbox.detector.inference.rows import class_numbers
+from boltbox.detector.inference.video_file import VideoFile
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,10 +10,10 @@ from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  #
 from PIL import Image
 from shared import shared
 
-from detector.inference.autocast import autocast
-from detector.inference.detections import Detections
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.inference.autocast import autocast
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 
 @pytest.mark.parametrize("options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str)

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.data.inputs.tiled import Tiling, tiled_batch
-from detector.data.inputs.tiles import is_cut, merge, tile_starts, tile_windows
-from detector.data.sample import LetterboxInfo, Sample
+from boltbox.detector.data.inputs.tiled import Tiling, tiled_batch
+from boltbox.detector.data.inputs.tiles import is_cut, merge, tile_starts, tile_windows
+from boltbox.detector.data.sample import LetterboxInfo, Sample
 
 sides = st.integers(33, 3000)
 

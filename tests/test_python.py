@@ -13,16 +13,16 @@ from made_trouble import Poison
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
-import callbacks
+import boltbox.callbacks
 import cli
-from callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, TrainingGuard, Warmup, recipe
-from callbacks.configuration import recipe_callbacks
-from detector.data.datamodule import DetectionData
-from detector.system.errors import InputError
-from detector.training.module import Detector
-from detector.training.optimizer import RATES
-from detector.training.recipe import CALLBACKS
-from detector.training.roll_back import fit
+from boltbox.callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, TrainingGuard, Warmup, recipe
+from boltbox.callbacks.configuration import recipe_callbacks
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optimizer import RATES
+from boltbox.detector.training.recipe import CALLBACKS
+from boltbox.detector.training.roll_back import fit
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -46,7 +46,7 @@ def program(replaced: dict[str, str]) -> str:
 
 def options(**given: Any) -> dict[str, Any]:
     """Of a tiny Trainer by the recipe that draws nothing."""
-    own = [callbacks.Pictures(enabled=False), Report(enabled=False), callbacks.DoctorCheck(enabled=False)]
+    own = [boltbox.callbacks.Pictures(enabled=False), Report(enabled=False), boltbox.callbacks.DoctorCheck(enabled=False)]
     return recipe(**{"max_epochs": 1, **QUIET, **given, "callbacks": [*own, *given.get("callbacks", [])]})
 
 
@@ -59,7 +59,7 @@ def test_the_program_trains_what_the_command_trains(small_data: Path, here: Path
     replaced = {
         '"demo", image_size=128, batch_size=64': f'"{small_data}", image_size=64, batch_size=8, workers=0',
         "max_epochs=60": 'max_epochs=2, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
-        "from callbacks import recipe": "from callbacks import Report, recipe",
+        "from boltbox.callbacks import recipe": "from boltbox.callbacks import Report, recipe",
         "conf=0.25": "conf=0.001",
     }
     exec(compile(program(replaced), "docs/python.md", "exec"), {"__name__": "__main__"})
@@ -130,7 +130,7 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
     (line,) = told()
     for name in CALLBACKS:
         assert f"(callbacks.{name})" in line
-        assert name in callbacks.__all__
+        assert name in boltbox.callbacks.__all__
     assert "no gradient clipping" in line
     assert "recipe(...)" in line
 
@@ -142,7 +142,7 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
     assert "EMA" not in line
     assert "accumulate_grad_batches=4 gives way to model.nominal_batch_size" in line
     (line,) = told(callbacks=[Warmup(), EMA()], gradient_clip_val=10.0)
-    assert line.startswith("not the whole recipe: no look at whether the anchors fit (callbacks.AutoAnchor). ")
+    assert line.startswith("not the whole recipe: no look at whether the anchors fit (boltbox.callbacks.AutoAnchor). ")
 
 
 def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
@@ -231,6 +231,6 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
     assert not (here / "config.yaml").exists()
 
     loader: Any = DataLoader(batches()[:1], batch_size=None)
-    for callback in (AutoAnchor(), callbacks.RunFolder(), callbacks.DoctorCheck()):
+    for callback in (AutoAnchor(), boltbox.callbacks.RunFolder(), boltbox.callbacks.DoctorCheck()):
         with pytest.raises(InputError, match=r"need boltbox's data module: trainer.fit"):
             L.Trainer(callbacks=[callback], **plain).fit(Detector(["a", "b"], width_multiple=0.125, image_size=64), loader)

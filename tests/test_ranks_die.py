@@ -20,7 +20,7 @@ from small_fit import SMALL
 import cli
 from benchmarks import resume_fuzz
 from benchmarks.resume_fuzz import difference
-from detector.distributed.process_group import lost_contact
+from boltbox.detector.distributed.process_group import lost_contact
 
 ROOT = Path(cli.__file__).parent
 SOON = 30.0  # seconds within which all is over after the trouble

@@ -8,7 +8,7 @@ import yaml
 from made_datasets import files_of, load
 from shared import shared
 
-from detector.data.report import DataReport
+from boltbox.detector.data.report import DataReport
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from original_recipe import yolov5_average
 from plain_loop import CLIP, EPOCHS, Steps, batches, plain_loop, small_detector, spawn
 from torch.utils.data import DataLoader
 
-from callbacks import Warmup
+from boltbox.callbacks import Warmup
 
 
 @pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])

@@ -13,15 +13,15 @@ from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import command, start, trial, unlike
-from callbacks import EMA
-from detector.checkpoint.starting_weights import load_weights
-from detector.data.dataset_file import DatasetFile
-from detector.data.loading.sampler import Key
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.splits import open_split
-from detector.data.transforms.augment import Augment
-from detector.model.network import YOLOv5
-from detector.training.schedule import ema_exponent, power_decay
+from boltbox.callbacks import EMA
+from boltbox.detector.checkpoint.starting_weights import load_weights
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.loading.sampler import Key
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.splits import open_split
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.training.schedule import ema_exponent, power_decay
 
 EVERYTHING = {
     "model.nominal_batch_size": "auto", "model.optimizer": "AdamW", "model.lr0": 0.001, "model.lr_schedule": "cosine",

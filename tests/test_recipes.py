@@ -12,8 +12,8 @@ from benchmarks.recipes.painted import SETS, paint
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures
 from benchmarks.recipes.verdict import first_pass, interval, judge
-from detector.data.dataset_file import DatasetFile
-from detector.system.errors import InputError
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.errors import InputError
 
 
 def run(score: float, curve: list[float], seconds: float = 10.0, parameters: int = 100) -> Figures:

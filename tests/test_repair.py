@@ -15,12 +15,12 @@ from PIL import Image
 from shared import shared
 
 import cli
-from detector.commands.doctor.examine import examine
-from detector.commands.doctor.finding import Diagnosis
-from detector.commands.doctor.repair import repair
-from detector.data.dataset_file import DatasetFile
-from detector.data.images import read_image
-from detector.system.errors import InputError
+from boltbox.detector.commands.doctor.examine import examine
+from boltbox.detector.commands.doctor.finding import Diagnosis
+from boltbox.detector.commands.doctor.repair import repair
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.images import read_image
+from boltbox.detector.system.errors import InputError
 
 HEIGHT, WIDTH = 40, 60
 HEALED = {  # warnings that a repair does away with

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import yaml
 
-import callbacks.report
+import boltbox.callbacks.report
 import cli
-from detector.evaluation.metrics import RECALLS, Confusion, DetectionMetrics
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.report.confusion import draw_confusion
-from detector.system.errors import InputError
+from boltbox.detector.evaluation.metrics import RECALLS, Confusion, DetectionMetrics
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.report.confusion import draw_confusion
+from boltbox.detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
 QUICK += ["--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.accelerator", "cpu"]
@@ -98,8 +98,8 @@ def test_a_resumed_run_has_each_iteration_once(copy: Path) -> None:
 
 def test_a_long_run_is_thinned(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 6 iterations every second, with the mean losses since the row before."""
-    before = callbacks.Iterations.__init__
-    monkeypatch.setattr(callbacks.Iterations, "__init__", lambda self: before(self, most=3))
+    before = boltbox.callbacks.Iterations.__init__
+    monkeypatch.setattr(boltbox.callbacks.Iterations, "__init__", lambda self: before(self, most=3))
     options = [*QUICK, "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "1", "--report.enabled", "false"]
     cli.main(["fit", "--data.dataset", str(small_data), *options, "--run", "run"])
     rows = table(here / "run/iterations.csv")
@@ -247,7 +247,7 @@ def test_validate_has_a_report_and_never_fails_for_it(
     def fail(*_: object) -> None:
         raise RuntimeError("a flaw\nof ours")
 
-    monkeypatch.setattr(callbacks.report, "make", fail)
+    monkeypatch.setattr(boltbox.callbacks.report, "make", fail)
     cli.main([*line, "--run", "two"])
     told = "warning: no report (RuntimeError: a flaw of ours); try again with: python cli.py report two"
     assert told in capsys.readouterr().out

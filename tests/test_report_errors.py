@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from made_evidence import NAMES, drawn_evidence, evidence_of
 
-from detector.evaluation.error_kinds import (
+from boltbox.detector.evaluation.error_kinds import (
     BACKGROUND,
     BOTH,
     CLASS,
@@ -22,9 +22,9 @@ from detector.evaluation.error_kinds import (
     map50_if_fixed,
     most_confident,
 )
-from detector.evaluation.metrics import RECALLS, average_precision
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.report.confusion import commonest, confusion, normalised
+from boltbox.detector.evaluation.metrics import RECALLS, average_precision
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.report.confusion import commonest, confusion, normalised
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:

@@ -14,12 +14,12 @@ from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import difference
-from callbacks.ema import EMA
-from callbacks.training_guard import TrainingGuard
-from callbacks.warmup import Warmup
-from detector.system.errors import InputError
-from detector.training.incident import Incident
-from detector.training.roll_back import fit
+from boltbox.callbacks.ema import EMA
+from boltbox.callbacks.training_guard import TrainingGuard
+from boltbox.callbacks.warmup import Warmup
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.incident import Incident
+from boltbox.detector.training.roll_back import fit
 
 
 class LastCheckpoint(L.Callback):

@@ -22,13 +22,13 @@ from ranks import together
 from small_fit import small_fit
 
 import cli
-from callbacks import recipe
-from detector.checkpoint.run_lock import RunLock
-from detector.checkpoint.runs import own_run
-from detector.data.datamodule import DetectionData
-from detector.inference.video_file import VideoFile
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.callbacks import recipe
+from boltbox.detector.checkpoint.run_lock import RunLock
+from boltbox.detector.checkpoint.runs import own_run
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.inference.video_file import VideoFile
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 TOGETHER, ROUNDS = 3, 20
 QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]

@@ -12,13 +12,13 @@ from made_datasets import read_yolo
 from made_samples import SIZE, assert_same, noise_set
 from torch.utils.data import DataLoader
 
-from detector.data.datasets import DetectionDataset
-from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from detector.data.loading.sampler import Key, TrainBatches
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import Sample, collate
-from detector.data.transforms.augment import Augment
-from detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
+from boltbox.detector.data.loading.sampler import Key, TrainBatches
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import Sample, collate
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.letterbox import GREY
 
 EVERYTHING = Augment(
     degrees=10, shear=3, perspective=0.0005, flipud=0.3, mosaic=0.6, mixup=0.4, copy_paste=0.5,

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from detector.data.loading.worker import WorkerContext
-from detector.system.signals import STOP, catch, give_back
-from detector.training.stop_signal import StopSignal
+from boltbox.detector.data.loading.worker import WorkerContext
+from boltbox.detector.system.signals import STOP, catch, give_back
+from boltbox.detector.training.stop_signal import StopSignal
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:
@@ -47,7 +47,7 @@ def test_a_closed_terminal_asks_to_stop() -> None:
 
 
 def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detector.system.signals.leave_terminal", lambda: None)  # pytest's is still there
+    monkeypatch.setattr("boltbox.detector.system.signals.leave_terminal", lambda: None)  # pytest's is still there
     before = {number: signal.getsignal(number) for number in STOP}
     seen: list[int] = []
     try:

@@ -15,12 +15,12 @@ from plain_loop import BATCH, BATCHES, CLIP, Halves, Steps, batches, halves, sma
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from callbacks.training_guard import MOST_IN_A_ROW, TrainingGuard
-from callbacks.warmup import Warmup
-from detector.data.sample import Batch
-from detector.training.incident import Incident
-from detector.training.optimizer import build_optimizer
-from detector.training.schedule import effective_weight_decay, ema_decay
+from boltbox.callbacks.training_guard import MOST_IN_A_ROW, TrainingGuard
+from boltbox.callbacks.warmup import Warmup
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.training.incident import Incident
+from boltbox.detector.training.optimizer import build_optimizer
+from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
 
 WINDOW = 4  # batches: 64 / BATCH
 Loop = tuple[dict[str, Tensor], dict[str, Tensor], list[Tensor], list[int]]

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 
 import cli
-from detector.model.loss import DetectionLoss
+from boltbox.detector.model.loss import DetectionLoss
 
 OPTIONS = (
     {},

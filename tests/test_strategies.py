@@ -21,7 +21,7 @@ from forked import forks
 
 import cli
 from benchmarks.resume_fuzz import difference
-from detector.training.module import Detector
+from boltbox.detector.training.module import Detector
 
 CLI = Path(cli.__file__)
 ROOT = CLI.parent

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import callbacks.progress
+import boltbox.callbacks.progress
 import cli
-from detector.report.progress_line import Pace, bar_line, duration
+from boltbox.detector.report.progress_line import Pace, bar_line, duration
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
 QUICK += ["--trainer.accelerator", "cpu", "--trainer.precision", "32-true", "--autoanchor.enabled", "false"]
@@ -51,7 +51,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Of 80 columns, on which every batch is drawn."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("detector.report.progress_line.LastLine.due", lambda self: True)
+    monkeypatch.setattr("boltbox.detector.report.progress_line.LastLine.due", lambda self: True)
     return Terminal()
 
 
@@ -145,7 +145,7 @@ def test_ctrl_c_tells_how_to_go_on(small_data: Path, here: Path, terminal: Termi
 def test_a_log_file_has_signs_of_life_and_no_bar(
     small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(callbacks.progress, "QUIET", 0.0)  # seconds
+    monkeypatch.setattr(boltbox.callbacks.progress, "QUIET", 0.0)  # seconds
     cli.main(fit(small_data, "--trainer.max_epochs", "1", "--run", "run"))
     told = capsys.readouterr().out
     assert "\r" not in told
@@ -159,7 +159,7 @@ def test_a_log_file_has_signs_of_life_and_no_bar(
 
 
 def test_an_early_stop_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    early, lines = callbacks.EarlyStop(patience=5), callbacks.EpochLines("the command")
+    early, lines = boltbox.callbacks.EarlyStop(patience=5), boltbox.callbacks.EpochLines("the command")
     trainer = L.Trainer(callbacks=[early, lines], logger=False, max_epochs=9, default_root_dir=tmp_path, accelerator="cpu")
     capsys.readouterr()
     lines.on_train_end(trainer, L.LightningModule())

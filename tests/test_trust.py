@@ -14,10 +14,11 @@ from jsonargparse._typehints import ActionTypeHint
 from small_fit import SMALL, small_fit
 
 import cli
-from callbacks.recipe import callbacks_of_command
-from detector.commands.lightning_cli import DetectorCLI
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.callbacks.recipe import callbacks_of_command
+from boltbox.detector.commands.lightning_cli import DetectorCLI
+from boltbox.detector.commands.main import LINE
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 MODEL = {f"model.{name}" for name in ("head", "box_coder", "assigner", "loss")}
 TRAINER = {f"trainer.{name}" for name in ("accelerator", "strategy", "logger", "callbacks", "profiler", "plugins")}
@@ -26,8 +27,8 @@ OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}  # by 
 EVERYTHING = {"model.head", "data.augment.after", "trainer.callbacks"}  # with all payloads; the others with two
 TRAP = """
 from pathlib import Path
-from detector.data.formats.yolo_txt import YoloText
-from detector.model.head import AnchorHead
+from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.model.head import AnchorHead
 Path({mark!r}).touch()
 class Trap(AnchorHead):
     pass
@@ -72,7 +73,7 @@ def payloads(mark: Path) -> dict[str, Any]:
         "module": {"class_path": "trap.Trap"},
         "shell": {"class_path": "os.system", "init_args": shell},
         "of_torch": {"class_path": "torch.os.system", "init_args": shell},
-        "of_ours": {"class_path": "detector.system.trusted.os.system", "init_args": shell},
+        "of_ours": {"class_path": "boltbox.detector.system.trusted.os.system", "init_args": shell},
         "process": {"class_path": "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
                     "init_args": {"entrypoint": "touch", "args": [str(mark)], "env": {}, "stdout": None, "stderr": None,
                                   "local_rank_id": 0, "numa_options": None}},
@@ -125,7 +126,7 @@ def test_all_options_that_take_a_class_are_here(here: Path) -> None:
             raise InputError("enough")
 
     with pytest.raises(InputError):
-        Parsed(cli.LINE, ["fit"], Path("cli.py"), callbacks_of_command)
+        Parsed(LINE, ["fit"], callbacks_of_command)
     assert {name for name in found if not name.endswith(".help")} == MODEL | TRAINER | WITHIN
 
 
@@ -245,11 +246,11 @@ def test_a_run_of_our_own_classes_resumes(
     put(foreign, "trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "."}})
     put(foreign, "trainer.profiler", {"class_path": "lightning.pytorch.profilers.SimpleProfiler"})
     put(foreign, "trainer.strategy", {"class_path": "lightning.pytorch.strategies.SingleDeviceStrategy"})
-    put(foreign, "model.assigner", {"class_path": "detector.model.assigner.YOLOv5Assigner"})
+    put(foreign, "model.assigner", {"class_path": "boltbox.detector.model.assigner.YOLOv5Assigner"})
     put(
         foreign,
         "data.augment.after",
-        {"class_path": "detector.data.transforms.colour.RandomFlip", "init_args": {"axis": 1, "p": 0.5}},
+        {"class_path": "boltbox.detector.data.transforms.colour.RandomFlip", "init_args": {"axis": 1, "p": 0.5}},
     )
     put(foreign, "data.augment.albumentations", {"Blur": {"p": 0.1}})
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]

@@ -10,8 +10,8 @@ import yaml
 from lightning.pytorch.tuner import Tuner
 from test_python import SMALL, options, small_detector
 
-from detector.data.datamodule import DetectionData
-from detector.training.module import Detector
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.training.module import Detector
 
 
 class Rates(L.Callback):

@@ -14,13 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import cli
-from detector.loggers.tensorboard_board import _class_table
-from detector.model.anchors import Choice
-from detector.report import panel
-from detector.report.anchors import AnchorReport
-from detector.report.drawing import draw_boxes
-from detector.report.figure import new_figure
-from detector.report.folder import RunFiles
+from boltbox.detector.loggers.tensorboard_board import _class_table
+from boltbox.detector.model.anchors import Choice
+from boltbox.detector.report import panel
+from boltbox.detector.report.anchors import AnchorReport
+from boltbox.detector.report.drawing import draw_boxes
+from boltbox.detector.report.figure import new_figure
+from boltbox.detector.report.folder import RunFiles
 
 NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$"]
 TAGS = {"u", "i", "script"}  # that the names would make

@@ -8,13 +8,13 @@ import torch
 from made_networks import same, small, yolov5_converter  # noqa: F401
 from shared import published_file  # noqa: F401
 
-from detector.checkpoint.starting_weights import load_weights
-from detector.checkpoint.trained import read_trained
-from detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
-from detector.model.network import YOLOv5
-from detector.model.sizes import CHANNELS, SIZES
-from detector.system.errors import InputError
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.starting_weights import load_weights
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.sizes import CHANNELS, SIZES
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 
 
 def test_published_weights(published: Path) -> None:

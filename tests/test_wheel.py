@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import cli
-from detector.commands.doctor.decoder import Decoder
+from boltbox.detector.commands.doctor.decoder import Decoder
 
 ROOT = Path(cli.__file__).parent
 PACKAGES = ("detector", "callbacks", "configs")
@@ -19,24 +19,26 @@ PACKAGES = ("detector", "callbacks", "configs")
 def files(root: Path) -> set[str]:
     """Modules, configurations and templates below a folder."""
     kinds = (".py", ".yaml", ".html", ".svg")
-    found = [root / "cli.py", *(p for name in PACKAGES for p in (root / name).rglob("*") if p.suffix in kinds)]
+    folders = (root / "boltbox", *((root / "boltbox" / name) for name in PACKAGES))
+    found = {p for folder in folders for p in folder.rglob("*") if p.suffix in kinds}
     return {p.relative_to(root).as_posix() for p in found}
 
 
 @pytest.fixture
 def hostile(here: Path) -> Path:
     """The current folder holds modules of the user's own that have our names."""
-    for name in ("detector", "callbacks", "cli"):
-        (here / f"{name}.py").write_text("raise RuntimeError('the module of the current folder was imported')\n")
+    for name in ("callbacks.py", "cli.py", "configs.py", "detector/__init__.py"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text("raise RuntimeError('the module of the current folder was imported')\n")
     return here
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("cli.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in (*PACKAGES, "boltbox"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     line = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
     line += ["--no-build-isolation", "--no-compile", "--target", str(target), str(source)]
@@ -45,28 +47,60 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_everything_is_installed(installed: Path) -> None:
+def test_everything_is_installed_under_one_name(installed: Path) -> None:
     assert files(installed) == files(ROOT)
+    assert {p.name.partition("-")[0] for p in installed.iterdir()} == {"boltbox", "bin"}
+
+
+def environment(*paths: Path | str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("BOLTBOX_RUN")}
+    return kept | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
 def test_a_training_from_another_folder(installed: Path, small_data: Path, hostile: Path) -> None:
     """With a shipped overlay; what is imported is what was installed, and nothing that only other commands and loggers need."""
-    with (installed / "callbacks/__init__.py").open("a") as file:
+    with (installed / "boltbox/callbacks/__init__.py").open("a") as file:
         file.write("import atexit, sys\nprint('imported:', __file__)\n")
         file.write("atexit.register(lambda: print('modules:', *(name for name in sys.modules if '.' not in name)))\n")
     line = [sys.executable, str(installed / "bin/boltbox"), "fit", "--config", "configs/hyp/med.yaml", "--config", "debug",
             "--data.dataset", str(small_data), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
             "--model.width_multiple", "0.125", "--report.enabled", "false", "--pictures.enabled", "false",
             "--autoanchor.enabled", "false"]  # fmt: skip
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("BOLTBOX_RUN")} | {"PYTHONPATH": str(installed)}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment(".", installed))
     assert done.returncode == 0, done.stderr
-    assert f"imported: {installed / 'callbacks/__init__.py'}" in done.stdout
+    assert f"imported: {installed / 'boltbox/callbacks/__init__.py'}" in done.stdout
     modules = done.stdout.rpartition("modules: ")[2].split()
     assert "lightning" in modules
     assert not {"optuna", "openvino", "onnx", "onnxruntime", "wandb", "tensorboard"} & set(modules)
     config = yaml.safe_load((hostile / "runs/fit-1/config.yaml").read_text())
     assert (config["model"]["cls"], config["data"]["augment"]["mixup"], config["data"]["image_size"]) == (0.3, 0.1, 64)
+
+
+@pytest.mark.parametrize("where", ["wheel", "checkout"])
+def test_one_name_outside(where: str, installed: Path, hostile: Path) -> None:
+    """Beside modules of our folders' names, the current folder first in the path."""
+    paths = environment(".", installed if where == "wheel" else ROOT)
+    code = "import boltbox, boltbox.detector.training.module, boltbox.callbacks as c; print(c.recipe.__module__)"
+    for line, told in ((["-c", code], "boltbox.callbacks.recipe"), (["-m", "boltbox", "--help"], "fit")):
+        done = subprocess.run([sys.executable, *line], capture_output=True, text=True, check=False, env=paths)
+        assert done.returncode == 0, done.stderr
+        assert told in done.stdout
+
+
+def test_a_checkout_without_symbolic_links(tmp_path: Path) -> None:
+    """Where git writes a link as a file with the other's path in it."""
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "boltbox").mkdir()
+    for path in (ROOT / "boltbox").iterdir():
+        target = tmp_path / "boltbox" / path.name
+        if path.is_symlink():
+            target.write_text(os.readlink(path))
+        elif path.is_file():
+            shutil.copy(path, target)
+    line = [sys.executable, "-m", "boltbox", "fit", "--model.lr00", "1"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment(tmp_path), cwd=tmp_path)
+    assert "did you mean 'model.lr0'?" in done.stderr
 
 
 def test_the_decoder_is_ours(small_data: Path, hostile: Path) -> None:

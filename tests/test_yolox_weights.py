@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
 
 import cli
-from detector.checkpoint.starting_weights import class_names, load_weights
-from detector.checkpoint.trained import read_trained
-from detector.checkpoint.yolox_weights import load_yolox
-from detector.model.network import YOLOv5
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.starting_weights import class_names, load_weights
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.checkpoint.yolox_weights import load_yolox
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
 
 Tensors = dict[Any, Any]  # by name
 STEM = "backbone.backbone.stem.conv.conv.weight"

@@ -23,9 +23,9 @@ from benchmarks.recipes.page import Study, gains, html, scores
 from benchmarks.recipes.study import run_all
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures, Training
-from detector.commands.benchmark.table import markdown
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
+from boltbox.detector.commands.benchmark.table import markdown
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
 
 
 def plan(given: argparse.Namespace, common: list[str]) -> list[Training]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from benchmarks.recipes.verdict import Runs, Verdict, judge, mean_curve
-from detector.report.curves import add_lines
-from detector.report.figure import new_figure
+from boltbox.detector.report.curves import add_lines
+from boltbox.detector.report.figure import new_figure
 
 Study = Mapping[str, Runs]  # recipe -> runs; the first recipe is what the others are compared with
 

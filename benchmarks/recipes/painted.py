@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import yaml
 
-from detector.data.demo import NAMES, OBJECTS, SIZES, draw_image
+from boltbox.detector.data.demo import NAMES, OBJECTS, SIZES, draw_image
 
 
 class Painted(NamedTuple):

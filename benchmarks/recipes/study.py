@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from benchmarks.recipes.training import Training
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 def run_all(trainings: Sequence[Training], jobs: int, report: Callable[[Training], None]) -> None:

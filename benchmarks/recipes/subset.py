@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from detector.data.dataset_file import DatasetFile
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
 
 
 def write_subset(source: str, images: int, folder: Path) -> Path:

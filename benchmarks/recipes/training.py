@@ -12,12 +12,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from detector.checkpoint.trained import read_trained
-from detector.data.dataset_file import DatasetFile
-from detector.report.curves import points
-from detector.report.folder import RunFiles
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.report.curves import points
+from boltbox.detector.report.folder import RunFiles
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 METRIC = "coco/AP"

@@ -12,11 +12,11 @@ import lightning as L
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from detector.checkpoint.file import CheckpointFile, FileVersion, validate_file
-from detector.checkpoint.restricted import load_restricted
-from detector.checkpoint.snapshot import snapshot
-from detector.system.atomic_file import remove, write_beside
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.checkpoint.file import CheckpointFile, FileVersion, validate_file
+from boltbox.detector.checkpoint.restricted import load_restricted
+from boltbox.detector.checkpoint.snapshot import snapshot
+from boltbox.detector.system.atomic_file import remove, write_beside
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 CHUNK = 1 << 20  # bytes that are copied or compared at a time
 
@@ -26,7 +26,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
 
     A disk that is full or cannot be written to costs a warning; training goes on, with the older checkpoints untouched, and
-    callbacks.Checkpoints ends a run with an error if files are missing in the end.
+    boltbox.callbacks.Checkpoints ends a run with an error if files are missing in the end.
 
     Not Lightning's AsyncCheckpointIO: that one cannot be waited for but by its end, and lets any number of copies queue up.
 

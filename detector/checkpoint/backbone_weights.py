@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from torch import Tensor
 
-from detector.checkpoint.restricted import load_restricted
-from detector.model.origin import UNKNOWN, Origin
-from detector.model.timm_backbone import PREFIX, TimmBackbone, create, timm
-from detector.system.errors import InputError
-from detector.system.text_file import is_file
+from boltbox.detector.checkpoint.restricted import load_restricted
+from boltbox.detector.model.origin import UNKNOWN, Origin
+from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone, create, timm
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import is_file
 
 PRETRAINED = "pretrained"
 WRAPPINGS = ("state_dict_ema", "model_ema", "state_dict", "model")  # where training scripts keep the tensors, best first

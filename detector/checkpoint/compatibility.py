@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from detector.model.network import YOLOv5
-from detector.system.errors import InputError
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
 
 MOMENTUM, ADAM = ("momentum_buffer",), ("step", "exp_avg", "exp_avg_sq")  # what an optimizer keeps of a parameter
 
 
 class TrainedModule(Protocol):
-    """What a checkpoint is of: detector.training.module.Detector.
+    """What a checkpoint is of: boltbox.detector.training.module.Detector.
 
     names: of its classes · network · ema: its moving average, None while there is none · hparams: its options by name.
     """

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from detector.checkpoint.hyper_parameters import (
+from boltbox.detector.checkpoint.hyper_parameters import (
     check_network_options,
     check_options,
     check_parts,
     empty_network,
     network_options,
 )
-from detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
-from detector.checkpoint.origins import ORIGINS
-from detector.checkpoint.recipe_state import DATA, PROCESS, RUN, check_callbacks
-from detector.checkpoint.validators import (
+from boltbox.detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
+from boltbox.detector.checkpoint.origins import ORIGINS
+from boltbox.detector.checkpoint.recipe_state import DATA, PROCESS, RUN, check_callbacks
+from boltbox.detector.checkpoint.validators import (
     InvalidContent,
     anything,
     check_tensor,
@@ -31,8 +31,8 @@ from detector.checkpoint.validators import (
     mapping_of,
     nullable,
 )
-from detector.model.parts import MissingPart
-from detector.system.errors import InputError
+from boltbox.detector.model.parts import MissingPart
+from boltbox.detector.system.errors import InputError
 
 DETECTOR = fields({"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options}, {"origins": ORIGINS})
 CHECKPOINT = fields(

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from detector.checkpoint.content import InvalidContent, check_checkpoint
-from detector.checkpoint.restricted import is_plain, load_restricted
-from detector.model.parts import MissingPart
-from detector.system.errors import InputError
-from detector.system.text_file import is_file
-from detector.system.zip_archive import check_archive
+from boltbox.detector.checkpoint.content import InvalidContent, check_checkpoint
+from boltbox.detector.checkpoint.restricted import is_plain, load_restricted
+from boltbox.detector.model.parts import MissingPart
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import is_file
+from boltbox.detector.system.zip_archive import check_archive
 
 Content = TypeVar("Content")
 

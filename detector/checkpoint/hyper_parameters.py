@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import torch
 
-from detector.checkpoint.validators import MOST, InvalidContent, check_map, kind_of
-from detector.model.assigner import Assigner
-from detector.model.box_coder import BoxCoder
-from detector.model.head import Head
-from detector.model.loss import Loss
-from detector.model.network import YOLOv5
-from detector.model.parts import part_config
+from boltbox.detector.checkpoint.validators import MOST, InvalidContent, check_map, kind_of
+from boltbox.detector.model.assigner import Assigner
+from boltbox.detector.model.box_coder import BoxCoder
+from boltbox.detector.model.head import Head
+from boltbox.detector.model.loss import Loss
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.parts import part_config
 
 # options that make a network
 NETWORK = (*("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation", "head", "box_coder", "backbone"),)

@@ -7,7 +7,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 from torch import Tensor
 
-from detector.checkpoint.validators import (
+from boltbox.detector.checkpoint.validators import (
     InvalidContent,
     anything,
     check_map,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.checkpoint.validators import fields, instance_of, list_of
-from detector.model.origin import UNRECORDED, Origin
+from boltbox.detector.checkpoint.validators import fields, instance_of, list_of
+from boltbox.detector.model.origin import UNRECORDED, Origin
 
 ORIGINS = list_of(fields({"source": instance_of(str), "licence": instance_of(str)}))
 

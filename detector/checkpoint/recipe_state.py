@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
-from detector.checkpoint.validators import (
+from boltbox.detector.checkpoint.validators import (
     InvalidContent,
     anything,
     check_tensor,
@@ -24,7 +24,7 @@ from detector.checkpoint.validators import (
     nullable,
     number,
 )
-from detector.model.loss_sums import OF_OLDER_RUNS
+from boltbox.detector.model.loss_sums import OF_OLDER_RUNS
 
 COUNT = integer()
 

@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 
 import torch
 
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.system.text_file import is_file
-from detector.system.zip_archive import check_archive, is_zip
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.text_file import is_file
+from boltbox.detector.system.zip_archive import check_archive, is_zip
 
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 PLAIN = {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2", *(f"torch.{name}Storage" for name in STORAGES)}

@@ -7,8 +7,8 @@ import socket
 from datetime import datetime
 from pathlib import Path
 
-from detector.checkpoint.runs import check_run, make_run, refuse_foreign, remove_empty
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.runs import check_run, make_run, refuse_foreign, remove_empty
+from boltbox.detector.system.errors import InputError
 
 _held: set[int] = set()  # descriptors of this process
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from detector.checkpoint.file import CheckpointFile, newest_intact, read_checkpoint
-from detector.system.errors import InputError
-from detector.system.rank_zero import is_first_process, rank_zero_print
-from detector.system.text_file import is_file, is_impossible
+from boltbox.detector.checkpoint.file import CheckpointFile, newest_intact, read_checkpoint
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.text_file import is_file, is_impossible
 
 ROOT = Path("runs")
 FILES = ("config.yaml", "changed.yaml", "metrics.json", "metrics.csv", "iterations.csv", "detections.npz", "report.html")
@@ -50,7 +50,7 @@ def new_run(command: str) -> Path:
 
 def own_run(command: str) -> Path:
     """The folder of a new run, runs/COMMAND-NUMBER; in a process that another one of the same run has started, that one's.
-    One that somebody else has started (torchrun, Slurm) makes none: callbacks.RunFolder tells it the first one's."""
+    One that somebody else has started (torchrun, Slurm) makes none: boltbox.callbacks.RunFolder tells it the first one's."""
     if is_first_process():
         folder = new_run(command)
     else:

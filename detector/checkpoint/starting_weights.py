@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detector.checkpoint.backbone_weights import load_backbone
-from detector.checkpoint.content import DETECTOR
-from detector.checkpoint.hyper_parameters import network_options
-from detector.checkpoint.origins import passed_on
-from detector.checkpoint.restricted import load_restricted
-from detector.checkpoint.validators import InvalidContent
-from detector.checkpoint.weights import averaged, copy_weights
-from detector.checkpoint.yolov5_weights import load_yolov5, read_yolov5
-from detector.checkpoint.yolox_weights import LICENCE as OF_YOLOX
-from detector.checkpoint.yolox_weights import load_yolox, read_yolox, refuse_yolox
-from detector.model.network import YOLOv5
-from detector.model.origin import AGPL, Origin
-from detector.model.timm_backbone import TimmBackbone
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.backbone_weights import load_backbone
+from boltbox.detector.checkpoint.content import DETECTOR
+from boltbox.detector.checkpoint.hyper_parameters import network_options
+from boltbox.detector.checkpoint.origins import passed_on
+from boltbox.detector.checkpoint.restricted import load_restricted
+from boltbox.detector.checkpoint.validators import InvalidContent
+from boltbox.detector.checkpoint.weights import averaged, copy_weights
+from boltbox.detector.checkpoint.yolov5_weights import load_yolov5, read_yolov5
+from boltbox.detector.checkpoint.yolox_weights import LICENCE as OF_YOLOX
+from boltbox.detector.checkpoint.yolox_weights import load_yolox, read_yolox, refuse_yolox
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.origin import AGPL, Origin
+from boltbox.detector.model.timm_backbone import TimmBackbone
+from boltbox.detector.system.errors import InputError
 
 
 def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False, reuse_head: bool = False) -> str:

@@ -12,19 +12,19 @@ from typing import Any
 
 from torch import Tensor
 
-from detector.checkpoint.compatibility import TrainedModule
-from detector.checkpoint.file import CheckpointFile, read_checkpoint
-from detector.checkpoint.hyper_parameters import NOT_SAVED, build_network, empty_network, network_options
-from detector.checkpoint.origins import origins_of
-from detector.checkpoint.runs import find_checkpoint
-from detector.checkpoint.weights import averaged
-from detector.checkpoint.yolov5_weights import Weights, by_our_names, read_yolov5, unscaled_layers
-from detector.checkpoint.yolox_weights import refuse_yolox
-from detector.model.network import YOLOv5
-from detector.model.origin import AGPL, Origin
-from detector.model.sizes import SIZES
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.checkpoint.compatibility import TrainedModule
+from boltbox.detector.checkpoint.file import CheckpointFile, read_checkpoint
+from boltbox.detector.checkpoint.hyper_parameters import NOT_SAVED, build_network, empty_network, network_options
+from boltbox.detector.checkpoint.origins import origins_of
+from boltbox.detector.checkpoint.runs import find_checkpoint
+from boltbox.detector.checkpoint.weights import averaged
+from boltbox.detector.checkpoint.yolov5_weights import Weights, by_our_names, read_yolov5, unscaled_layers
+from boltbox.detector.checkpoint.yolox_weights import refuse_yolox
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.origin import AGPL, Origin
+from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 @dataclass

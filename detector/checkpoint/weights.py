@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from detector.model.network import YOLOv5
-from detector.system.errors import InputError
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.system.errors import InputError
 
 
 def averaged(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,12 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.checkpoint.restricted import StandIn, load_restricted
-from detector.checkpoint.validators import InvalidContent, anything, check_tensor, instance_of, integer, list_of, mapping_of
-from detector.checkpoint.weights import copy_weights
-from detector.model.network import YOLOv5
-from detector.model.sizes import CHANNELS, SIZES, scaled_channels
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.restricted import StandIn, load_restricted
+from boltbox.detector.checkpoint.validators import (
+    InvalidContent,
+    anything,
+    check_tensor,
+    instance_of,
+    integer,
+    list_of,
+    mapping_of,
+)
+from boltbox.detector.checkpoint.weights import copy_weights
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.sizes import CHANNELS, SIZES, scaled_channels
+from boltbox.detector.system.errors import InputError
 
 # Everything that a detection checkpoint may name besides tensors and plain types.
 ALLOWED = [

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.checkpoint.hyper_parameters import empty_network
-from detector.checkpoint.restricted import load_restricted
-from detector.checkpoint.validators import InvalidContent, check_tensor, join, mapping_of
-from detector.checkpoint.weights import copy_weights
-from detector.model.network import YOLOv5
-from detector.model.sizes import SIZES
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.hyper_parameters import empty_network
+from boltbox.detector.checkpoint.restricted import load_restricted
+from boltbox.detector.checkpoint.validators import InvalidContent, check_tensor, join, mapping_of
+from boltbox.detector.checkpoint.weights import copy_weights
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.system.errors import InputError
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
 # What a file may name besides tensors and plain types: numbers of numpy, such as the best AP.

@@ -8,16 +8,16 @@ from typing import Protocol, runtime_checkable
 
 import lightning as L
 
-from detector.checkpoint.trained import take_anchors
-from detector.data.datamodule import DetectionData
-from detector.report.anchors import AnchorReport, no_anchors
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.trained import take_anchors
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.report.anchors import AnchorReport, no_anchors
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
 
 
 @runtime_checkable
 class Examiner(Protocol):
-    """A callback that measures anchors and chooses better ones: callbacks.AutoAnchor."""
+    """A callback that measures anchors and chooses better ones: boltbox.callbacks.AutoAnchor."""
 
     def examine(self, detector: Detector, data: DetectionData) -> AnchorReport: ...
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
-from detector.checkpoint.file import CheckpointFile
-from detector.checkpoint.relative_paths import PathOrigin
-from detector.checkpoint.runs import run_of
-from detector.checkpoint.trained import Trained, find_trained, is_published
-from detector.commands.export.runtime import Exported, format_of, load_exported
-from detector.commands.parsing.table import LINKS
-from detector.system.errors import InputError
-from detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.checkpoint.file import CheckpointFile
+from boltbox.detector.checkpoint.relative_paths import PathOrigin
+from boltbox.detector.checkpoint.runs import run_of
+from boltbox.detector.checkpoint.trained import Trained, find_trained, is_published
+from boltbox.detector.commands.export.runtime import Exported, format_of, load_exported
+from boltbox.detector.commands.parsing.table import LINKS
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 STARTS = ("weights", "backbone_weights")  # options of the model that are files to start from
 OWN = {"anchors": ("autoanchor",), "doctor": ("doctor",)}  # groups of config.yaml that a command takes besides
@@ -177,7 +177,7 @@ def _config(text: str, source: str) -> dict[str, Any]:
 
 def _find_trained(ckpt_path: str, run: Path | None, command: str, constructor: Callable[..., Any]) -> Trained | None:
     """A machine after the first that has no such file comes along to the place where all processes are told so
-    (callbacks.ConsistencyCheck): if it left here the others would wait for it."""
+    (boltbox.callbacks.ConsistencyCheck): if it left here the others would wait for it."""
     machine = next((int(os.environ[n]) for n in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID") if n in os.environ), 0)
     try:
         return find_trained(ckpt_path, run, constructor)

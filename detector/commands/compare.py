@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.checkpoint.runs import new_run
-from detector.report.curves import add_lines, loss_names, loss_title, points
-from detector.report.figure import new_figure
-from detector.report.folder import RunFiles
-from detector.report.html import document
-from detector.report.panel import COLOURS, HATCHES
-from detector.system.atomic_file import write_atomically
-from detector.system.configuration import differences
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.checkpoint.runs import new_run
+from boltbox.detector.report.curves import add_lines, loss_names, loss_title, points
+from boltbox.detector.report.figure import new_figure
+from boltbox.detector.report.folder import RunFiles
+from boltbox.detector.report.html import document
+from boltbox.detector.report.panel import COLOURS, HATCHES
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.configuration import differences
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
 PANELS = {  # then the losses

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from detector.distributed.process_group import first_to_report
-from detector.system.errors import InputError, in_one_line, shortened
-from detector.system.terminal import printable
+from boltbox.detector.distributed.process_group import first_to_report
+from boltbox.detector.system.errors import InputError, in_one_line, shortened
+from boltbox.detector.system.terminal import printable
 
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)

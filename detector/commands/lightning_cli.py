@@ -12,35 +12,35 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.cli import LightningArgumentParser
 
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.compatibility import check_network, check_resume
-from detector.checkpoint.run_lock import RunLock
-from detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
-from detector.checkpoint.starting_weights import class_names
-from detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
-from detector.commands.parsing.command_line import TRUST_PARTS, CommandLine
-from detector.commands.parsing.parser import Parser, explained
-from detector.commands.parsing.program import command_line
-from detector.commands.parsing.signatures import load
-from detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
-from detector.commands.parsing.trust import check_classes, foreign_packages, only_from, paths_named
-from detector.commands.run import ArrangeCallbacks, Run
-from detector.commands.subcommands import SubcommandCLI
-from detector.data import demo
-from detector.data.datamodule import DetectionData
-from detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
-from detector.loggers.placement import place_loggers
-from detector.system.configuration import differences, flatten
-from detector.system.errors import InputError
-from detector.system.ranges import check_ranges
-from detector.system.rank_zero import is_first_process, rank_zero_print
-from detector.system.trusted import may_import, refusal, trust_parts, trusts_everything
-from detector.system.yaml_text import load_yaml
-from detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
-from detector.training.module import Detector
-from detector.training.precision import DEFAULT, usable_precision
-from detector.training.trainer import Trainer
-from detector.training.trainer_options import as_list
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.compatibility import check_network, check_resume
+from boltbox.detector.checkpoint.run_lock import RunLock
+from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
+from boltbox.detector.checkpoint.starting_weights import class_names
+from boltbox.detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
+from boltbox.detector.commands.parsing.command_line import TRUST_PARTS, CommandLine
+from boltbox.detector.commands.parsing.parser import Parser, explained
+from boltbox.detector.commands.parsing.program import command_line
+from boltbox.detector.commands.parsing.signatures import load
+from boltbox.detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
+from boltbox.detector.commands.parsing.trust import check_classes, foreign_packages, only_from, paths_named
+from boltbox.detector.commands.run import ArrangeCallbacks, Run
+from boltbox.detector.commands.subcommands import SubcommandCLI
+from boltbox.detector.data import demo
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
+from boltbox.detector.loggers.placement import place_loggers
+from boltbox.detector.system.configuration import differences, flatten
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.trusted import may_import, refusal, trust_parts, trusts_everything
+from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.precision import DEFAULT, usable_precision
+from boltbox.detector.training.trainer import Trainer
+from boltbox.detector.training.trainer_options import as_list
 
 
 class DetectorCLI(SubcommandCLI):
@@ -49,7 +49,6 @@ class DetectorCLI(SubcommandCLI):
     Args:
         line: all commands.
         args: words of the command line.
-        script: path of cli.py, which commands start anew for trainings of their own.
         arrange: makes the list of all callbacks.
     """
 
@@ -59,8 +58,8 @@ class DetectorCLI(SubcommandCLI):
     continues = False  # a fit that continues an older one in its folder
     defaults: Any  # of the command, before a checkpoint brings its own
 
-    def __init__(self, line: CommandLine, args: list[str], script: Path, arrange: ArrangeCallbacks) -> None:
-        self.script, self.arrange = script, arrange
+    def __init__(self, line: CommandLine, args: list[str], arrange: ArrangeCallbacks) -> None:
+        self.arrange = arrange
         try:
             super().__init__(
                 line,
@@ -188,7 +187,7 @@ class DetectorCLI(SubcommandCLI):
         if options.run and not own:
             run = Path(options.run)
         elif command == "evolve":
-            from detector.commands.evolve.search import study_folder  # imports optuna
+            from boltbox.detector.commands.evolve.search import study_folder  # imports optuna
 
             run = study_folder(load_yaml(self.text))
         elif self.continues and self.checkpoint:
@@ -233,7 +232,7 @@ class DetectorCLI(SubcommandCLI):
         assert isinstance(trainer, Trainer)
         trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
         trainer.configuration = load_yaml(self.text)
-        trainer.train = [sys.executable, str(self.script), "fit"]
+        trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
         return trainer
 
     def _names_foreign_code(self) -> bool:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.report.folder import RunFiles
-from detector.report.page import Report
-from detector.system import trusted
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.report.folder import RunFiles
+from boltbox.detector.report.page import Report
+from boltbox.detector.system import trusted
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-from detector.commands.parsing.command_line import CommandLine
-from detector.commands.parsing.program import program
-from detector.commands.parsing.signatures import OF_THE_TRAINER, load, options_of
-from detector.distributed.process_group import end_together
+from boltbox.detector.commands.parsing.command_line import CommandLine
+from boltbox.detector.commands.parsing.program import program
+from boltbox.detector.commands.parsing.signatures import OF_THE_TRAINER, load, options_of
+from boltbox.detector.distributed.process_group import end_together
 
 LIGHTNING = "lightning."
 

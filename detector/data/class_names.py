@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 MOST_CLASSES = 100_000  # that `nc` may promise without names
 

@@ -15,21 +15,21 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from detector.data.cache.auto import fits_in_memory
-from detector.data.cache.budget import bytes_of
-from detector.data.cache.images import ImageCache
-from detector.data.cache.node import Node
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.device import finish_on_device
-from detector.data.fingerprint import changes, fingerprint
-from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from detector.data.inputs.frames import Frames
-from detector.data.inputs.readable import Readable, collate_readable
-from detector.data.inputs.sources import Sources
-from detector.data.inputs.tiled import TiledSamples, Tiling, tiled_batch
-from detector.data.loading.loader import as_it_is, make_loader, usable_workers
-from detector.data.loading.sampler import (
+from boltbox.detector.data.cache.auto import fits_in_memory
+from boltbox.detector.data.cache.budget import bytes_of
+from boltbox.detector.data.cache.images import ImageCache
+from boltbox.detector.data.cache.node import Node
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.device import finish_on_device
+from boltbox.detector.data.fingerprint import changes, fingerprint
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
+from boltbox.detector.data.inputs.frames import Frames
+from boltbox.detector.data.inputs.readable import Readable, collate_readable
+from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.data.inputs.tiled import TiledSamples, Tiling, tiled_batch
+from boltbox.detector.data.loading.loader import as_it_is, make_loader, usable_workers
+from boltbox.detector.data.loading.sampler import (
     GivenBatches,
     TrainBatches,
     class_weights,
@@ -37,16 +37,16 @@ from detector.data.loading.sampler import (
     image_weights,
     rectangular_batches,
 )
-from detector.data.loading.seen_sizes import seen_sizes
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import Batch, Picture, Sample, collate
-from detector.data.splits import open_images, open_split
-from detector.data.transforms.augment import Augment
-from detector.data.transforms.letterbox import Resize, round_up
-from detector.data.transforms.transform import Transform
-from detector.system.errors import InputError
-from detector.system.ranges import check_ranges
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.loading.seen_sizes import seen_sizes
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import Batch, Picture, Sample, collate
+from boltbox.detector.data.splits import open_images, open_split
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.letterbox import Resize, round_up
+from boltbox.detector.data.transforms.transform import Transform
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class DetectionData(L.LightningDataModule):

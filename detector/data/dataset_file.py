@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detector.data import demo
-from detector.data.cache.labels import cached
-from detector.data.class_names import read_names
-from detector.data.datasets import DetectionDataset
-from detector.data.formats import FORMATS, format_class
-from detector.data.formats.format import Format, Split
-from detector.data.formats.per_image import PerImageFormat
-from detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
-from detector.data.part import Part
-from detector.data.read_split import SplitReader
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.system.text_file import exists, is_dir, is_file, read_text
-from detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.data import demo
+from boltbox.detector.data.cache.labels import cached
+from boltbox.detector.data.class_names import read_names
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats import FORMATS, format_class
+from boltbox.detector.data.formats.format import Format, Split
+from boltbox.detector.data.formats.per_image import PerImageFormat
+from boltbox.detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
+from boltbox.detector.data.part import Part
+from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.text_file import exists, is_dir, is_file, read_text
+from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 DEMO_ROOT = Path("datasets/demo")
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import Dataset
 
-from detector.data.cache.origins import Origins
-from detector.data.cache.store import ImageStore
-from detector.data.images import read_image
-from detector.data.label_sources import LabelSource, LabelSources
-from detector.data.label_table import FileNames, LabelTable
-from detector.data.report import DataReport
-from detector.data.sample import Labels, LetterboxInfo, Sample
-from detector.data.transforms.letterbox import resized
-from detector.system.errors import InputError
-from detector.system.text_file import read_text
+from boltbox.detector.data.cache.origins import Origins
+from boltbox.detector.data.cache.store import ImageStore
+from boltbox.detector.data.images import read_image
+from boltbox.detector.data.label_sources import LabelSource, LabelSources
+from boltbox.detector.data.label_table import FileNames, LabelTable
+from boltbox.detector.data.report import DataReport
+from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
+from boltbox.detector.data.transforms.letterbox import resized
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import read_text
 
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 MOST_OBJECTS = 100_000  # of an image; aerial and crowd sets have up to some ten thousand

@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 NAME = "demo"  # what data.dataset calls it
 VERSION = 1  # raise it with any change to what is drawn: older copies on disk are then drawn afresh

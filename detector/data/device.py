@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from detector.data.sample import Batch
-from detector.data.transforms.colour import adjust_hsv_floats
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.colour import adjust_hsv_floats
 
 
 def finish_on_device(batch: Batch) -> Batch:

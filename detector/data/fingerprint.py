@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.data.cache.origins import states
-from detector.data.datasets import DetectionDataset
+from boltbox.detector.data.cache.origins import states
+from boltbox.detector.data.datasets import DetectionDataset
 
 
 def fingerprint(dataset: DetectionDataset, root: Path) -> np.ndarray:

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
-from detector.system.errors import InputError
-from detector.system.text_file import exists, is_dir, is_file, is_impossible
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import exists, is_dir, is_file, is_impossible
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detector.data.cache.packed import Damaged
-from detector.data.label_table import FileNames
+from boltbox.detector.data.cache.packed import Damaged
+from boltbox.detector.data.label_table import FileNames
 
 _LARGEST = 2**31 - 1
 

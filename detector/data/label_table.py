@@ -15,8 +15,8 @@ from typing import overload
 
 import numpy as np
 
-from detector.data.cache.packed import Damaged
-from detector.data.sample import Labels, Polygons
+from boltbox.detector.data.cache.packed import Damaged
+from boltbox.detector.data.sample import Labels, Polygons
 
 
 @dataclass(frozen=True, eq=False)

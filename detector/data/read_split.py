@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset, box_problem, too_many
-from detector.data.formats.format import Entry, Format, ImageLabels, LabelObject
-from detector.data.images import image_sizes
-from detector.data.label_sources import LabelSource, LabelSources
-from detector.data.part import Part
-from detector.data.report import DataReport, Fault, Remark, emptied
-from detector.data.sample import Labels
-from detector.system.errors import InputError
-from detector.system.text_file import is_dir
+from boltbox.detector.data.datasets import DetectionDataset, box_problem, too_many
+from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject
+from boltbox.detector.data.images import image_sizes
+from boltbox.detector.data.label_sources import LabelSource, LabelSources
+from boltbox.detector.data.part import Part
+from boltbox.detector.data.report import DataReport, Fault, Remark, emptied
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import is_dir
 
 
 class SplitReader:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 
 Polygons = list[list[np.ndarray]]  # one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.images import image_sizes
-from detector.data.report import DataReport, Fault
-from detector.data.sample import Labels
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.images import image_sizes
+from boltbox.detector.data.report import DataReport, Fault
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 def open_split(file: DatasetFile, split: str, single_class: bool) -> DetectionDataset:

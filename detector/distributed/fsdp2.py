@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.optim import Optimizer
 
-from detector.model.sharding import keep_whole, shared_out_like, whole
-from detector.training.module import Detector
+from boltbox.detector.model.sharding import keep_whole, shared_out_like, whole
+from boltbox.detector.training.module import Detector
 
 
 class FSDP2(ModelParallelStrategy):

@@ -14,8 +14,8 @@ import lightning as L
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
-from detector.system import parent
-from detector.system.errors import InputError
+from boltbox.detector.system import parent
+from boltbox.detector.system.errors import InputError
 
 GONE = re.compile("timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE)
 STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
@@ -27,7 +27,7 @@ class LostContact(InputError):
 
 @runtime_checkable
 class Watchdog(Protocol):
-    """A callback that explains a lost contact in one sentence: callbacks.CollectiveWatchdog."""
+    """A callback that explains a lost contact in one sentence: boltbox.callbacks.CollectiveWatchdog."""
 
     lost: LostContact | None
 
@@ -62,7 +62,7 @@ def lost_contact(error: BaseException) -> bool:
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent is gone, if Lightning or torchrun has started it: in a collective it
-    would wait for ever. So is one whose parent asks for it (`detector.system.parent`); others are left alone."""
+    would wait for ever. So is one whose parent asks for it (`boltbox.detector.system.parent`); others are left alone."""
     parent.die_with_parent()
     if "TORCHELASTIC_RUN_ID" in os.environ or ("LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ):
         _prctl_pr_set_pdeathsig(signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 import os
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 def is_torchrun() -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.evaluation.metrics import COCO_AREAS, average_precision
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.model.boxes import area_xyxy, pairwise_iou_xyxy
+from boltbox.detector.evaluation.metrics import COCO_AREAS, average_precision
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
 
 NEAR, FAR = 0.5, 0.1  # IoU from which a box is right, and from which it belongs to an object at all
 KINDS = ("hit", "wrong class", "poor localisation", "both", "duplicate", "background")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from detector.data.sample import Labels
-from detector.model.boxes import clip_xyxy, pairwise_iou_xyxy
-from detector.system.garbage import without_garbage_collection
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import clip_xyxy, pairwise_iou_xyxy
+from boltbox.detector.system.garbage import without_garbage_collection
 
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)  # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
 CONFIDENCES = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read

@@ -11,12 +11,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from detector.data.sample import Labels
-from detector.evaluation.metrics import ClassMetrics, class_metrics, match
-from detector.model.boxes import clip_xyxy
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
-from detector.system.file_names import common_folder, inside
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.metrics import ClassMetrics, class_metrics, match
+from boltbox.detector.model.boxes import clip_xyxy
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.file_names import common_folder, inside
 
 ARRAYS = ("sizes", "image", "box", "score", "kind", "label_image", "label_box", "label_kind", "label_area")
 

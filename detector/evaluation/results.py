@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.evaluation.metrics import ClassMetrics, Result
+from boltbox.detector.evaluation.metrics import ClassMetrics, Result
 
 
 def result_json(result: Result, names: list[str]) -> dict[str, Any]:

@@ -10,23 +10,23 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from detector.data.device import finish_on_device
-from detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
-from detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
-from detector.data.inputs.tiled import Tiling, tiled_batch
-from detector.data.sample import Batch, Sample, collate
-from detector.data.transforms.letterbox import round_up
-from detector.inference.autocast import autocast
-from detector.inference.detections import Detections
-from detector.inference.rows import NMSThresholds, class_numbers
-from detector.system.errors import InputError
+from boltbox.detector.data.device import finish_on_device
+from boltbox.detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
+from boltbox.detector.data.inputs.tiled import Tiling, tiled_batch
+from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.inference.autocast import autocast
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.rows import NMSThresholds, class_numbers
+from boltbox.detector.system.errors import InputError
 
 Picture = str | Path | np.ndarray | Image.Image
 Images = Picture | Sequence[Picture]
 
 
 class Predicting(Protocol):
-    """What predicts: detector.training.module.Detector.
+    """What predicts: boltbox.detector.training.module.Detector.
 
     names: of its classes · image_size: longer side of the training's input in pixels · max_stride: sides of the input are
     multiples of it · hparams: its options by name.

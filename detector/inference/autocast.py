@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

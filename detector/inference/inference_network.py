@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.inference.ensemble import Ensemble
-from detector.inference.rows import Decoded, Predictor, dtype_of, forward_function
-from detector.inference.tta import TestTimeAugmentation
-from detector.model.network import YOLOv5
+from boltbox.detector.inference.ensemble import Ensemble
+from boltbox.detector.inference.rows import Decoded, Predictor, dtype_of, forward_function
+from boltbox.detector.inference.tta import TestTimeAugmentation
+from boltbox.detector.model.network import YOLOv5
 
 
 class InferenceNetwork:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from detector.data.sample import Picture
-from detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
-from detector.system.file_names import short_name
+from boltbox.detector.data.sample import Picture
+from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.system.file_names import short_name
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 # COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.

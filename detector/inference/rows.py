@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.device import to_floats
-from detector.data.inputs.tiles import merge
-from detector.data.sample import Batch, LetterboxInfo
-from detector.model.network import Network
-from detector.model.postprocess import nms
-from detector.system.errors import InputError, nearest
+from boltbox.detector.data.device import to_floats
+from boltbox.detector.data.inputs.tiles import merge
+from boltbox.detector.data.sample import Batch, LetterboxInfo
+from boltbox.detector.model.network import Network
+from boltbox.detector.model.postprocess import nms
+from boltbox.detector.system.errors import InputError, nearest
 
 # float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it: a network, an exported file, several of them
 Predictor = Callable[[Tensor], Tensor]
@@ -20,7 +20,7 @@ Decoded = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
 
 
 class NMSThresholds(NamedTuple):
-    """Which detections count; see `detector.model.postprocess.nms`. classes: only these numbers."""
+    """Which detections count; see `boltbox.detector.model.postprocess.nms`. classes: only these numbers."""
 
     conf: float
     iou: float

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from detector.inference.rows import Predictor
+from boltbox.detector.inference.rows import Predictor
 
 PASSES = ((1.0, False), (0.83, True), (0.67, False))  # scale, whether mirrored
 GREY = 0.447  # of 1: about the mean of ImageNet's pixels

@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 class VideoFile:

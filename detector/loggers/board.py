@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import cv2
 import numpy as np
 
-from detector.evaluation.metrics import COCO_NAMES, Result
-from detector.evaluation.results import result_json
+from boltbox.detector.evaluation.metrics import COCO_NAMES, Result
+from boltbox.detector.evaluation.results import result_json
 
 LOSSES = ("box_loss", "obj_loss", "cls_loss")
 METRICS = ("P", "R", "mAP50", "mAP50-95", "fitness", *(f"coco/{name}" for name in COCO_NAMES))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.training.trainer_options import as_list
+from boltbox.detector.training.trainer_options import as_list
 
 
 def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> None:

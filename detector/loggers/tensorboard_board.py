@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from detector.data.images import read_image
-from detector.evaluation.metrics import RECALLS
-from detector.evaluation.results import confusions, largest_classes
-from detector.loggers.board import BEST, Ending, Evaluation, Picture, jpeg
-from detector.report.drawing import draw_boxes, enlarge
-from detector.system.configuration import flatten
+from boltbox.detector.data.images import read_image
+from boltbox.detector.evaluation.metrics import RECALLS
+from boltbox.detector.evaluation.results import confusions, largest_classes
+from boltbox.detector.loggers.board import BEST, Ending, Evaluation, Picture, jpeg
+from boltbox.detector.report.drawing import draw_boxes, enlarge
+from boltbox.detector.system.configuration import flatten
 
 CURVES = 20  # classes with a precision-recall curve
 THRESHOLDS = 127  # of such a curve: the most that TensorBoard draws

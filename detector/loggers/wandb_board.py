@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from lightning.pytorch.loggers import WandbLogger
 
-from detector.evaluation.metrics import RECALLS
-from detector.evaluation.results import confusions, largest_classes
-from detector.loggers.board import BY_EPOCH, BY_STEP, Ending, Evaluation, Picture, jpeg
+from boltbox.detector.evaluation.metrics import RECALLS
+from boltbox.detector.evaluation.results import confusions, largest_classes
+from boltbox.detector.loggers.board import BY_EPOCH, BY_STEP, Ending, Evaluation, Picture, jpeg
 
 CURVES = 20  # classes in the precision-recall plot: more lines cannot be told apart
 EVERY = 2  # of RECALLS, which point such a curve has

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from detector.model.head import Head
-from detector.system.errors import InputError
+from boltbox.detector.model.head import Head
+from boltbox.detector.system.errors import InputError
 
 
 class Assignment(NamedTuple):

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from detector.model.layers import C3, SPPF, Conv
+from boltbox.detector.model.layers import C3, SPPF, Conv
 
 
 class Backbone(nn.Module):

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 class BoxCoder(ABC):

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from detector.model.anchors import default_anchors, in_level_order
-from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from detector.model.postprocess import boxes_in_pixels, candidates, decode
-from detector.system.errors import InputError
+from boltbox.detector.model.anchors import default_anchors, in_level_order
+from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
+from boltbox.detector.model.postprocess import boxes_in_pixels, candidates, decode
+from boltbox.detector.system.errors import InputError
 
 
 class Head(nn.Module, ABC):

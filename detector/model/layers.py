@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from detector.model.batch_norm import BatchNorm2d
+from boltbox.detector.model.batch_norm import BatchNorm2d
 
 
 class Conv(nn.Module):

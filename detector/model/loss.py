@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from detector.model.assigner import Assigner, YOLOv5Assigner
-from detector.model.boxes import iou_cxcywh
-from detector.model.head import Head
+from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
+from boltbox.detector.model.boxes import iou_cxcywh
+from boltbox.detector.model.head import Head
 
 
 class Loss(nn.Module, ABC):

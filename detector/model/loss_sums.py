@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 OF_OLDER_RUNS = ("box_loss", "obj_loss", "cls_loss")  # whose checkpoints hold numbers without names
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from detector.model.layers import C3, Conv, concatenate
+from boltbox.detector.model.layers import C3, Conv, concatenate
 
 
 class Neck(nn.Module):

@@ -10,16 +10,16 @@ from typing import Any, Self
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from detector.model.backbone import Backbone
-from detector.model.box_coder import BoxCoder
-from detector.model.head import AnchorHead, Head
-from detector.model.layers import Conv
-from detector.model.neck import Neck
-from detector.model.origin import Origin
-from detector.model.parts import PartConfig, build_part
-from detector.model.sizes import CHANNELS, STAGE_REPEATS, YOLOX_REPEATS, resolve_size, scaled_channels, scaled_repeats
-from detector.model.timm_backbone import PREFIX, TimmBackbone
-from detector.system.errors import InputError, nearest
+from boltbox.detector.model.backbone import Backbone
+from boltbox.detector.model.box_coder import BoxCoder
+from boltbox.detector.model.head import AnchorHead, Head
+from boltbox.detector.model.layers import Conv
+from boltbox.detector.model.neck import Neck
+from boltbox.detector.model.origin import Origin
+from boltbox.detector.model.parts import PartConfig, build_part
+from boltbox.detector.model.sizes import CHANNELS, STAGE_REPEATS, YOLOX_REPEATS, resolve_size, scaled_channels, scaled_repeats
+from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
+from boltbox.detector.system.errors import InputError, nearest
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
@@ -94,7 +94,7 @@ class YOLOv5(Network):
         anchors: of AnchorHead; see there.
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
         class_counts: labels of each class, for AnchorHead's starting bias; None: all classes alike.
-        head: another head, as class_path and init_args (`detector.model.parts`).
+        head: another head, as class_path and init_args (`boltbox.detector.model.parts`).
         box_coder: another box coder than the head's own, likewise.
         backbone: yolov5, yolox, or timm/NAME; the size says the channels of the neck.
 

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detector.system.errors import InputError
-from detector.system.trusted import may_import, refusal
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.trusted import may_import, refusal
 
 PartConfig = Mapping[str, Any]  # {"class_path": "my_parts.MyHead", "init_args": {...}}
 T = TypeVar("T")

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torchvision.ops import nms as suppress
 
-from detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from detector.model.boxes import cxcywh_to_xyxy
+from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
+from boltbox.detector.model.boxes import cxcywh_to_xyxy
 
 MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
 
 
 class NMSResult(NamedTuple):
     """What `nms` keeps of one image, highest score first: tensors on the network's device, in its coordinates. A user gets
-    `detector.inference.detections.Detections`: arrays, in pixels of the image file, with the class names.
+    `boltbox.detector.inference.detections.Detections`: arrays, in pixels of the image file, with the class names.
 
     boxes (n, 4) xyxy pixels of the network's input; scores (n,) in 0..1; classes (n,) int64.
     """

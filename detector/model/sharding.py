@@ -6,7 +6,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from detector.model.network import YOLOv5
+from boltbox.detector.model.network import YOLOv5
 
 
 def shard(network: YOLOv5, mesh: DeviceMesh) -> None:

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from detector.system.errors import InputError, nearest
+from boltbox.detector.system.errors import InputError, nearest
 
 
 class Size(NamedTuple):

@@ -1,7 +1,7 @@
 """An image backbone of timm (Wightman 2019, PyTorch Image Models, doi 10.5281/zenodo.4414861) in the place of YOLOv5's.
 
 timm is an extra; it is imported where one of its backbones is asked for. Nothing here fetches anything: weights come from a
-checkpoint, or by `detector.checkpoint.backbone_weights`.
+checkpoint, or by `boltbox.detector.checkpoint.backbone_weights`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from detector.model.depthwise import depthwise_in_float32
-from detector.model.folding import fold_batch_norms
-from detector.model.layers import SPPF, Conv
-from detector.system.errors import InputError
+from boltbox.detector.model.depthwise import depthwise_in_float32
+from boltbox.detector.model.folding import fold_batch_norms
+from boltbox.detector.model.layers import SPPF, Conv
+from boltbox.detector.system.errors import InputError
 
 PREFIX = "timm/"
 OWN = (2, 3, 4, 5)  # levels that a backbone has maps of; level k has stride 2**k

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from detector.model.anchors import Choice, measure, side_ratios
-from detector.model.head import Head
-from detector.report.panel import panel, save
-from detector.system.atomic_file import write_atomically
+from boltbox.detector.model.anchors import Choice, measure, side_ratios
+from boltbox.detector.model.head import Head
+from boltbox.detector.report.panel import panel, save
+from boltbox.detector.system.atomic_file import write_atomically
 
 COLUMNS = ("labels", "BPR", "AAT", "mean best ratio")
 

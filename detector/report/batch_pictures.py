@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from detector.data.sample import Batch
-from detector.model.boxes import cxcywhn_to_xyxy
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.model.boxes import cxcywhn_to_xyxy
 
 
 def pixels(batch: Batch, most: int) -> np.ndarray:

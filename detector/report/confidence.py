@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.evaluation.metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
-from detector.report.figure import legend_label
-from detector.report.panel import COLOURS, legend, panel, save, style
+from boltbox.detector.evaluation.metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
+from boltbox.detector.report.figure import legend_label
+from boltbox.detector.report.panel import COLOURS, legend, panel, save, style
 
 NAMED = 6  # classes with colours of their own; more are thin grey lines
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.evaluation.metrics import Confusion, confused_pairs
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.report.panel import panel, save
+from boltbox.detector.evaluation.metrics import Confusion, confused_pairs
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.report.panel import panel, save
 
 DRAWN = 100  # classes, at most
 WRITTEN = 20  # classes up to which the numbers stand in the cells

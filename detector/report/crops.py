@@ -11,11 +11,11 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from detector.data.images import read_image
-from detector.evaluation.error_kinds import KINDS, Errors
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.report.drawing import PALETTE
-from detector.system.errors import InputError
+from boltbox.detector.data.images import read_image
+from boltbox.detector.evaluation.error_kinds import KINDS, Errors
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.report.drawing import PALETTE
+from boltbox.detector.system.errors import InputError
 
 SIDE = 240  # pixels of a cut-out
 CONTEXT = 2.0  # its side over the box's longer one

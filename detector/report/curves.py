@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.report.figure import legend_label, new_figure
-from detector.report.panel import MARKS, few_marks, legend, panel, save, style
-from detector.system.atomic_file import write_atomically
+from boltbox.detector.report.figure import legend_label, new_figure
+from boltbox.detector.report.panel import MARKS, few_marks, legend, panel, save, style
+from boltbox.detector.system.atomic_file import write_atomically
 
 LOSS_TITLES = {"box_loss": "Box loss", "obj_loss": "Objectness loss", "cls_loss": "Class loss"}
 EPOCHS = {  # file: title and columns of metrics.csv; the losses come before

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detector.evaluation.error_kinds import KINDS, MISSED, SIZES, ErrorCounts
-from detector.report.panel import COLOURS, HATCHES, panel, save
+from boltbox.detector.evaluation.error_kinds import KINDS, MISSED, SIZES, ErrorCounts
+from boltbox.detector.report.panel import COLOURS, HATCHES, panel, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.system.csv_table import read_table
-from detector.system.errors import InputError
-from detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.system.csv_table import read_table
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 
 @dataclass

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.evaluation.metrics import COCO_AREAS
-from detector.model.boxes import xyxy_to_cxcywhn
-from detector.report.panel import COLOURS, HATCHES, legend, panel, save
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.evaluation.metrics import COCO_AREAS
+from boltbox.detector.model.boxes import xyxy_to_cxcywhn
+from boltbox.detector.report.panel import COLOURS, HATCHES, legend, panel, save
 
 BARS = 30  # classes with a bar of their own: the commonest
 CELLS = 50  # of a heat map, each way

@@ -9,9 +9,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.data.transforms.letterbox import round_up
-from detector.evaluation.error_kinds import (
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.evaluation.error_kinds import (
     BACKGROUND,
     DESCRIPTIONS,
     DUPLICATE,
@@ -23,19 +23,19 @@ from detector.evaluation.error_kinds import (
     largest,
     most_confident,
 )
-from detector.evaluation.prediction_record import PredictionRecord
-from detector.model.origin import Origin, told
-from detector.report.confidence import draw_confidence
-from detector.report.confusion import commonest, confusion, draw_confusion
-from detector.report.crops import Crop, Crops, sheet
-from detector.report.curves import draw_epochs, draw_iterations
-from detector.report.drawing import write_image
-from detector.report.error_chart import WRONG, draw_errors
-from detector.report.folder import RunFiles
-from detector.report.html import document
-from detector.report.labels import draw_labels
-from detector.system.atomic_file import write_atomically
-from detector.system.host import described
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.model.origin import Origin, told
+from boltbox.detector.report.confidence import draw_confidence
+from boltbox.detector.report.confusion import commonest, confusion, draw_confusion
+from boltbox.detector.report.crops import Crop, Crops, sheet
+from boltbox.detector.report.curves import draw_epochs, draw_iterations
+from boltbox.detector.report.drawing import write_image
+from boltbox.detector.report.error_chart import WRONG, draw_errors
+from boltbox.detector.report.folder import RunFiles
+from boltbox.detector.report.html import document
+from boltbox.detector.report.labels import draw_labels
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.host import described
 
 LEAST_SCORE = 0.5  # of a detection that is believed against a label
 SHOWN = 12  # cut-outs of a gallery

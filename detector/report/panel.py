@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detector.report.figure import new_figure
-from detector.system.atomic_file import write_atomically
+from boltbox.detector.report.figure import new_figure
+from boltbox.detector.system.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from detector.data.images import read_image
-from detector.data.sample import Picture
-from detector.inference.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
-from detector.inference.video_file import VideoFile
-from detector.report.drawing import draw_boxes, write_image
-from detector.system.atomic_file import write_atomically
+from boltbox.detector.data.images import read_image
+from boltbox.detector.data.sample import Picture
+from boltbox.detector.inference.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
+from boltbox.detector.inference.video_file import VideoFile
+from boltbox.detector.report.drawing import draw_boxes, write_image
+from boltbox.detector.system.atomic_file import write_atomically
 
 KINDS = ("images", "videos", "labels", "crops", "predictions.json", "predictions.csv")
 
 
 @dataclass(frozen=True)
 class PredictionFormats:
-    """What is written, and how: the options of callbacks.PredictionWriter."""
+    """What is written, and how: the options of boltbox.callbacks.PredictionWriter."""
 
     images: bool
     labels: bool

@@ -5,8 +5,8 @@ import shutil
 import sys
 import time
 
-from detector.system import rank_zero
-from detector.system.terminal import printable
+from boltbox.detector.system import rank_zero
+from boltbox.detector.system.terminal import printable
 
 FREE = 3  # columns at the end of the line: some terminals begin a new one in the last, and Ctrl-C shows as ^C
 LEAST, FAIR, MOST = 8, 20, 40  # columns of the bar itself: with one note, with more, in any case

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.system.atomic_file import not_fatal, write_atomically
+from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 
 
 def read_table(path: Path) -> list[dict[str, str]]:

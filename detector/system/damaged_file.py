@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from detector.system.atomic_file import not_fatal
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.atomic_file import not_fatal
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 Content = TypeVar("Content")
 DAMAGED = (OSError, ValueError, TypeError, LookupError, RecursionError, csv.Error)

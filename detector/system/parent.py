@@ -3,15 +3,21 @@
 import ctypes
 import os
 import signal
+from pathlib import Path
 
+import boltbox
+
+HOME = str(Path(boltbox.__file__).parents[1])  # the folder that the package is in
 VARIABLE = "BOLTBOX_PARENT"  # process id of the one that started this one and takes it along
 _PR_SET_PDEATHSIG = 1
 
 
 def environment(**more: str) -> dict[str, str]:
-    """For a process that is to die with this one: it calls `die_with_parent`. It has a run folder of its own."""
+    """For a process that is to die with this one: it calls `die_with_parent`. It has a run folder of its own, and imports the
+    same boltbox, from any folder."""
     kept = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"}
-    return {**kept, VARIABLE: str(os.getpid()), **more}
+    paths = os.pathsep.join(filter(None, (HOME, os.environ.get("PYTHONPATH"))))
+    return {**kept, VARIABLE: str(os.getpid()), "PYTHONPATH": paths, **more}
 
 
 def die_with_parent() -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 class Range(NamedTuple):

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from detector.system.terminal import printable
+from boltbox.detector.system.terminal import printable
 
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 

@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 def read_text(path: str | Path, replace: bool = False) -> str:

@@ -4,7 +4,7 @@ to boltbox or to a library that boltbox uses, or if the user trusts it."""
 import os
 import sys
 
-PACKAGES = ("detector", "callbacks", "lightning", "torch", "timm", "albumentations", "torchvision")
+PACKAGES = ("boltbox", "lightning", "torch", "timm", "albumentations", "torchvision")
 VARIABLE = "BOLTBOX_TRUST_PARTS"  # set by --trust_parts, for this process and those that it starts
 
 

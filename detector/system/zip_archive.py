@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 MAGIC = b"PK\x03\x04"  # a zip archive begins with it; torch tells its formats apart in the same way
 HEADER = 30  # bytes before each record, at least

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from detector.training.module import Detector
+from boltbox.detector.training.module import Detector
 
 
 class BatchSnapshot:

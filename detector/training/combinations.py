@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from detector.model.timm_backbone import PREFIX
-from detector.system.errors import InputError, nearest
+from boltbox.detector.model.timm_backbone import PREFIX
+from boltbox.detector.system.errors import InputError, nearest
 
 PLAIN = ("auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_find_unused_parameters_true", "single_device")
 FULL_PRECISION = (None, 32, "32", "32-true")

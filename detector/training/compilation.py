@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from detector.model.layers import Bottleneck, Conv
-from detector.model.network import Network
-from detector.model.sharding import is_sharded
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.model.layers import Bottleneck, Conv
+from boltbox.detector.model.network import Network
+from boltbox.detector.model.sharding import is_sharded
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 Choice = bool | Literal["auto"]
 BACKEND = "inductor"

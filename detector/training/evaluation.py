@@ -10,9 +10,9 @@ import torch
 from lightning.pytorch.strategies import Strategy
 from torch import Tensor
 
-from detector.data.sample import Batch
-from detector.evaluation.metrics import DetectionMetrics, Result
-from detector.model.loss_sums import LossSums
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
+from boltbox.detector.model.loss_sums import LossSums
 
 
 class Figures(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from detector.model.network import YOLOv5
-from detector.model.timm_backbone import body_of
-from detector.system.errors import InputError
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.timm_backbone import body_of
+from boltbox.detector.system.errors import InputError
 
 
 class FrozenLayers:

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 import lightning as L
 import torch
 
-from detector.data.loading.sampler import GivenBatches, TrainBatches
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError, in_one_line
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.loading.sampler import GivenBatches, TrainBatches
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 Kind = Literal["non-finite loss", "non-finite gradient", "out of memory", "data loader", "worker killed", "other"]
 
@@ -42,7 +42,7 @@ class Incident(InputError):
 
 
 class RollBack(Incident):
-    """To be continued from the last checkpoint: `detector.training.roll_back.fit` does so.
+    """To be continued from the last checkpoint: `boltbox.detector.training.roll_back.fit` does so.
 
     When the most_roll_backs of the TrainingGuard are used up it raises an Incident that is no RollBack. All processes raise it
     in the same batch.

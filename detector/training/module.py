@@ -17,43 +17,43 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
-from detector.checkpoint.compatibility import check_network
-from detector.checkpoint.hyper_parameters import NOT_SAVED, PARTS
-from detector.checkpoint.origins import origins_of, to_plain
-from detector.checkpoint.starting_weights import start
-from detector.checkpoint.trained import read_trained
-from detector.data.datamodule import DetectionData
-from detector.data.sample import Batch
-from detector.data.transforms.letterbox import round_up
-from detector.evaluation.metrics import Result
-from detector.inference.api import Images, predict
-from detector.inference.detections import Detections
-from detector.inference.ensemble import load_member
-from detector.inference.inference_network import InferenceNetwork
-from detector.inference.rows import (
+from boltbox.detector.checkpoint.compatibility import check_network
+from boltbox.detector.checkpoint.hyper_parameters import NOT_SAVED, PARTS
+from boltbox.detector.checkpoint.origins import origins_of, to_plain
+from boltbox.detector.checkpoint.starting_weights import start
+from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.evaluation.metrics import Result
+from boltbox.detector.inference.api import Images, predict
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.ensemble import load_member
+from boltbox.detector.inference.inference_network import InferenceNetwork
+from boltbox.detector.inference.rows import (
     Decoded,
     NMSThresholds,
     class_numbers,
     rows_of_tiles,
     to_rows,
 )
-from detector.model.assigner import Assigner, YOLOv5Assigner
-from detector.model.box_coder import BoxCoder
-from detector.model.head import Head
-from detector.model.loss import DetectionLoss, Loss
-from detector.model.loss_sums import LossSums
-from detector.model.network import YOLOv5
-from detector.model.parts import PartConfig, build_part, part_config
-from detector.model.sharding import is_sharded, shard
-from detector.system.errors import InputError
-from detector.system.ranges import check_ranges
-from detector.system.rank_zero import rank_zero_print
-from detector.training.compilation import Choice, Compilation, compile_for
-from detector.training.evaluation import Evaluation
-from detector.training.freezing import FrozenLayers
-from detector.training.optimizer import OptimizerName, build_optimizer, choose_open, lr_share
-from detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
-from detector.training.schedule import (
+from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
+from boltbox.detector.model.box_coder import BoxCoder
+from boltbox.detector.model.head import Head
+from boltbox.detector.model.loss import DetectionLoss, Loss
+from boltbox.detector.model.loss_sums import LossSums
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.parts import PartConfig, build_part, part_config
+from boltbox.detector.model.sharding import is_sharded, shard
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.compilation import Choice, Compilation, compile_for
+from boltbox.detector.training.evaluation import Evaluation
+from boltbox.detector.training.freezing import FrozenLayers
+from boltbox.detector.training.optimizer import OptimizerName, build_optimizer, choose_open, lr_share
+from boltbox.detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
+from boltbox.detector.training.schedule import (
     LrSchedule,
     effective_weight_decay,
     fitting_batch_size,
@@ -116,7 +116,7 @@ class Detector(L.LightningModule):
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer numbers.
         freeze_epochs: First epochs that freeze holds for; default: all.
         freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
-        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where callbacks.EMA averages
+        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where boltbox.callbacks.EMA averages
             them as it averages the weights, else 0.1.
         freeze_backbone_bn: Batch norm of the backbone stays as it was loaded, statistics and all; the rest of it is trained.
         multi_scale: Vary the image size by +- 50 % from batch to batch.
@@ -202,7 +202,7 @@ class Detector(L.LightningModule):
         loss: Callable[[int, Sequence[int], Assigner], Loss] | None = None,
     ) -> None:
         super().__init__()
-        # logger=False: callbacks.Dashboard shows the whole configuration
+        # logger=False: boltbox.callbacks.Dashboard shows the whole configuration
         self.save_hyperparameters(ignore=[*NOT_SAVED, *PARTS], logger=False)
         parts = {"head": head, "box_coder": box_coder, "assigner": assigner, "loss": loss}
         chosen = {name: part_config(part, PARTS[name], f"model.{name}") for name, part in parts.items()}
@@ -227,13 +227,13 @@ class Detector(L.LightningModule):
         )
         self.network.set_batch_norm_momentum(0.1 if bn_momentum is None else bn_momentum)
         self.network.to(memory_format=torch.channels_last)
-        self.ema: YOLOv5 | None = None  # the moving average, once callbacks.EMA is in charge
+        self.ema: YOLOv5 | None = None  # the moving average, once boltbox.callbacks.EMA is in charge
         for line in start(self.network, weights, backbone_weights, anchors is not None, reuse_head):
             rank_zero_print(line)
         self.loss = self._build_loss(chosen["assigner"], chosen["loss"])
         self.set_image_size(self.hparams["image_size"])
         self.evaluation = Evaluation(len(names))
-        self.lr_scale = 1.0  # of all learning rates; callbacks.TrainingGuard lowers it after a roll-back
+        self.lr_scale = 1.0  # of all learning rates; boltbox.callbacks.TrainingGuard lowers it after a roll-back
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = FrozenLayers(self.network, freeze, freeze_epochs, freeze_bn, freeze_backbone_bn)
         self.compilation = Compilation()  # of the training that is on
@@ -259,7 +259,7 @@ class Detector(L.LightningModule):
         return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
     def predict(self, images: Images, **options: Any) -> Detections | list[Detections]:
-        """The objects in images: files, arrays or PIL images. See `detector.inference.api.predict` for the options."""
+        """The objects in images: files, arrays or PIL images. See `boltbox.detector.inference.api.predict` for the options."""
         return predict(self, images, **options)
 
     @property
@@ -344,7 +344,7 @@ class Detector(L.LightningModule):
         lacking = missing(self.trainer)
         if lacking:
             rank_zero_print(
-                f"not the whole recipe: {'; '.join(lacking)}. L.Trainer(**callbacks.recipe(...)) has it all: docs/python.md"
+                f"not the whole recipe: {'; '.join(lacking)}. L.Trainer(**boltbox.callbacks.recipe(...)) has it all: docs/python.md"
             )
 
     def on_train_start(self) -> None:

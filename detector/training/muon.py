@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
-from detector.model.sharding import shared_out_like, whole
+from boltbox.detector.model.sharding import shared_out_like, whole
 
 QUINTIC = 3.4445, -4.7750, 2.0315  # Jordan's coefficients: the steepest at 0 that keep singular values about 1
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from detector.model.timm_backbone import body_of
-from detector.system.errors import InputError
-from detector.training.muon import Muon
+from boltbox.detector.model.timm_backbone import body_of
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.muon import Muon
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from detector.system.rank_zero import rank_zero_print
-from detector.training.trainer_options import TRAINER_OPTIONS
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.trainer_options import TRAINER_OPTIONS
 
 DEFAULT: str = TRAINER_OPTIONS["precision"]
 SILENT = ("anchors", "doctor", "benchmark", "evolve")  # they compute nothing, or in processes that print it themselves

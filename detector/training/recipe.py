@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import lightning as L
 
-from detector.data.datamodule import DetectionData
-from detector.data.transforms.letterbox import round_up
-from detector.model.network import Network
-from detector.system.errors import InputError
-from detector.training.optimizer import RATES
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.model.network import Network
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.optimizer import RATES
 
 UNLESS_GIVEN = {"image_size": 640, "batch_size": 16, "seed": 0}  # of a Detector before it is given its data
 OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
@@ -68,7 +68,7 @@ and model.nominal_batch_size take more, no average; YOLOv5's: --config configs/y
 
 
 class FollowsItsData(Protocol):
-    """A detector whose image size, batch size and seed may be those of its data: detector.training.module.Detector.
+    """A detector whose image size, batch size and seed may be those of its data: boltbox.detector.training.module.Detector.
 
     not_given: those of UNLESS_GIVEN that it was made without · names: of its classes · hparams: its options by name.
     """

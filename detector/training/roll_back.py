@@ -5,16 +5,16 @@ from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 
-from detector.checkpoint.atomic_io import AtomicCheckpointIO
-from detector.checkpoint.file import newest_intact
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.training.incident import Incident, RollBack
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.file import newest_intact
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.incident import Incident, RollBack
 
 
 @runtime_checkable
 class Guard(Protocol):
-    """A callback that explains a crash of the fit in one sentence: callbacks.TrainingGuard."""
+    """A callback that explains a crash of the fit in one sentence: boltbox.callbacks.TrainingGuard."""
 
     incident: Incident | None
 
@@ -26,7 +26,7 @@ def fit(
     ckpt_path: str | Path | None = None,
     weights_only: bool | None = None,
 ) -> None:
-    """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of callbacks.TrainingGuard carried out.
+    """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of boltbox.callbacks.TrainingGuard carried out.
 
     After a RollBack the same objects are fitted again from the newest intact checkpoint of the run folder
     (trainer.default_root_dir); the guard has counted the roll-back and lowers the learning rate. Without that policy it is

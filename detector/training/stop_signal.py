@@ -5,8 +5,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-from detector.system.rank_zero import rank_zero_print
-from detector.system.signals import catch, give_back
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.signals import catch, give_back
 
 
 class StopSignal:

@@ -16,9 +16,9 @@ import torch
 from shared import SHARED
 from torch import Tensor
 
-from detector.model.network import ACTIVATIONS, YOLOv5
-from detector.model.sizes import SIZES
-from detector.training.module import Detector
+from boltbox.detector.model.network import ACTIVATIONS, YOLOv5
+from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.training.module import Detector
 
 SLICE = Path(__file__).parent / "data"
 

@@ -5,7 +5,7 @@ import pytest
 from golden.cases import Case, close, each
 from scipy.cluster.vq import kmeans
 
-from detector.model.anchors import find_anchors, in_level_order, label_sizes, measure
+from boltbox.detector.model.anchors import find_anchors, in_level_order, label_sizes, measure
 
 
 def sizes_of(case: Case) -> np.ndarray:

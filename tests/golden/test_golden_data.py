@@ -9,15 +9,15 @@ import torch
 from golden.cases import ALL, Case, close, each
 from made_datasets import parsed, read_yolo
 
-from detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
-from detector.data.images import image_sizes
-from detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from detector.data.loading.sampler import Key, class_weights, image_weights, rectangular_batches
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import collate
-from detector.data.transforms.augment import Augment
-from detector.data.transforms.letterbox import batch_shapes
-from detector.model.postprocess import decode
+from boltbox.detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
+from boltbox.detector.data.images import image_sizes
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
+from boltbox.detector.data.loading.sampler import Key, class_weights, image_weights, rectangular_batches
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import collate
+from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.letterbox import batch_shapes
+from boltbox.detector.model.postprocess import decode
 
 
 @each("valset")

@@ -2,10 +2,10 @@
 
 from golden.cases import Case, each
 
-from detector.commands.evolve.command import Evolution
-from detector.commands.evolve.genetics import LITERAL_REACH, schedule
-from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
-from detector.commands.evolve.start import FILES
+from boltbox.detector.commands.evolve.command import Evolution
+from boltbox.detector.commands.evolve.genetics import LITERAL_REACH, schedule
+from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
+from boltbox.detector.commands.evolve.start import FILES
 
 
 @each("evolve")

@@ -5,13 +5,13 @@ import pytest
 import torch
 from golden.cases import Case, close, each
 
-from detector.data.sample import LetterboxInfo, Polygons, Sample
-from detector.data.transforms.colour import adjust_hsv
-from detector.data.transforms.letterbox import letterbox, round_up
-from detector.data.transforms.mixing import copy_paste, mixup
-from detector.data.transforms.mosaic import mosaic, patch_rectangles
-from detector.data.transforms.perspective import is_candidate, perspective_matrix, warp_boxes, warp_sample
-from detector.model.boxes import clip_xyxy, cxcywh_to_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
+from boltbox.detector.data.sample import LetterboxInfo, Polygons, Sample
+from boltbox.detector.data.transforms.colour import adjust_hsv
+from boltbox.detector.data.transforms.letterbox import letterbox, round_up
+from boltbox.detector.data.transforms.mixing import copy_paste, mixup
+from boltbox.detector.data.transforms.mosaic import mosaic, patch_rectangles
+from boltbox.detector.data.transforms.perspective import is_candidate, perspective_matrix, warp_boxes, warp_sample
+from boltbox.detector.model.boxes import clip_xyxy, cxcywh_to_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
 
 
 def sample(image: np.ndarray, labels: np.ndarray, polygons: Polygons | None = None) -> Sample:

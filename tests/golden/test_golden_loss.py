@@ -4,9 +4,9 @@ import torch
 from golden.cases import Case, close, each
 from made_heads import losses, only_valid
 
-from detector.model.assigner import YOLOv5Assigner, assign_targets
-from detector.model.boxes import iou_cxcywh
-from detector.model.loss import DetectionLoss
+from boltbox.detector.model.assigner import YOLOv5Assigner, assign_targets
+from boltbox.detector.model.boxes import iou_cxcywh
+from boltbox.detector.model.loss import DetectionLoss
 
 
 @each("ciou")

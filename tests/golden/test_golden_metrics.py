@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from golden.cases import Case, close, each
 
-from detector.data.sample import Labels
-from detector.evaluation.metrics import Confusion, DetectionMetrics, class_metrics, coco_metrics, confused_pairs, match
-from detector.model.postprocess import nms
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.metrics import Confusion, DetectionMetrics, class_metrics, coco_metrics, confused_pairs, match
+from boltbox.detector.model.postprocess import nms
 
 
 @each("nms")

@@ -13,14 +13,14 @@ from original_recipe import MODEL, yolov5_average
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from callbacks import EMA, EarlyStop, Warmup
-from detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
-from detector.data.datamodule import DetectionData
-from detector.data.demo import make_demo
-from detector.data.sample import Batch, Sample, collate
-from detector.training.module import Detector
-from detector.training.recipe import ACCUMULATE_ONLY
-from detector.training.schedule import effective_weight_decay, ema_decay
+from boltbox.callbacks import EMA, EarlyStop, Warmup
+from boltbox.detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.demo import make_demo
+from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.recipe import ACCUMULATE_ONLY
+from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
 
 
 class Recorder(L.Callback):

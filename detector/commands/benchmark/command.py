@@ -10,20 +10,20 @@ from pathlib import Path
 import lightning as L
 import torch
 
-from detector.commands.benchmark.report import Row, content, recommendation, table
-from detector.commands.benchmark.setting import PRECISIONS, settings
-from detector.commands.benchmark.trial import Trial, attempt
-from detector.data.datamodule import DetectionData
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
-from detector.system.host import host
-from detector.system.rank_zero import rank_zero_print
-from detector.system.signals import exit_on_signals
-from detector.training.compilation import compiler_missing
-from detector.training.module import Detector
-from detector.training.trainer import Trainer
+from boltbox.detector.commands.benchmark.report import Row, content, recommendation, table
+from boltbox.detector.commands.benchmark.setting import PRECISIONS, settings
+from boltbox.detector.commands.benchmark.trial import Trial, attempt
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.host import host
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.signals import exit_on_signals
+from boltbox.detector.training.compilation import compiler_missing
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.trainer import Trainer
 
-STOPWATCH = "detector.commands.benchmark.stopwatch.Stopwatch"
+STOPWATCH = "boltbox.detector.commands.benchmark.stopwatch.Stopwatch"
 # Real training steps and nothing beside them: no validation, anchors, files or bar. The schedule is that after the warm-up,
 # and the learning rate 0, for without its warm-up a training may diverge.
 BARE = {

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from detector.commands.benchmark.setting import PRECISIONS, Setting
-from detector.commands.benchmark.table import aligned
-from detector.commands.benchmark.trial import Trial
+from boltbox.detector.commands.benchmark.setting import PRECISIONS, Setting
+from boltbox.detector.commands.benchmark.table import aligned
+from boltbox.detector.commands.benchmark.trial import Trial
 
 EVEN = 0.95  # rates within 5 % are one and the same: runs differ by as much
 WAITING = 0.2  # from this share on, the loader is what to look at

@@ -9,8 +9,8 @@ from typing import Any
 import lightning as L
 import torch
 
-from detector.data.sample import Batch
-from detector.system.atomic_file import write_atomically
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.system.atomic_file import write_atomically
 
 
 class Stopwatch(L.Callback):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.system import parent
+from boltbox.detector.system import parent
 
 
 class Trial(NamedTuple):

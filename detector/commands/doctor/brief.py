@@ -3,15 +3,15 @@
 import os
 from pathlib import Path
 
-from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.labels import examine_labels
-from detector.commands.doctor.layout import all_images, examine_layout
-from detector.commands.doctor.memory import recall, remember, state_of
-from detector.commands.doctor.statistics import statistics
-from detector.commands.doctor.summary import by_kind, sentence
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.formats import FORMATS
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.commands.doctor.labels import examine_labels
+from boltbox.detector.commands.doctor.layout import all_images, examine_layout
+from boltbox.detector.commands.doctor.memory import recall, remember, state_of
+from boltbox.detector.commands.doctor.statistics import statistics
+from boltbox.detector.commands.doctor.summary import by_kind, sentence
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats import FORMATS
 
 
 def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.report.html import render
+from boltbox.detector.report.html import render
 
 WIDTH, HEIGHT = 360, 200  # of a histogram, in units that are about a pixel on a telephone
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 14, 16, 22

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import lightning as L
 
-from detector.checkpoint.trained import take_anchors
-from detector.commands.doctor.examine import diagnose, open_splits
-from detector.commands.doctor.page import write_page
-from detector.commands.doctor.repair import repair
-from detector.commands.doctor.summary import summary
-from detector.data.datamodule import DetectionData
-from detector.data.transforms.letterbox import round_up
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.training.module import Detector
+from boltbox.detector.checkpoint.trained import take_anchors
+from boltbox.detector.commands.doctor.examine import diagnose, open_splits
+from boltbox.detector.commands.doctor.page import write_page
+from boltbox.detector.commands.doctor.repair import repair
+from boltbox.detector.commands.doctor.summary import summary
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
 
 
 def run_doctor(

@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-from detector.commands.doctor.picture import Picture, look_at
+from boltbox.detector.commands.doctor.picture import Picture, look_at
+from boltbox.detector.system.parent import environment
 
 
 class Decoder:
@@ -41,14 +41,12 @@ class Decoder:
         return Picture([("fault", "unreadable_image", f"the decoder crashed on it ({signal.Signals(-code).name})")])
 
     def _start(self) -> None:
-        root = str(Path(__file__).parents[3])
-        paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-W", "ignore", "-m", "detector.commands.doctor.decoder"],
+            [sys.executable, "-P", "-W", "ignore", "-m", "boltbox.detector.commands.doctor.decoder"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": paths, "OPENCV_LOG_LEVEL": "SILENT"},  # OpenCV repeats what we report
+            env=environment(OPENCV_LOG_LEVEL="SILENT"),  # OpenCV repeats what we report
         )
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection
 import numpy as np
 from tqdm import tqdm
 
-from detector.commands.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
-from detector.commands.doctor.labels import examine_labels, left_out
-from detector.commands.doctor.layout import examine_layout
-from detector.commands.doctor.memory import remember, state_of
-from detector.commands.doctor.pictures import examine_images
-from detector.commands.doctor.statistics import statistics
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.system.errors import InputError
+from boltbox.detector.commands.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
+from boltbox.detector.commands.doctor.labels import examine_labels, left_out
+from boltbox.detector.commands.doctor.layout import examine_layout
+from boltbox.detector.commands.doctor.memory import remember, state_of
+from boltbox.detector.commands.doctor.pictures import examine_images
+from boltbox.detector.commands.doctor.statistics import statistics
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.system.errors import InputError
 
 IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image", "no_usable_object")  # left out, but there to be seen
 

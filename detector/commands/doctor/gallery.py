@@ -11,14 +11,14 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw
 
-from detector.commands.doctor.finding import Finding
-from detector.data.datasets import DetectionDataset
-from detector.data.images import SUFFIXES, read_image
-from detector.data.report import Fault
-from detector.data.sample import Labels
-from detector.model.boxes import clip_xyxy
-from detector.report.drawing import draw_boxes, enlarge
-from detector.system.errors import InputError
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.images import SUFFIXES, read_image
+from boltbox.detector.data.report import Fault
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import clip_xyxy
+from boltbox.detector.report.drawing import draw_boxes, enlarge
+from boltbox.detector.system.errors import InputError
 
 UNREADABLE = ("unreadable_image", "missing_image")  # kinds
 LONGEST = 480  # pixels of a picture's longer side

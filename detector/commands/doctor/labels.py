@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.written_size import other_size
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.formats import format_class
-from detector.data.label_sources import LabelSource
-from detector.data.report import Fault
-from detector.data.sample import Labels
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.commands.doctor.written_size import other_size
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats import format_class
+from boltbox.detector.data.label_sources import LabelSource
+from boltbox.detector.data.report import Fault
+from boltbox.detector.data.sample import Labels
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 _SEVERITIES = {"duplicate_box": "warning", "orphan_annotation": "warning", "difficult_object": "note"}  # others are faults

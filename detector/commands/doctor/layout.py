@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from detector.commands.doctor.finding import Finding
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.formats import format_class
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats import format_class
 
 
 def examine_layout(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> list[Finding]:

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from detector.commands.doctor.finding import Finding
-from detector.data.cache.folder import cache_folder
-from detector.data.images import most_pixels
-from detector.system.atomic_file import write_atomically
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.data.cache.folder import cache_folder
+from boltbox.detector.data.images import most_pixels
+from boltbox.detector.system.atomic_file import write_atomically
 
 _VERSION = 2  # to be raised when the examinations change
 

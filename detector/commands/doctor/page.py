@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.commands.doctor.charts import class_chart, count_histogram, log_histogram
-from detector.commands.doctor.finding import SEVERITIES, Diagnosis, Finding
-from detector.commands.doctor.gallery import Gallery
-from detector.commands.doctor.statistics import COCO_BORDERS
-from detector.data.datasets import DetectionDataset
-from detector.report.drawing import PALETTE
-from detector.report.html import document
-from detector.system.atomic_file import write_atomically
-from detector.system.file_names import common_folder, inside
+from boltbox.detector.commands.doctor.charts import class_chart, count_histogram, log_histogram
+from boltbox.detector.commands.doctor.finding import SEVERITIES, Diagnosis, Finding
+from boltbox.detector.commands.doctor.gallery import Gallery
+from boltbox.detector.commands.doctor.statistics import COCO_BORDERS
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.report.drawing import PALETTE
+from boltbox.detector.report.html import document
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.file_names import common_folder, inside
 
 SHOWN = 20  # findings of a kind that are seen at once
 FOLDED = 500  # further ones that can be unfolded; all are in doctor.json

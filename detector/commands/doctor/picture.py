@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from detector.commands.doctor.near_duplicates import SIDE, is_paper
-from detector.data.images import MIN_SIDE, UNREADABLE, TooManyPixels, image_size, read_image
-from detector.system.errors import InputError
+from boltbox.detector.commands.doctor.near_duplicates import SIDE, is_paper
+from boltbox.detector.data.images import MIN_SIDE, UNREADABLE, TooManyPixels, image_size, read_image
+from boltbox.detector.system.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
     "JPEG": (".jpg", ".jpeg", ".mpo"),

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detector.commands.doctor.decoder import Decoder
-from detector.commands.doctor.finding import Finding
-from detector.commands.doctor.near_duplicates import SIDE, near_duplicates
-from detector.commands.doctor.picture import Picture
+from boltbox.detector.commands.doctor.decoder import Decoder
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.commands.doctor.near_duplicates import SIDE, near_duplicates
+from boltbox.detector.commands.doctor.picture import Picture
 
 TOO_GOOD = "figures measured on it are too good"
 _AHEAD = 1024  # images that wait for a decoder, so that a million paths do not queue at once

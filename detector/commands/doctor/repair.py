@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import yaml
 
-from detector.commands.doctor.examine import open_splits
-from detector.commands.doctor.finding import Diagnosis
-from detector.commands.doctor.labels import PAST_FRAME
-from detector.commands.doctor.repaired_images import copy_images, kept_images, new_names
-from detector.data.dataset_file import DatasetFile
-from detector.data.datasets import DetectionDataset
-from detector.data.formats.format import Format, LabelObject, RepairedImage
-from detector.data.read_split import SplitReader
-from detector.data.report import Fault
-from detector.model.boxes import clip_xyxy
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
+from boltbox.detector.commands.doctor.examine import open_splits
+from boltbox.detector.commands.doctor.finding import Diagnosis
+from boltbox.detector.commands.doctor.labels import PAST_FRAME
+from boltbox.detector.commands.doctor.repaired_images import copy_images, kept_images, new_names
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats.format import Format, LabelObject, RepairedImage
+from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.data.report import Fault
+from boltbox.detector.model.boxes import clip_xyxy
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
 
 
 def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 import cv2
 from PIL import Image
 
-from detector.commands.doctor.finding import Diagnosis
-from detector.commands.doctor.picture import END_OF_JPEG, LOST, SUFFIXES_OF
-from detector.data.datasets import DetectionDataset
-from detector.data.images import read_image
-from detector.model.boxes import clip_xyxy
+from boltbox.detector.commands.doctor.finding import Diagnosis
+from boltbox.detector.commands.doctor.picture import END_OF_JPEG, LOST, SUFFIXES_OF
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.images import read_image
+from boltbox.detector.model.boxes import clip_xyxy
 
 _FIRST_CHOICE = ("test", "val", "train")  # of copies across splits, the one that figures are measured on stays
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from detector.commands.doctor.finding import Finding
-from detector.data.datasets import DetectionDataset
-from detector.model.anchors import label_sizes, measure
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.model.anchors import label_sizes, measure
 
 TINY = 2.0  # pixels; the augmentation keeps only boxes with both sides above, so a smaller one is never trained on
 STRIDE = 8  # pixels; of the finest level of most networks: a smaller object is less than one cell of its grid

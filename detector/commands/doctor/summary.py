@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from detector.commands.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
+from boltbox.detector.commands.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
 
 
 def by_kind(findings: list[Finding]) -> list[list[Finding]]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from detector.commands.doctor.finding import Finding
-from detector.data.datasets import DetectionDataset
-from detector.data.images import UNREADABLE, image_size
+from boltbox.detector.commands.doctor.finding import Finding
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.images import UNREADABLE, image_size
 
 MANY = 0.1  # share of the boxes that leave the frame; a few do in any data set
 LEAST_BOXES, LEAST_IMAGES = 5, 3  # of less nothing can be concluded

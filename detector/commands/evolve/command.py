@@ -1,9 +1,9 @@
 """The command `evolve`. It is imported by every command: what imports Optuna is imported where it is used."""
 
-from detector.commands.evolve.evolution import Evolution
-from detector.data.datamodule import DetectionData
-from detector.training.module import Detector
-from detector.training.trainer import Trainer
+from boltbox.detector.commands.evolve.evolution import Evolution
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.trainer import Trainer
 
 DEFAULT = Evolution()
 
@@ -15,6 +15,6 @@ def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, 
     machines that reach its storage, takes part in it. Leaves the best in hyp_evolved.yaml, for
     `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
     """
-    from detector.commands.evolve.search import search
+    from boltbox.detector.commands.evolve.search import search
 
     search(trainer, datamodule, evolve)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError
 
 
 @dataclass(frozen=True)

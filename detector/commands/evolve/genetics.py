@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detector.commands.evolve.space import Gene
+from boltbox.detector.commands.evolve.space import Gene
 
 REACH = 0.2  # a mutation moves a gene by at most this share of its range
 LITERAL_REACH = 0.1  # in whatever unit the gene has

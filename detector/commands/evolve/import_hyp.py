@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from detector.commands.evolve.overlay import overlay_text
-from detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError, nearest
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.commands.evolve.overlay import overlay_text
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 OPTIONS = {**{gene.name: gene.option for gene in YOLOV5_GENES.values()}, "label_smoothing": "model.label_smoothing"}
 UNUSED = "iou_t"  # nothing reads it, in YOLOv5 neither

@@ -8,12 +8,12 @@ from operator import methodcaller
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from detector.commands.evolve.individual import best, ended, number, seconds
-from detector.commands.evolve.overlay import overlay_text
-from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.space import Gene
-from detector.commands.evolve.study import Study
-from detector.system.atomic_file import not_fatal, write_atomically
+from boltbox.detector.commands.evolve.individual import best, ended, number, seconds
+from boltbox.detector.commands.evolve.overlay import overlay_text
+from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.space import Gene
+from boltbox.detector.commands.evolve.study import Study
+from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 
 METRICS = {  # YOLOv5's columns, in its order, and what they are called here
     "metrics/precision": "P",

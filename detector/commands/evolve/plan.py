@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detector.commands.evolve.evolution import Evolution
-from detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
-from detector.commands.evolve.start import start_values
-from detector.system.configuration import flatten
-from detector.training.optimizer import chosen_optimizer, default_rates
+from boltbox.detector.commands.evolve.evolution import Evolution
+from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
+from boltbox.detector.commands.evolve.start import start_values
+from boltbox.detector.system.configuration import flatten
+from boltbox.detector.training.optimizer import chosen_optimizer, default_rates
 
 # What may differ from one command for a study to the next.
 OF_A_COMMAND = (

@@ -8,10 +8,10 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from detector.commands.evolve.genetics import child, random_values, schedule
-from detector.commands.evolve.individual import ended, fitness, individuals, number
-from detector.commands.evolve.plan import Plan
-from detector.system.errors import InputError
+from boltbox.detector.commands.evolve.genetics import child, random_values, schedule
+from boltbox.detector.commands.evolve.individual import ended, fitness, individuals, number
+from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.system.errors import InputError
 
 
 class GeneticSampler(optuna.samplers.BaseSampler):

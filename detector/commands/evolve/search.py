@@ -13,19 +13,19 @@ import yaml
 from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
 
-from detector.checkpoint.runs import next_run, numbered
-from detector.commands.evolve.evolution import Evolution
-from detector.commands.evolve.individual import best, ended, number, seconds
-from detector.commands.evolve.outputs import write_outputs
-from detector.commands.evolve.plan import planned
-from detector.commands.evolve.study import FILE, Study
-from detector.commands.evolve.worker import Workers, environments
-from detector.data.datamodule import DetectionData
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.system.signals import exit_on_signals
-from detector.training.trainer import Trainer
+from boltbox.detector.checkpoint.runs import next_run, numbered
+from boltbox.detector.commands.evolve.evolution import Evolution
+from boltbox.detector.commands.evolve.individual import best, ended, number, seconds
+from boltbox.detector.commands.evolve.outputs import write_outputs
+from boltbox.detector.commands.evolve.plan import planned
+from boltbox.detector.commands.evolve.study import FILE, Study
+from boltbox.detector.commands.evolve.worker import Workers, environments
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.signals import exit_on_signals
+from boltbox.detector.training.trainer import Trainer
 
 
 def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.system.errors import InputError, nearest
-from detector.system.text_file import read_text
-from detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.text_file import read_text
+from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 
 class Gene(NamedTuple):

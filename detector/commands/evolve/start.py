@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from detector.commands.evolve.space import Gene
-from detector.system.configuration import flatten
-from detector.system.shipped import CONFIGS
+from boltbox.detector.commands.evolve.space import Gene
+from boltbox.detector.system.configuration import flatten
+from boltbox.detector.system.shipped import CONFIGS
 
 FOLDER = CONFIGS / "hyp"
 FILES = ("low", "med", "high", "none", "voc", "objects365")  # low.yaml has all values, the others what differs from it

@@ -16,12 +16,12 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_s
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
-from detector.commands.evolve.individual import ended, individuals
-from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.sampler import distributions, sampler_for
-from detector.commands.evolve.trial import Outcome
-from detector.system.configuration import differences
-from detector.system.errors import InputError
+from boltbox.detector.commands.evolve.individual import ended, individuals
+from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
+from boltbox.detector.commands.evolve.trial import Outcome
+from boltbox.detector.system.configuration import differences
+from boltbox.detector.system.errors import InputError
 
 HEARTBEAT_INTERVAL = 10  # seconds
 GRACE_PERIOD = 60  # seconds without a heartbeat after which a command counts as dead

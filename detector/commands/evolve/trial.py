@@ -13,8 +13,8 @@ from pathlib import Path
 
 from optuna.trial import Trial
 
-from detector.commands.benchmark.trial import reason
-from detector.system import parent
+from boltbox.detector.commands.benchmark.trial import reason
+from boltbox.detector.system import parent
 
 STOP_TIMEOUT = 60.0  # seconds that a training may take to save a checkpoint when it is asked to stop
 RESTARTS = 2  # of a run that is killed each time

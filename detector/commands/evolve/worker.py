@@ -13,12 +13,12 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial
 
-from detector.commands.evolve.evolution import Evolution
-from detector.commands.evolve.individual import best, ended, number
-from detector.commands.evolve.plan import Plan
-from detector.commands.evolve.study import HEARTBEAT_INTERVAL, Study
-from detector.commands.evolve.trial import Training
-from detector.system.errors import InputError
+from boltbox.detector.commands.evolve.evolution import Evolution
+from boltbox.detector.commands.evolve.individual import best, ended, number
+from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Study
+from boltbox.detector.commands.evolve.trial import Training
+from boltbox.detector.system.errors import InputError
 
 POLL_INTERVAL = 0.5  # seconds between two looks at the trainings
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_iou
 
-from detector.commands.export.graph import Decoded
-from detector.commands.export.metadata import Metadata, Precision
-from detector.commands.export.runtime import Exported
-from detector.data.demo import draw_image
-from detector.data.images import find_images, read_image
-from detector.data.transforms.letterbox import letterbox
-from detector.model.postprocess import NMSResult, nms
-from detector.system.errors import InputError
+from boltbox.detector.commands.export.graph import Decoded
+from boltbox.detector.commands.export.metadata import Metadata, Precision
+from boltbox.detector.commands.export.runtime import Exported
+from boltbox.detector.data.demo import draw_image
+from boltbox.detector.data.images import find_images, read_image
+from boltbox.detector.data.transforms.letterbox import letterbox
+from boltbox.detector.model.postprocess import NMSResult, nms
+from boltbox.detector.system.errors import InputError
 
 MOST = 8  # images that are looked at
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch import nn
 
-from detector.checkpoint.origins import to_plain
-from detector.commands.export.check import MOST, TOLERANCES, check_images, compare
-from detector.commands.export.formats import (
+from boltbox.detector.checkpoint.origins import to_plain
+from boltbox.detector.commands.export.check import MOST, TOLERANCES, check_images, compare
+from boltbox.detector.commands.export.formats import (
     ENDINGS,
     FORMATS,
     Format,
@@ -18,17 +18,17 @@ from detector.commands.export.formats import (
     write_onnx,
     write_openvino,
 )
-from detector.commands.export.graph import Decoded, Suppressed
-from detector.commands.export.int8 import calibration_files, write_int8_onnx, write_int8_openvino
-from detector.commands.export.metadata import MODEL_OPTIONS, Metadata, Precision, Suppression
-from detector.commands.export.runtime import load_exported
-from detector.commands.export.source import find_source
-from detector.data.images import read_image
-from detector.data.transforms.letterbox import round_up
-from detector.system import trusted
-from detector.system.atomic_file import write_atomically
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.commands.export.graph import Decoded, Suppressed
+from boltbox.detector.commands.export.int8 import calibration_files, write_int8_onnx, write_int8_openvino
+from boltbox.detector.commands.export.metadata import MODEL_OPTIONS, Metadata, Precision, Suppression
+from boltbox.detector.commands.export.runtime import load_exported
+from boltbox.detector.commands.export.source import find_source
+from boltbox.detector.data.images import read_image
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.system import trusted
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino", "onnx", "onnxscript")}
 MOST_CALIBRATION = 300  # images that int8 ranges are measured on

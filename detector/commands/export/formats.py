@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from detector.commands.export.metadata import Metadata
-from detector.system.errors import InputError
+from boltbox.detector.commands.export.metadata import Metadata
+from boltbox.detector.system.errors import InputError
 
 Format = Literal["onnx", "openvino", "exported-program"]
 FORMATS: tuple[str, ...] = get_args(Format)

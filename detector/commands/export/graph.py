@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import nms as suppress
 
-from detector.commands.export.metadata import Suppression
-from detector.model.boxes import cxcywh_to_xyxy
-from detector.model.network import Network
+from boltbox.detector.commands.export.metadata import Suppression
+from boltbox.detector.model.boxes import cxcywh_to_xyxy
+from boltbox.detector.model.network import Network
 
 ACROSS = 4  # images side by side in the plane where boxes are kept apart
 
@@ -39,7 +39,7 @@ class Suppressed(nn.Module):
     """Images float32 (B, 3, H, W) in 0..1 -> float32 (n, 7), best first: image (0 to B - 1), x1, y1, x2, y2 in pixels of the
     network's input, score, class.
 
-    Suppression is that of `detector.model.postprocess.nms` with multi_label=False, over all images and classes at once: they
+    Suppression is that of `boltbox.detector.model.postprocess.nms` with multi_label=False, over all images and classes at once: they
     are laid out in a square, each in a field of its own. In a long row, float32 would round the boxes far out.
     """
 

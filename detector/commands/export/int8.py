@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from detector.commands.export.formats import INPUT, need, quiet, save_onnx, save_openvino, write_onnx
-from detector.commands.export.metadata import Metadata
-from detector.data.dataset_file import DatasetFile
-from detector.data.images import read_image
-from detector.data.transforms.letterbox import letterbox
-from detector.system.errors import InputError
+from boltbox.detector.commands.export.formats import INPUT, need, quiet, save_onnx, save_openvino, write_onnx
+from boltbox.detector.commands.export.metadata import Metadata
+from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.images import read_image
+from boltbox.detector.data.transforms.letterbox import letterbox
+from boltbox.detector.system.errors import InputError
 
 
 def calibration_files(data: str | None, most: int) -> list[str]:

@@ -4,15 +4,15 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from detector.model.origin import Origin
-from detector.system.errors import InputError
+from boltbox.detector.model.origin import Origin
+from boltbox.detector.system.errors import InputError
 
 PROGRAM, LAYOUT = "boltbox", 1  # LAYOUT is raised when a file's output or these fields change their meaning
 Precision = Literal["float32", "float16", "int8"]
 
 
 class Suppression(NamedTuple):
-    """Non-maximum suppression within a file: see `detector.model.postprocess.nms`; each box has its best class only."""
+    """Non-maximum suppression within a file: see `boltbox.detector.model.postprocess.nms`; each box has its best class only."""
 
     conf: float
     iou: float

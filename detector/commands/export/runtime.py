@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from detector.commands.export.formats import ENDINGS, INPUT, METADATA_FILE, need, quiet
-from detector.commands.export.metadata import Metadata
-from detector.model.boxes import xyxy_to_cxcywh
-from detector.model.origin import Origin
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
-from detector.system.text_file import exists, is_dir
-from detector.system.zip_archive import check_archive
+from boltbox.detector.commands.export.formats import ENDINGS, INPUT, METADATA_FILE, need, quiet
+from boltbox.detector.commands.export.metadata import Metadata
+from boltbox.detector.model.boxes import xyxy_to_cxcywh
+from boltbox.detector.model.origin import Origin
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.text_file import exists, is_dir
+from boltbox.detector.system.zip_archive import check_archive
 
 if TYPE_CHECKING:
-    from detector.data.datamodule import DetectionData
-    from detector.training.module import Detector
+    from boltbox.detector.data.datamodule import DetectionData
+    from boltbox.detector.training.module import Detector
 
 EXPECTED = (  # in a .pt2 file, besides sample inputs and lists of what belongs to which tensor
     r"data/(weights|constants)/(weight|tensor)_\d+|models/model\.json|extra/metadata\.json|archive_(format|version)|byteorder|\.data/.*"

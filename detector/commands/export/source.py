@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from detector.checkpoint.trained import Trained, find_trained
-from detector.commands.export.runtime import format_of
-from detector.system.errors import InputError
+from boltbox.detector.checkpoint.trained import Trained, find_trained
+from boltbox.detector.commands.export.runtime import format_of
+from boltbox.detector.system.errors import InputError
 
 
 def find_source(ckpt_path: str, run: str | None = None) -> Trained:

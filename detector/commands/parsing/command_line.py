@@ -5,12 +5,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from detector.commands.parsing.options import COMMAND_WORDS, check_config, is_known, typed_options, unknown_option
-from detector.commands.parsing.short_help import every_command, few_options
-from detector.commands.parsing.signatures import Option, options_of, typed
-from detector.system.errors import InputError, in_one_line, nearest, one_of, shortened
-from detector.system.ranges import check_ranges
-from detector.system.terminal import printable
+from boltbox.detector.commands.parsing.options import COMMAND_WORDS, check_config, is_known, typed_options, unknown_option
+from boltbox.detector.commands.parsing.short_help import every_command, few_options
+from boltbox.detector.commands.parsing.signatures import Option, options_of, typed
+from boltbox.detector.system.errors import InputError, in_one_line, nearest, one_of, shortened
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.terminal import printable
 
 TRUST_PARTS = "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's (docs/parts.md)."
 

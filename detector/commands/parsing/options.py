@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.commands.evolve.space import YOLOV5_GENES
-from detector.system.errors import InputError, nearest
-from detector.system.shipped import config_path
-from detector.system.text_file import exists, read_text
-from detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.shipped import config_path
+from boltbox.detector.system.text_file import exists, read_text
+from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 YOLOV5_OPTIONS = {  # what people type from memory
     "epochs": "trainer.max_epochs",

@@ -3,7 +3,7 @@
 import re
 from importlib import import_module
 
-from detector.system.errors import nearest
+from boltbox.detector.system.errors import nearest
 
 _PROBLEM = re.compile(r'Parser key "([\w.]+)": Type \S+ \S+ expects a function or a callable class: (.*)')
 _ARGUMENT = re.compile(r'Parser key "([\w.]+)": Parser key "([\w.]+)": Expected an? (.*)\. Got value: (.*)')

@@ -14,13 +14,13 @@ from jsonargparse import ActionConfigFile, get_loader, set_loader, set_parsing_s
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser
 
-from detector.commands.evolve.space import YOLOV5_GENES
-from detector.commands.parsing.options import DESCRIPTORS, unknown_option
-from detector.commands.parsing.own_class import own_class_problem
-from detector.system.errors import InputError, one_of
-from detector.system.shipped import config_path
-from detector.system.text_file import read_text
-from detector.system.yaml_text import NO_YAML
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.commands.parsing.options import DESCRIPTORS, unknown_option
+from boltbox.detector.commands.parsing.own_class import own_class_problem
+from boltbox.detector.system.errors import InputError, one_of
+from boltbox.detector.system.shipped import config_path
+from boltbox.detector.system.text_file import read_text
+from boltbox.detector.system.yaml_text import NO_YAML
 
 TYPES: dict[Any, str] = {
     bool: "true or false",

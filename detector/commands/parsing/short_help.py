@@ -3,8 +3,8 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from detector.commands.parsing.program import program
-from detector.commands.parsing.signatures import Option
+from boltbox.detector.commands.parsing.program import program
+from boltbox.detector.commands.parsing.signatures import Option
 
 WIDTH, COLUMN = 80, 30  # characters of a line; column at which the descriptions of options begin
 

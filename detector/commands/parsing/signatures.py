@@ -35,7 +35,7 @@ def options_of(place: str) -> tuple[Option, ...]:
     """The parameters of `package.module:Class` (of its __init__, or its fields), `...:Class.method` or `...:function`. Those of
     a dataclass among them follow as `name.field`.
 
-    >>> [o.name for o in options_of("detector.system.ranges:check_ranges")]
+    >>> [o.name for o in options_of("boltbox.detector.system.ranges:check_ranges")]
     ['options', 'group']
     """
     module, _, path = place.partition(":")
@@ -52,7 +52,8 @@ def _tree(module: str) -> ast.Module:
     spec = find_spec(top)
     assert spec is not None, module
     assert spec.submodule_search_locations, module
-    path = Path(spec.submodule_search_locations[0]).joinpath(*rest)
+    paths = (Path(folder).joinpath(*rest) for folder in spec.submodule_search_locations)
+    path = next(p for p in paths if p.is_dir() or p.with_suffix(".py").is_file())
     return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
 
 

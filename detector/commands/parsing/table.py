@@ -3,28 +3,28 @@ that takes seconds."""
 
 from typing import Any
 
-from detector.training.trainer_options import TRAINER_OPTIONS
+from boltbox.detector.training.trainer_options import TRAINER_OPTIONS
 
 CALLBACKS = {  # whose options are groups of the command line; the warm-up early: a LearningRateMonitor shows what is used
-    "ranks": "callbacks.collective_watchdog:CollectiveWatchdog",
-    "doctor": "callbacks.doctor:DoctorCheck",
-    "autoanchor": "callbacks.autoanchor:AutoAnchor",
-    "warmup": "callbacks.warmup:Warmup",
-    "ema": "callbacks.ema:EMA",
-    "early_stop": "callbacks.early_stop:EarlyStop",
-    "flight_recorder": "callbacks.training_guard:TrainingGuard",
-    "checkpoints": "callbacks.checkpoints:Checkpoints",
-    "dashboard": "callbacks.dashboard:Dashboard",
-    "pictures": "callbacks.pictures:Pictures",
-    "report": "callbacks.report:Report",
+    "ranks": "boltbox.callbacks.collective_watchdog:CollectiveWatchdog",
+    "doctor": "boltbox.callbacks.doctor:DoctorCheck",
+    "autoanchor": "boltbox.callbacks.autoanchor:AutoAnchor",
+    "warmup": "boltbox.callbacks.warmup:Warmup",
+    "ema": "boltbox.callbacks.ema:EMA",
+    "early_stop": "boltbox.callbacks.early_stop:EarlyStop",
+    "flight_recorder": "boltbox.callbacks.training_guard:TrainingGuard",
+    "checkpoints": "boltbox.callbacks.checkpoints:Checkpoints",
+    "dashboard": "boltbox.callbacks.dashboard:Dashboard",
+    "pictures": "boltbox.callbacks.pictures:Pictures",
+    "report": "boltbox.callbacks.report:Report",
 }
 GROUPS = {
     "trainer": "lightning.pytorch.trainer.trainer:Trainer",
-    "model": "detector.training.module:Detector",
-    "data": "detector.data.datamodule:DetectionData",
+    "model": "boltbox.detector.training.module:Detector",
+    "data": "boltbox.detector.data.datamodule:DetectionData",
     **CALLBACKS,
 }
-GROUPS_OF = {"predict": {"save": "callbacks.predictions:PredictionWriter"}}  # more groups, of single commands
+GROUPS_OF = {"predict": {"save": "boltbox.callbacks.predictions:PredictionWriter"}}  # more groups, of single commands
 DEFAULTS: dict[str, dict[str, Any]] = {
     "trainer": TRAINER_OPTIONS,
     "validate": {"verbose": False},  # Lightning's table of figures; ours is by class

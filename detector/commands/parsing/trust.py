@@ -10,11 +10,11 @@ from typing import Any
 from jsonargparse import Namespace, set_parsing_settings
 from jsonargparse._common import parsing_settings  # its import policy can be set, but not taken back
 
-from detector.checkpoint.hyper_parameters import PARTS
-from detector.system.errors import InputError
-from detector.system.trusted import PACKAGES, package_of, refusal
+from boltbox.detector.checkpoint.hyper_parameters import PARTS
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.trusted import PACKAGES, package_of, refusal
 
-TRANSFORMS = "detector.data.transforms."  # no class of another library is called as a transform is
+TRANSFORMS = "boltbox.detector.data.transforms."  # no class of another library is called as a transform is
 _DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
 _WRONG = re.compile(r"Expected '([\w.]+)' to be a|Import path ([\w.]+) does not correspond")
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from detector.data.cache.budget import free_memory
-from detector.data.cache.node import Node
-from detector.data.cache.store import Layout
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.cache.budget import free_memory
+from boltbox.detector.data.cache.node import Node
+from boltbox.detector.data.cache.store import Layout
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 SHARE = 4  # the images take no more than this part of the memory that is free: the loader's workers and other work need some
 

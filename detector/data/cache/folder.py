@@ -6,7 +6,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 _FORGOTTEN = 3600  # seconds without a write, after which an unfinished file is that of a process that died
 _told: set[str] = set()

@@ -14,18 +14,18 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from detector.data.cache.budget import free_memory
-from detector.data.cache.folder import cache_folder, own_name, say_without
-from detector.data.cache.node import Node
-from detector.data.cache.origins import changes
-from detector.data.cache.packed import Damaged
-from detector.data.cache.store import ImageStore, Layout, fill
-from detector.data.datasets import DetectionDataset
-from detector.data.transforms.lazy_image import LazyImages
-from detector.data.transforms.letterbox import Resize
-from detector.system.atomic_file import write_beside
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.cache.budget import free_memory
+from boltbox.detector.data.cache.folder import cache_folder, own_name, say_without
+from boltbox.detector.data.cache.node import Node
+from boltbox.detector.data.cache.origins import changes
+from boltbox.detector.data.cache.packed import Damaged
+from boltbox.detector.data.cache.store import ImageStore, Layout, fill
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.transforms.lazy_image import LazyImages
+from boltbox.detector.data.transforms.letterbox import Resize
+from boltbox.detector.system.atomic_file import write_beside
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 VERSION = 1  # raise it with any change to how images are decoded or resized
 

@@ -12,15 +12,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from detector.data.cache.folder import cache_folder, own_name, say_without
-from detector.data.cache.origins import changes
-from detector.data.cache.packed import Damaged, pack, unpack
-from detector.data.datasets import DetectionDataset
-from detector.data.label_sources import LabelSources
-from detector.data.label_table import FileNames, LabelTable
-from detector.data.report import DataReport, Fault, Remark
-from detector.system.atomic_file import write_beside
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.cache.folder import cache_folder, own_name, say_without
+from boltbox.detector.data.cache.origins import changes
+from boltbox.detector.data.cache.packed import Damaged, pack, unpack
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.label_sources import LabelSources
+from boltbox.detector.data.label_table import FileNames, LabelTable
+from boltbox.detector.data.report import DataReport, Fault, Remark
+from boltbox.detector.system.atomic_file import write_beside
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 VERSION = 4  # raise it with any change to what is read from an image's header or made of a label file
 

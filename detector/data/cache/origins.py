@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.data.label_table import FileNames
+from boltbox.detector.data.label_table import FileNames
 
 # A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second may leave the time as it was.
 _TICK = 20_000_000

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detector.data.cache.origins import states
-from detector.data.cache.packed import Damaged, pack, unpack
-from detector.data.transforms.letterbox import longest_shape
+from boltbox.detector.data.cache.origins import states
+from boltbox.detector.data.cache.packed import Damaged, pack, unpack
+from boltbox.detector.data.transforms.letterbox import longest_shape
 
 _INDEX, _ROW = 4096, 64  # bytes that the index takes at most: in any case, and for each image
 _COLUMNS = {"shapes", "crcs", "starts", "states"}

@@ -5,11 +5,11 @@ Which format a data.yaml means that names none is found out by asking them, the 
 
 from importlib import import_module
 
-from detector.data.formats.coco_json import CocoJson
-from detector.data.formats.format import Format
-from detector.data.formats.voc_xml import VocXml
-from detector.data.formats.yolo_txt import YoloText
-from detector.system.errors import InputError
+from boltbox.detector.data.formats.coco_json import CocoJson
+from boltbox.detector.data.formats.format import Format
+from boltbox.detector.data.formats.voc_xml import VocXml
+from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.system.errors import InputError
 
 FORMATS: dict[str, type[Format]] = {"yolo": YoloText, "voc": VocXml, "coco": CocoJson}
 
@@ -34,5 +34,5 @@ def format_class(name: str) -> type[Format]:
     except (ImportError, AttributeError) as e:
         raise InputError(f"data.format {name}: {e}; the folder of its file must be in PYTHONPATH") from None
     if not (isinstance(found, type) and issubclass(found, Format)):
-        raise InputError(f"data.format {name}: this is no class made from detector.data.formats.format.Format")
+        raise InputError(f"data.format {name}: this is no class made from boltbox.detector.data.formats.format.Format")
     return found

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from detector.data.datasets import FARTHEST
-from detector.data.formats.format import NO_BOX, Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
-from detector.data.report import Fault, Remark
-from detector.system.errors import InputError
-from detector.system.text_file import is_dir, is_file, read_text
+from boltbox.detector.data.datasets import FARTHEST
+from boltbox.detector.data.formats.format import NO_BOX, Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
+from boltbox.detector.data.report import Fault, Remark
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import is_dir, is_file, read_text
 
 Id = int | float | str
 Annotation = dict[str, Any]

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from detector.data.images import SUFFIXES
-from detector.data.report import Remark
+from boltbox.detector.data.images import SUFFIXES
+from boltbox.detector.data.report import Remark
 
 _UNREAD = {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".pbm", ".pgm", ".pnm", ".ppm"}  # not looked for
 _LABELS = {".csv", ".json", ".text", ".txt", ".xml"}

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from detector.data.cache.origins import Origins
-from detector.data.formats.folders import unlisted_images, unread_images
-from detector.data.images import SUFFIXES, find_images
-from detector.data.report import Fault, Remark
+from boltbox.detector.data.cache.origins import Origins
+from boltbox.detector.data.formats.folders import unlisted_images, unread_images
+from boltbox.detector.data.images import SUFFIXES, find_images
+from boltbox.detector.data.report import Fault, Remark
 
 NO_BOX = (math.nan,) * 4
 

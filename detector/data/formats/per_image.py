@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from detector.data.formats.folders import files_in, images_in, misnamed_labels, unread_images
-from detector.data.formats.format import Entry, Format
-from detector.data.report import Remark
-from detector.system.text_file import is_dir
+from boltbox.detector.data.formats.folders import files_in, images_in, misnamed_labels, unread_images
+from boltbox.detector.data.formats.format import Entry, Format
+from boltbox.detector.data.report import Remark
+from boltbox.detector.system.text_file import is_dir
 
 _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
 

@@ -9,15 +9,15 @@ from itertools import chain, islice
 from pathlib import Path
 from xml.etree import ElementTree
 
-from detector.data.datasets import read_lines
-from detector.data.formats.folders import images_in, unlisted_images
-from detector.data.formats.format import Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
-from detector.data.formats.per_image import PerImageFormat
-from detector.data.formats.yolo_txt import YoloText
-from detector.data.images import SUFFIXES, find_images
-from detector.data.report import Remark
-from detector.system.errors import InputError
-from detector.system.text_file import is_dir, is_file
+from boltbox.detector.data.datasets import read_lines
+from boltbox.detector.data.formats.folders import images_in, unlisted_images
+from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
+from boltbox.detector.data.formats.per_image import PerImageFormat
+from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.data.images import SUFFIXES, find_images
+from boltbox.detector.data.report import Remark
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import is_dir, is_file
 
 DEEPEST = 30  # elements within one another
 CORNERS = ("xmin", "ymin", "xmax", "ymax")

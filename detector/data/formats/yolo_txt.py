@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detector.data.datasets import read_lines, too_many
-from detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject, RepairedImage
-from detector.data.formats.per_image import PerImageFormat
-from detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
-from detector.system.errors import InputError
-from detector.system.text_file import exists, is_dir, read_text
+from boltbox.detector.data.datasets import read_lines, too_many
+from boltbox.detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject, RepairedImage
+from boltbox.detector.data.formats.per_image import PerImageFormat
+from boltbox.detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import exists, is_dir, read_text
 
 LEAST_SIDE = 1e-6  # fraction of the image; thinner, and the two edges of a box become one in float32
 

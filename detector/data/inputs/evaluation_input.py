@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.data.loading.sampler import rectangular_batches
-from detector.data.sample import Batch, LetterboxInfo, Sample, collate
-from detector.data.transforms.letterbox import Resize, batch_shapes, letterbox_sample
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.loading.sampler import rectangular_batches
+from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
+from boltbox.detector.data.transforms.letterbox import Resize, batch_shapes, letterbox_sample
 
 
 class EvaluationInput(NamedTuple):

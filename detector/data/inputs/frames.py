@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch.utils.data import IterableDataset
 
-from detector.data.inputs.evaluation_input import unlabelled
-from detector.data.inputs.video import Video
-from detector.data.sample import Batch, Picture, Sample
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.inputs.evaluation_input import unlabelled
+from boltbox.detector.data.inputs.video import Video
+from boltbox.detector.data.sample import Batch, Picture, Sample
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class Frames(IterableDataset):

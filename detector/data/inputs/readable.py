@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from detector.data.sample import Batch, Sample, collate
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class Readable:

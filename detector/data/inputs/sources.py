@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from detector.data.datasets import read_lines
-from detector.data.images import SUFFIXES, find_images
-from detector.data.inputs.video import without_password
-from detector.system.errors import InputError
-from detector.system.file_names import MOST_BYTES, short_name
-from detector.system.text_file import exists, is_file
+from boltbox.detector.data.datasets import read_lines
+from boltbox.detector.data.images import SUFFIXES, find_images
+from boltbox.detector.data.inputs.video import without_password
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.file_names import MOST_BYTES, short_name
+from boltbox.detector.system.text_file import exists, is_file
 
 VIDEOS = {".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.data.device import to_floats
-from detector.data.inputs.evaluation_input import EvaluationInput
-from detector.data.inputs.tiles import tile_windows
-from detector.data.sample import Batch, Sample, collate
-from detector.data.transforms.letterbox import letterbox_sample
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.device import to_floats
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
+from boltbox.detector.data.inputs.tiles import tile_windows
+from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.transforms.letterbox import letterbox_sample
 
 
 class Tiling(NamedTuple):

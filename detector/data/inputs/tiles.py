@@ -13,7 +13,7 @@ Fragments without a whole (an object larger than the overlap) that agree with on
 
 import numpy as np
 
-from detector.model.boxes import EPS, area_xyxy
+from boltbox.detector.model.boxes import EPS, area_xyxy
 
 EDGE = 0.01  # a box that ends so near to its window's border, as a share of the window's side, is taken to be cut there
 LEAST = 1.0  # pixels: less in common than this, in width or height, says nothing

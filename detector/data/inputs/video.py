@@ -9,8 +9,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detector.system.errors import InputError
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 USUAL_FPS = 30.0  # where a stream does not say
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from detector.data.sample import Batch
-from detector.system.errors import InputError
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.system.errors import InputError
 
 SHARED = "/dev/shm"
 SMALL = 2**15  # bytes; so many go through the pipe with the rest of the batch

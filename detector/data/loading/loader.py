@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from detector.data.loading.handover import Handed, room_for
-from detector.data.loading.worker import WorkerContext, prepare_worker
-from detector.data.sample import Batch
-from detector.system.rank_zero import rank_zero_print
+from boltbox.detector.data.loading.handover import Handed, room_for
+from boltbox.detector.data.loading.worker import WorkerContext, prepare_worker
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 def usable_workers(wanted: int, processes: int) -> int:

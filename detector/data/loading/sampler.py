@@ -9,7 +9,7 @@ from itertools import cycle, islice
 import numpy as np
 from torch.utils.data import Sampler
 
-from detector.data.transforms.letterbox import batch_shapes
+from boltbox.detector.data.transforms.letterbox import batch_shapes
 
 PARTNERS = 32  # images to draw the other tiles of a batch's mosaics from, where images are weighted
 LEAST_SHARE = 0.001  # an image is drawn at least so often as if all were drawn alike, however well its classes are found

@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from detector.data.loading.sampler import Key
-from detector.data.loading.train_samples import TrainSamples
-from detector.data.sample import Sample
-from detector.data.transforms.colour import Albumentations, RandomHSV
-from detector.data.transforms.transform import OwnTransform
-from detector.model.boxes import clip_xyxy
+from boltbox.detector.data.loading.sampler import Key
+from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.colour import Albumentations, RandomHSV
+from boltbox.detector.data.transforms.transform import OwnTransform
+from boltbox.detector.model.boxes import clip_xyxy
 
 MOST_OBJECTS = 1_000_000  # that AutoAnchor looks at; it chooses from them at random
 

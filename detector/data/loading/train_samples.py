@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.data.loading.sampler import Key
-from detector.data.sample import Sample
-from detector.data.transforms.lazy_image import LazyImages
-from detector.data.transforms.letterbox import Resize
-from detector.data.transforms.render import Render
-from detector.data.transforms.transform import Transform
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.loading.sampler import Key
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.lazy_image import LazyImages
+from boltbox.detector.data.transforms.letterbox import Resize
+from boltbox.detector.data.transforms.render import Render
+from boltbox.detector.data.transforms.transform import Transform
 
 
 class TrainSamples:

@@ -10,7 +10,7 @@ from multiprocessing.util import Finalize
 import cv2
 import torch
 
-from detector.system.signals import STOP
+from boltbox.detector.system.signals import STOP
 
 
 class _Fork(Popen):

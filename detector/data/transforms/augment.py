@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from detector.data.transforms.letterbox import Letterbox, Resize
-from detector.data.transforms.mixing import CopyPaste, MixUp
-from detector.data.transforms.mosaic import Mosaic
-from detector.data.transforms.perspective import RandomPerspective
-from detector.data.transforms.render import Render
-from detector.data.transforms.transform import OwnTransform, Transform
-from detector.system.errors import InputError, nearest
-from detector.system.ranges import check_ranges
+from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
+from boltbox.detector.data.transforms.letterbox import Letterbox, Resize
+from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp
+from boltbox.detector.data.transforms.mosaic import Mosaic
+from boltbox.detector.data.transforms.perspective import RandomPerspective
+from boltbox.detector.data.transforms.render import Render
+from boltbox.detector.data.transforms.transform import OwnTransform, Transform
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.ranges import check_ranges
 
 if TYPE_CHECKING:
     AnyTransform = Transform

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.sample import Sample
-from detector.model.boxes import clip_xyxy
-from detector.system.errors import InputError, nearest
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.model.boxes import clip_xyxy
+from boltbox.detector.system.errors import InputError, nearest
 
 LEVELS = np.arange(256)[:, None]
 

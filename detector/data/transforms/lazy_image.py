@@ -3,9 +3,9 @@
 import cv2
 import numpy as np
 
-from detector.data.datasets import DetectionDataset
-from detector.data.sample import Patch, Sample
-from detector.data.transforms.letterbox import Resize, longest_shape, scaled
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.sample import Patch, Sample
+from boltbox.detector.data.transforms.letterbox import Resize, longest_shape, scaled
 
 
 class LazyImages:

@@ -5,7 +5,7 @@ import math
 import cv2
 import numpy as np
 
-from detector.data.sample import Patch, Sample
+from boltbox.detector.data.sample import Patch, Sample
 
 GREY = 114  # of 255, the padding's value in every channel
 

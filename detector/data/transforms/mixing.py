@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from detector.data.sample import Sample
-from detector.model.boxes import area_xyxy
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.model.boxes import area_xyxy
 
 MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from detector.data.sample import Sample
-from detector.data.transforms.letterbox import GREY, letterbox_sample
-from detector.model.boxes import clip_xyxy
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.letterbox import GREY, letterbox_sample
+from boltbox.detector.model.boxes import clip_xyxy
 
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
 

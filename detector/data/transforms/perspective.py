@@ -5,9 +5,9 @@ import math
 import cv2
 import numpy as np
 
-from detector.data.sample import Polygons, Sample
-from detector.data.transforms.letterbox import GREY
-from detector.model.boxes import area_xyxy, clip_xyxy
+from boltbox.detector.data.sample import Polygons, Sample
+from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
 POLYGON_POINTS = 1000  # a polygon is resampled to so many points, so that its hull stays tight under a warp
 

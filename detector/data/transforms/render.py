@@ -5,8 +5,8 @@ import math
 import cv2
 import numpy as np
 
-from detector.data.sample import Patch, Sample
-from detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.sample import Patch, Sample
+from boltbox.detector.data.transforms.letterbox import GREY
 
 SLACK = 4  # pixels of the source in which to look for a point that lands on a whole pixel
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from detector.data.sample import Sample
-from detector.system.errors import InputError
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.system.errors import InputError
 
 
 class Transform(Protocol):
