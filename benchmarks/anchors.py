@@ -15,7 +15,8 @@ LABELS, GENERATIONS = 1_000_000, 1000
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    sizes = np.exp(rng.normal((3.5, 2.0), (0.8, 0.9), (LABELS, 2)))  # flat boxes that the default anchors fit badly
+    # flat boxes that the default anchors fit badly
+    sizes = np.exp(rng.normal((3.5, 2.0), (0.8, 0.9), (LABELS, 2)))
     anchors = np.array(default_anchors((3, 4, 5))).reshape(3, 3, 2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
@@ -23,7 +24,10 @@ def main() -> None:
     seconds = time.perf_counter() - start
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
     old, new = (measure(a.reshape(-1, 2), sizes) for a in (anchors, choice.anchors))
-    print(f"{LABELS} labels, {anchors.size // 2} anchors, {GENERATIONS} generations: {seconds:.1f} s, {more:.2f} GiB on top")
+    print(
+        f"{LABELS} labels, {anchors.size // 2} anchors, {GENERATIONS} generations: {seconds:.1f} s,"
+        f" {more:.2f} GiB on top"
+    )
     print(f"BPR {old.bpr:.4f} -> {new.bpr:.4f}, fitness {old.fitness:.4f} -> {new.fitness:.4f}")
 
 

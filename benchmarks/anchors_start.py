@@ -1,5 +1,6 @@
-"""The anchor search against the original's, over many seeds: SciPy's k-means from 30 random starts, then the mutation as the
-specification describes it, written here a second time and with random numbers of its own.
+"""The anchor search against the original's, over many seeds: SciPy's k-means from 30 random starts,
+then the mutation as the specification describes it, written here a second time and with random
+numbers of its own.
 
 python -m benchmarks.anchors_start [seeds] [--ours]
 
@@ -24,7 +25,9 @@ def golden_sizes(name: str) -> np.ndarray:
     with np.load(Path(os.environ["BOLTBOX_SHARED"]) / f"golden/kmeans_{name}.npz") as file:
         shapes, labels = file["in_shapes_wh"][file["in_label_image"]], file["in_labels"]
     boxes = np.column_stack((np.zeros((len(labels), 2)), labels[:, 3:] * shapes))
-    return np.concatenate([label_sizes(b[None], h, w, 640) for b, (w, h) in zip(boxes, shapes, strict=True)])
+    return np.concatenate(
+        [label_sizes(b[None], h, w, 640) for b, (w, h) in zip(boxes, shapes, strict=True)]
+    )
 
 
 def original_search(sizes: np.ndarray, n: int, seed: int) -> np.ndarray:
@@ -43,7 +46,9 @@ def original_search(sizes: np.ndarray, n: int, seed: int) -> np.ndarray:
     for _ in range(GENERATIONS):
         factors = np.ones((n, 2))
         while (factors == 1).all():
-            factors = ((rng.rand(n, 2) < 0.9) * rng.rand() * rng.randn(n, 2) * 0.1 + 1).clip(0.3, 3.0)
+            factors = ((rng.rand(n, 2) < 0.9) * rng.rand() * rng.randn(n, 2) * 0.1 + 1).clip(
+                0.3, 3.0
+            )
         tried = (anchors * factors).clip(min=2.0)
         if (reached := fitness(tried)) > highest:
             anchors, highest = tried, reached
@@ -55,7 +60,10 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
 
 
 def main(seeds: int, ours_alone: bool) -> None:
-    print(f"fitness over {seeds} seeds, {GENERATIONS} generations: mean, standard error; difference in standard errors of it")
+    print(
+        f"fitness over {seeds} seeds, {GENERATIONS} generations: mean, standard error; difference"
+        " in standard errors of it"
+    )
     for name in ("tall", "coco", "small"):
         sizes = golden_sizes(name)
         for n in (9, 12, 15):
@@ -65,7 +73,11 @@ def main(seeds: int, ours_alone: bool) -> None:
                 assert anchors is not None, why
                 ours.append(measure(anchors, sizes, ANCHOR_T).fitness)
                 if not ours_alone:
-                    theirs.append(measure(original_search(sizes, n, OTHER_SEEDS + seed), sizes, ANCHOR_T).fitness)
+                    theirs.append(
+                        measure(
+                            original_search(sizes, n, OTHER_SEEDS + seed), sizes, ANCHOR_T
+                        ).fitness
+                    )
             line = f"| {name} | {n} | {{:.4f}} ± {{:.4f}} ".format(*mean_and_error(ours))
             if theirs:
                 (a, da), (b, db) = mean_and_error(ours), mean_and_error(theirs)

@@ -1,10 +1,12 @@
-"""A dozen image backbones of timm, from small to large: what each makes of the network, and that it trains.
+"""A dozen image backbones of timm, from small to large: what each makes of the network, and that it
+trains.
 
     python -m benchmarks.backbones FOLDER [NAME ...]
 
-Parameters and GFLOPs (two a multiplication with its addition, 640 x 640 px, one class) are those of the whole detector with the
-neck of YOLOv5n; the licence is what timm states for the weights of that name. Each then trains two epochs on the demo data set,
-from fresh weights, by a `fit` of its own in FOLDER; what is there already is not trained again.
+Parameters and GFLOPs (two a multiplication with its addition, 640 x 640 px, one class) are those of
+the whole detector with the neck of YOLOv5n; the licence is what timm states for the weights of that
+name. Each then trains two epochs on the demo data set, from fresh weights, by a `fit` of its own in
+FOLDER; what is there already is not trained again.
 """
 
 import csv
@@ -37,7 +39,8 @@ NAMES = (
 
 
 def size(backbone: str) -> tuple[float, float]:
-    """Millions of parameters and GFLOPs at 640 px of a detector, found without memory for its tensors."""
+    """Millions of parameters and GFLOPs at 640 px of a detector, found without memory for its
+    tensors."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
         network = YOLOv5(1, backbone=backbone).eval()
         network(torch.zeros(1, 3, 640, 640))
@@ -52,7 +55,16 @@ def train(backbone: str, folder: Path) -> list[dict[str, str]]:
     """
     if not (folder / "metrics.csv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        words = ["--data.dataset", "demo", "--trainer.max_epochs", "2", "--model.backbone", backbone, "--run", str(folder)]
+        words = [
+            "--data.dataset",
+            "demo",
+            "--trainer.max_epochs",
+            "2",
+            "--model.backbone",
+            backbone,
+            "--run",
+            str(folder),
+        ]
         with (folder / "fit.log").open("w") as log:
             command = [sys.executable, str(ROOT / "cli.py"), "fit", *words]
             subprocess.run(command, stdout=log, stderr=log, check=True)
@@ -65,7 +77,10 @@ def row(name: str, folder: Path) -> dict[str, str]:
     backbone = name if name == "yolov5" else f"timm/{name}"
     parameters, gflops = size(backbone)
     epochs = train(backbone, folder / name)
-    losses = [sum(float(epoch[f"train/{part}_loss"]) for part in ("box", "obj", "cls")) for epoch in epochs]
+    losses = [
+        sum(float(epoch[f"train/{part}_loss"]) for part in ("box", "obj", "cls"))
+        for epoch in epochs
+    ]
     about = {} if name == "yolov5" else timm.get_pretrained_cfg(name).to_dict()
     weights = f"{name}.{about['tag']}" if about.get("tag") else "-"
     return {

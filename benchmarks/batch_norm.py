@@ -1,9 +1,11 @@
-"""Training batch norm on a CPU: torch's two kernels and `boltbox.detector.model.batch_norm`, in exactness and in time.
+"""Training batch norm on a CPU: torch's two kernels and `boltbox.detector.model.batch_norm`, in
+exactness and in time.
 
     python -m benchmarks.batch_norm
 
-Exactness is against float64. Time is that of whole training steps (forward, loss, backward) of a YOLOv5n at 320 px, 8 images a
-batch; the ways take turns, in another order each round, and each is told by its fastest step and by its median.
+Exactness is against float64. Time is that of whole training steps (forward, loss, backward) of a
+YOLOv5n at 320 px, 8 images a batch; the ways take turns, in another order each round, and each is
+told by its fastest step and by its median.
 """
 
 import copy
@@ -28,10 +30,16 @@ WAYS = {
 }
 
 
-def errors(shape: tuple[int, ...], kind: type[nn.BatchNorm2d], memory: torch.memory_format) -> tuple[float, float, float]:
-    """Largest errors of output, running variance and gradient of the input; values have mean 3 and variance 1."""
+def errors(
+    shape: tuple[int, ...], kind: type[nn.BatchNorm2d], memory: torch.memory_format
+) -> tuple[float, float, float]:
+    """Largest errors of output, running variance and gradient of the input; values have mean 3 and
+    variance 1."""
     generator = torch.Generator().manual_seed(0)
-    values, gradient = torch.randn(shape, generator=generator) + 3, torch.randn(shape, generator=generator)
+    values, gradient = (
+        torch.randn(shape, generator=generator) + 3,
+        torch.randn(shape, generator=generator),
+    )
 
     def seen(norm: nn.BatchNorm2d, dtype: torch.dtype, memory: torch.memory_format) -> list[Tensor]:
         x = values.to(dtype).clone(memory_format=memory).requires_grad_()

@@ -1,10 +1,12 @@
 """Batch norm's statistics for validation: which rule keeps up with a network that learns fast?
 
-    python -m benchmarks.batch_norm_lag --data DATA.yaml [--weights yolov5n.pt] [--size 224] [--epochs 20] [--seed 0]
+    python -m benchmarks.batch_norm_lag --data DATA.yaml [--weights yolov5n.pt] [--size 224]
+    [--epochs 20] [--seed 0]
 
-Training uses the statistics of the batch, so the rule that collects them for validation changes no weight: one training
-carries them all. The network runs with momentum 1 (its buffers are the last batch's statistics), and each rule makes of
-these its own buffers. After some epochs the moving average of the weights is validated with each of them, on val.
+Training uses the statistics of the batch, so the rule that collects them for validation changes no
+weight: one training carries them all. The network runs with momentum 1 (its buffers are the last
+batch's statistics), and each rule makes of these its own buffers. After some epochs the moving
+average of the weights is validated with each of them, on val.
 
 | rule | what validation uses |
 |---|---|
@@ -44,7 +46,8 @@ def statistics(network: nn.Module) -> list[Tensor]:
 
 
 class Rules(L.Callback):
-    """The statistics of each rule beside one training, and the figures of each on val after the epochs of `when`."""
+    """The statistics of each rule beside one training, and the figures of each on val after the
+    epochs of `when`."""
 
     def __init__(self, when: set[int]) -> None:
         self.when, self.rows = when, []  # type: ignore[var-annotated]
@@ -60,12 +63,15 @@ class Rules(L.Callback):
         self.ema = next(c for c in trainer.callbacks if type(c).__name__ == "EMA")  # type: ignore[attr-defined]
         trainer.optimizers[0].register_step_post_hook(lambda *_: self._average())
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         self.images.append(batch.images)
         self.network = pl_module.network
 
     def _average(self) -> None:
-        """After the forward and backward pass of a batch that ends in a step. (These runs step after every batch.)"""
+        """After the forward and backward pass of a batch that ends in a step. (These runs step
+        after every batch.)"""
         batch = statistics(self.network)
         self.updates += 1
         assert self.updates == self.ema.updates
@@ -98,7 +104,9 @@ class Rules(L.Callback):
             network(images)
         return statistics(network)
 
-    def _validate(self, trainer: L.Trainer, pl_module: Any, values: list[Tensor]) -> dict[str, float]:
+    def _validate(
+        self, trainer: L.Trainer, pl_module: Any, values: list[Tensor]
+    ) -> dict[str, float]:
         torch._foreach_copy_(statistics(pl_module.ema), values)
         pl_module.inference.clear()
         pl_module.inference.fuse(pl_module.ema)
@@ -106,7 +114,11 @@ class Rules(L.Callback):
         for batch in trainer.val_dataloaders:  # type: ignore[union-attr]
             pl_module._evaluate(pl_module._apply_batch_transfer_handler(batch), "val")
         summary, _, losses, _ = pl_module.evaluation.finish(trainer.strategy)
-        return {"mAP50": summary["mAP50"], "AP": summary["coco/AP"], "loss": float(sum(losses.means().values()))}
+        return {
+            "mAP50": summary["mAP50"],
+            "AP": summary["coco/AP"],
+            "loss": float(sum(losses.means().values())),
+        }
 
 
 def main() -> None:
@@ -123,12 +135,18 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     options = parser.parse_args()
     L.seed_everything(options.seed)
-    data = DetectionData(options.data, image_size=options.size, batch_size=options.batch, seed=options.seed)
+    data = DetectionData(
+        options.data, image_size=options.size, batch_size=options.batch, seed=options.seed
+    )
     detector = Detector(data.names, weights=options.weights)
     early = {1, 2, 3, 4, 5, 6, 8, 10, 12, 15}
     rules = Rules({e for e in range(1, options.epochs + 1) if e in early or e % 5 == 0})
     precision = {"precision": options.precision} if options.precision else {}
-    given = {"max_epochs": options.epochs, "enable_progress_bar": False, "callbacks": [rules, Report(enabled=False)]}
+    given = {
+        "max_epochs": options.epochs,
+        "enable_progress_bar": False,
+        "callbacks": [rules, Report(enabled=False)],
+    }
     trainer = L.Trainer(**recipe(run=options.run, **given, **precision))
     trainer.fit(detector, data)
     (options.run / "rules.json").write_text(json.dumps(rules.rows))

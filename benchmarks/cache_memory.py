@@ -1,10 +1,12 @@
-"""What the caches cost in memory: one copy of the images, whatever the number of processes, and no growth by reading labels.
+"""What the caches cost in memory: one copy of the images, whatever the number of processes, and no
+growth by reading labels.
 
     python -m benchmarks.cache_memory --data ../shared/data/bccd/BCCD --size 320
 
-Trains with two processes of two workers each and, after the first epoch, when every worker has read its share of the images,
-adds up the proportional set sizes (PSS: a page that k processes have counts 1/k in each) of all of them: of everything, and of
-the mapped stores of images. Then forks a worker that reads 100,000 objects' labels and tells what became its own.
+Trains with two processes of two workers each and, after the first epoch, when every worker has read
+its share of the images, adds up the proportional set sizes (PSS: a page that k processes have
+counts 1/k in each) of all of them: of everything, and of the mapped stores of images. Then forks a
+worker that reads 100,000 objects' labels and tells what became its own.
 """
 
 import argparse
@@ -38,7 +40,11 @@ class Measure(L.Callback):
         if trainer.is_global_zero and trainer.current_epoch == 1:
             stores = [d.store for d in trainer.datamodule.datasets.values() if d.store]  # type: ignore[attr-defined]
             rows = [sizes(pid) for pid in family(os.getpid())]
-            report = {"stored": sum(s.nbytes for s in stores), "images": sum(s.stored for s in stores), "processes": rows}
+            report = {
+                "stored": sum(s.nbytes for s in stores),
+                "images": sum(s.stored for s in stores),
+                "processes": rows,
+            }
             Path(os.environ[_REPORT]).write_text(json.dumps(report))
         trainer.strategy.barrier()
 
@@ -50,7 +56,8 @@ def family(pid: int) -> list[int]:
 
 
 def sizes(pid: int) -> dict[str, int]:
-    """Of a process: PSS of all it has, and of what it has mapped of image stores, with the number of such mappings."""
+    """Of a process: PSS of all it has, and of what it has mapped of image stores, with the number
+    of such mappings."""
     pss, store, maps, name = 0, 0, 0, ""
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -70,7 +77,14 @@ def train(data: str, folder: Path, *options: str) -> dict[str, Any]:
             "--trainer.precision", "32-true", "--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false",
             "--autoanchor.enabled", "false", "--model.width_multiple", "0.125", *options]  # fmt: skip
     root = Path(cli.__file__).parent
-    done = subprocess.run(line, cwd=root, env={**os.environ, _REPORT: str(report)}, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        line,
+        cwd=root,
+        env={**os.environ, _REPORT: str(report)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return {**json.loads(report.read_text()), "output": done.stdout}
@@ -111,15 +125,28 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--size", type=int, default=320)
     options = parser.parse_args()
-    print("| cache | images stored | size of the store | processes | PSS of the store, all together | PSS of everything |")
+    print(
+        "| cache | images stored | size of the store | processes | PSS of the store, all together |"
+        " PSS of everything |"
+    )
     print("|---|---|---|---|---|---|")
     for cache in ("none", "ram", "disk"):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["BOLTBOX_CACHE"] = folder
-            found = train(options.data, Path(folder), "--data.image_size", str(options.size), "--data.cache", cache)
+            found = train(
+                options.data,
+                Path(folder),
+                "--data.image_size",
+                str(options.size),
+                "--data.cache",
+                cache,
+            )
         rows = found["processes"]
         store, everything = (sum(r[k] for r in rows) / 1e6 for k in ("store", "pss"))
-        sizes_ = f"{found['images']} | {found['stored'] / 1e6:.1f} MB | {len(rows)} | {store:.1f} MB | {everything:.0f} MB"
+        sizes_ = (
+            f"{found['images']} | {found['stored'] / 1e6:.1f} MB | {len(rows)} | {store:.1f} MB |"
+            f" {everything:.0f} MB"
+        )
         print(f"| {cache} | {sizes_} |", flush=True)
     labels = many_labels(12_500, 8)
     print("\n| 100,000 objects of 12,500 images | a worker's own memory grows by |\n|---|---|")
@@ -129,7 +156,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if _REPORT in os.environ:  # one of the processes that train
-        os.sched_getaffinity = lambda pid: set(range(RANKS * WORKERS))  # the loaders' limit, on a machine with fewer cores
+        # the loaders' limit, on a machine with fewer cores
+        os.sched_getaffinity = lambda pid: set(range(RANKS * WORKERS))
         cli.main([*sys.argv[1:], "--trainer.callbacks+=benchmarks.cache_memory.Measure"])
     else:
         main()

@@ -2,8 +2,8 @@
 
     python -m benchmarks.doctor --images 10000
 
-Draws images of 640 x 480 px (JPEG, about 100 kB each, no two alike) with YOLO labels in a temporary folder, a tenth of them for
-validation, and runs `cli.py doctor` on them in a process of its own.
+Draws images of 640 x 480 px (JPEG, about 100 kB each, no two alike) with YOLO labels in a temporary
+folder, a tenth of them for validation, and runs `cli.py doctor` on them in a process of its own.
 """
 
 import argparse
@@ -29,7 +29,9 @@ WIDTH, HEIGHT, CLASSES, OBJECTS = 640, 480, 80, 7  # as many objects as an image
 def draw(folder: Path, split: str, number: int) -> int:
     """One image and its label file; its size in bytes."""
     rng = np.random.default_rng(number)
-    scene = cv2.resize(rng.integers(0, 256, (12, 16, 3), np.uint8), (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
+    scene = cv2.resize(
+        rng.integers(0, 256, (12, 16, 3), np.uint8), (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC
+    )
     grain = cv2.resize(rng.integers(0, 64, (HEIGHT // 2, WIDTH // 2, 3), np.uint8), (WIDTH, HEIGHT))
     image = cv2.addWeighted(scene, 0.8, grain, 1.0, 0)
     path = folder / f"images/{split}/{number:06d}.jpg"
@@ -55,20 +57,33 @@ def make(folder: Path, count: int) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=10_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         os.environ["BOLTBOX_CACHE"] = str(folder / "cache")
         source = make(folder / "data", options.images)
-        command = [sys.executable, str(ROOT / "cli.py"), "doctor", "--data.dataset", str(source), "--run", str(folder / "run")]
+        command = [
+            sys.executable,
+            str(ROOT / "cli.py"),
+            "doctor",
+            "--data.dataset",
+            str(source),
+            "--run",
+            str(folder / "run"),
+        ]
         start = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - start
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(done.stdout)
-        print(f"exit code {done.returncode}; the last line of progress: {done.stderr.splitlines()[-1]}")
+        print(
+            f"exit code {done.returncode}; the last line of progress:"
+            f" {done.stderr.splitlines()[-1]}"
+        )
         cpu, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20
         print(f"doctor: {seconds:.1f} s, {cpu:.1f} s of CPU, largest process {memory:.2f} GB")
 

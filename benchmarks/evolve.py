@@ -2,8 +2,9 @@
 
 python -m benchmarks.evolve
 
-Fitness is exp(-q), 1 at the optimum, with q a quadratic form of the 13 default genes: each has an optimum of its own, off the
-centre of its bounds, and a width of its own, and neighbours interact. Every search starts from random individuals.
+Fitness is exp(-q), 1 at the optimum, with q a quadratic form of the 13 default genes: each has an
+optimum of its own, off the centre of its bounds, and a width of its own, and neighbours interact.
+Every search starts from random individuals.
 """
 
 import argparse
@@ -17,7 +18,8 @@ from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
 from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
 
 GENES = tuple(YOLOV5_GENES[name] for name in EVOLVED)
-OPTIMUM = np.array([0.15, 0.78, 0.44, 0.3, 0.2, 0.55, 0.35, 0.25, 0.82, 0.6, 0.85, 0.12, 0.7])  # within 0..1 of the bounds
+# within 0..1 of the bounds
+OPTIMUM = np.array([0.15, 0.78, 0.44, 0.3, 0.2, 0.55, 0.35, 0.25, 0.82, 0.6, 0.85, 0.12, 0.7])
 WIDTH = np.array([0.5, 0.3, 0.4, 0.25, 0.6, 0.35, 0.5, 0.3, 0.45, 0.6, 0.25, 0.4, 0.55])
 SHARPNESS, INTERACTION = 2.0, 0.6
 
@@ -37,11 +39,18 @@ def search(sampler: str, population: int, generations: int, seed: int) -> list[f
         "random": optuna.samplers.RandomSampler(seed),
         "nsgaii": optuna.samplers.NSGAIISampler(population_size=population, seed=seed),
     }
-    study = optuna.create_study(direction="maximize", sampler=others.get(name) or sampler_for(plan, 0))
+    study = optuna.create_study(
+        direction="maximize", sampler=others.get(name) or sampler_for(plan, 0)
+    )
 
     def objective(trial: optuna.Trial) -> float:
         trial.set_user_attr("generation", trial.number // population)
-        return fitness({name: trial.suggest_float(name, d.low, d.high) for name, d in distributions(plan).items()})
+        return fitness(
+            {
+                name: trial.suggest_float(name, d.low, d.high)
+                for name, d in distributions(plan).items()
+            }
+        )
 
     study.optimize(objective, n_trials=count)
     return list(np.maximum.accumulate([trial.value or 0.0 for trial in study.trials]))
@@ -54,17 +63,30 @@ def main() -> None:
     parser.add_argument("--samplers", default="random,yolov5 literal,yolov5,tpe,cmaes,nsgaii")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    print("| population x generations | sampler | evaluations | reached: mean | worst seed | seeds at 95 % | after (median) |")
+    print(
+        "| population x generations | sampler | evaluations | reached: mean | worst seed | seeds at"
+        " 95 % | after (median) |"
+    )
     print("|---|---|---|---|---|---|---|", flush=True)
     for shape in options.sizes.split(","):
         population, generations = map(int, shape.split("x"))
         for sampler in options.samplers.split(","):
-            curves = [search(sampler, population, generations, seed) for seed in range(options.seeds)]
+            curves = [
+                search(sampler, population, generations, seed) for seed in range(options.seeds)
+            ]
             ends = [curve[-1] for curve in curves]
-            there = [int(np.argmax(np.array(curve) >= 0.95)) + 1 for curve in curves if curve[-1] >= 0.95]
+            there = [
+                int(np.argmax(np.array(curve) >= 0.95)) + 1 for curve in curves if curve[-1] >= 0.95
+            ]
             median = f"{statistics.median(there):.0f}" if len(there) == len(curves) else "-"
-            reached = f"{statistics.fmean(ends):.3f} | {min(ends):.3f} | {len(there)} of {len(curves)} | {median}"
-            print(f"| {population} x {generations} | {sampler} | {len(curves[0])} | {reached} |", flush=True)
+            reached = (
+                f"{statistics.fmean(ends):.3f} | {min(ends):.3f} | {len(there)} of {len(curves)} |"
+                f" {median}"
+            )
+            print(
+                f"| {population} x {generations} | {sampler} | {len(curves[0])} | {reached} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Frames a second of each export format beside PyTorch, on a video, in one run; the formats take turns.
+"""Frames a second of each export format beside PyTorch, on a video, in one run; the formats take
+turns.
 
-    python -m benchmarks.export --weights yolov5n.pt --images FOLDER --files best.onnx best_openvino ...
+    python -m benchmarks.export --weights yolov5n.pt --images FOLDER --files best.onnx best_openvino
+    ...
 
-A video is made of the images with OpenCV and read back. Each frame is decoded, letterboxed to the file's size and looked at,
-batch 1; non-maximum suppression follows. The files have one fixed size.
+A video is made of the images with OpenCV and read back. Each frame is decoded, letterboxed to the
+file's size and looked at, batch 1; non-maximum suppression follows. The files have one fixed size.
 """
 
 import argparse
@@ -70,11 +72,19 @@ def main() -> None:
                     rate = frames_a_second(look, video, shape)
                     if repeat:
                         rates.setdefault(name, []).append(rate)
-            print(f"\nthreads {threads}, {shape[0]}x{shape[1]}, {options.frames} frames, median of {options.repeats}")
+            print(
+                f"\nthreads {threads}, {shape[0]}x{shape[1]}, {options.frames} frames, median of"
+                f" {options.repeats}"
+            )
             for name, all_rates in rates.items():
-                ratios = [mine / torchs for mine, torchs in zip(all_rates, rates["PyTorch"], strict=True)]
+                ratios = [
+                    mine / torchs for mine, torchs in zip(all_rates, rates["PyTorch"], strict=True)
+                ]
                 low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-                print(f"{name:<28}{statistics.median(all_rates):7.1f} /s   x{middle:.2f}  ({low:.2f} to {high:.2f})")
+                print(
+                    f"{name:<28}{statistics.median(all_rates):7.1f} /s   x{middle:.2f}  ({low:.2f}"
+                    f" to {high:.2f})"
+                )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """What mixed precision costs in accuracy, and gains in speed and memory, over whole trainings.
 
-    python -m benchmarks.gpu --data ../shared/data/bccd/BCCD --weights ../shared/weights/yolov5n.pt --epochs 30
-    python -m benchmarks.gpu --data demo --epochs 1 --precisions 32-true bf16-mixed --seeds 0 --image-size 64 \\
+    python -m benchmarks.gpu --data ../shared/data/bccd/BCCD --weights ../shared/weights/yolov5n.pt
+    --epochs 30 python -m benchmarks.gpu --data demo --epochs 1 --precisions 32-true bf16-mixed
+    --seeds 0 --image-size 64 \\
         --trainer.accelerator cpu --model.width_multiple 0.125
 
-Trains with each precision and seed, each in a process of its own; options it does not know go to `cli.py fit`. The second line
-is a dry run without a GPU. Runs and a results.json lie in --folder; what is finished there is not repeated, so that the work
-may be done in several calls. The table goes to --page.
+Trains with each precision and seed, each in a process of its own; options it does not know go to
+`cli.py fit`. The second line is a dry run without a GPU. Runs and a results.json lie in --folder;
+what is finished there is not repeated, so that the work may be done in several calls. The table
+goes to --page.
 """
 
 import argparse
@@ -33,7 +35,16 @@ FIGURES, NEAR = ("mAP50", "mAP50-95"), 0.02  # mixed precision is to come so nea
 def train(options: list[str], run: Path, deadline: float) -> dict[str, Any]:
     """Figures of the best epoch and speed of one training; or `error`."""
     watch = run / "stopwatch.json"
-    line = [sys.executable, str(ROOT / "cli.py"), "fit", *options, "--report.enabled", "false", "--run", str(run)]
+    line = [
+        sys.executable,
+        str(ROOT / "cli.py"),
+        "fit",
+        *options,
+        "--report.enabled",
+        "false",
+        "--run",
+        str(run),
+    ]
     watched = [f"--trainer.callbacks+={STOPWATCH}", f"--trainer.callbacks.report={watch}"]
     trial = attempt([*line, "--trainer.enable_progress_bar", "false", *watched], watch, deadline)
     if trial.error:
@@ -50,9 +61,15 @@ def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:
         "",
         f"    {command}",
         "",
-        f"On {machine}. Figures of the best epoch on the validation split; images/s of the training steps.",
+        (
+            f"On {machine}. Figures of the best epoch on the validation split; images/s of the"
+            " training steps."
+        ),
         "",
-        "| precision, seed | mAP50 | mAP50-95 | best epoch | images/s | waiting for data | GPU memory |",
+        (
+            "| precision, seed | mAP50 | mAP50-95 | best epoch | images/s | waiting for data | GPU"
+            " memory |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     for name, r in results.items():
@@ -61,13 +78,15 @@ def page(command: str, machine: str, results: dict[str, dict[str, Any]]) -> str:
             continue
         gpu = f"{r['gpu_memory'] / 2**30:.2f} GiB" if r["gpu_memory"] else "-"
         lines.append(
-            f"| {name} | {r['mAP50']:.4f} | {r['mAP50-95']:.4f} | {r['epoch']} | {r['rate']:.4g} | {r['waiting']:.0%} | {gpu} |"
+            f"| {name} | {r['mAP50']:.4f} | {r['mAP50-95']:.4f} | {r['epoch']} | {r['rate']:.4g} |"
+            f" {r['waiting']:.0%} | {gpu} |"
         )
     return "\n".join([*lines, "", *verdicts(results)]) + "\n"
 
 
 def verdicts(results: dict[str, dict[str, Any]]) -> list[str]:
-    """For each mixed precision a sentence on its figures beside those of float32, over the seeds that both have."""
+    """For each mixed precision a sentence on its figures beside those of float32, over the seeds
+    that both have."""
     found = []
     for precision in PRECISIONS[1:]:
         pairs = [
@@ -75,20 +94,28 @@ def verdicts(results: dict[str, dict[str, Any]]) -> list[str]:
             for name, r in results.items()
             if name.startswith(f"{precision},")
         ]
-        whole = [(ours, exact) for ours, exact in pairs if "error" not in ours and "error" not in exact]
+        whole = [
+            (ours, exact) for ours, exact in pairs if "error" not in ours and "error" not in exact
+        ]
         if whole:
-            apart = {f: statistics.mean(ours[f] - exact[f] for ours, exact in whole) for f in FIGURES}
+            apart = {
+                f: statistics.mean(ours[f] - exact[f] for ours, exact in whole) for f in FIGURES
+            }
             speed = statistics.mean(ours["rate"] / exact["rate"] for ours, exact in whole)
             near = all(abs(a) <= NEAR for a in apart.values())
             told = ", ".join(f"{f} {a:+.4f}" for f, a in apart.items())
             verdict = f"{'' if near else 'not '}within {NEAR}; {speed:.2f} times the images/s"
-            found.append(f"- {precision} less {PRECISIONS[0]}: {told} (seeds: {len(whole)}), {verdict}.")
+            found.append(
+                f"- {precision} less {PRECISIONS[0]}: {told} (seeds: {len(whole)}), {verdict}."
+            )
     return found
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--data", required=True)
     parser.add_argument("--image-size", type=int, default=320)
@@ -109,16 +136,21 @@ def main(arguments: list[str] | None = None) -> None:
     kept = given.folder / "results.json"
     content = json.loads(kept.read_text()) if kept.is_file() else {"options": common, "runs": {}}
     if content["options"] != common:
-        parser.error(f"{given.folder} holds runs with other options: {shlex.join(content['options'])}")
+        parser.error(
+            f"{given.folder} holds runs with other options: {shlex.join(content['options'])}"
+        )
     results = content["runs"]
     typed = sys.argv[1:] if arguments is None else arguments
     command, machine = shlex.join(["python", "-m", "benchmarks.gpu", *typed]), described(host())
-    for seed, precision in product(given.seeds, given.precisions):  # seed by seed: an early end leaves whole comparisons
+    # seed by seed: an early end leaves whole comparisons
+    for seed, precision in product(given.seeds, given.precisions):
         name = f"{precision}, {seed}"
         if "error" in results.get(name, {"error": ""}):
             tries = len(list(given.folder.glob(f"{precision}-{seed}-*")))
             options = [*common, "--trainer.precision", precision, "--seed_everything", str(seed)]
-            results[name] = train(options, given.folder / f"{precision}-{seed}-{tries}", given.deadline)
+            results[name] = train(
+                options, given.folder / f"{precision}-{seed}-{tries}", given.deadline
+            )
             print(f"{name}: {results[name]}", flush=True)
             write_atomically(kept, lambda file: file.write(json.dumps(content, indent=1).encode()))
         text = page(command, machine, results)

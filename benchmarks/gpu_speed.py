@@ -1,12 +1,15 @@
-"""How fast one GPU trains, as one table in less than ten minutes, beside what torchvision's own detectors do.
+"""How fast one GPU trains, as one table in less than ten minutes, beside what torchvision's own
+detectors do.
 
     python -m benchmarks.gpu_speed --data ../shared/data/bccd/BCCD --page benchmarks/gpu_speed.md
-    python -m benchmarks.gpu_speed --data demo --image-size 64 --batch-size 8 --seconds 0.5 --size n --yardsticks \\
+    python -m benchmarks.gpu_speed --data demo --image-size 64 --batch-size 8 --seconds 0.5 --size n
+    --yardsticks \\
         --trainer.accelerator cpu --model.width_multiple 0.125
 
-Rows are trainings in processes of their own (`cli.py benchmark` measures in the same way); options that are not known go to
-`cli.py fit`. Then one training of two epochs tells what an epoch costs with its validation, and one is killed and resumed: the
-scale of 16-mixed must go on where it was. The second line is a dry run without a GPU.
+Rows are trainings in processes of their own (`cli.py benchmark` measures in the same way); options
+that are not known go to `cli.py fit`. Then one training of two epochs tells what an epoch costs
+with its validation, and one is killed and resumed: the scale of 16-mixed must go on where it was.
+The second line is a dry run without a GPU.
 """
 
 import argparse
@@ -38,7 +41,11 @@ ROWS = {
     "bf16-mixed": {"trainer.precision": "bf16-mixed"},
     "16-mixed, compiled": {"trainer.precision": "16-mixed", "model.compile": "true"},
     "bf16-mixed, compiled": {"trainer.precision": "bf16-mixed", "model.compile": "true"},
-    "16-mixed, DDP with one process": {"trainer.precision": "16-mixed", "trainer.strategy": "ddp", "trainer.devices": "1"},
+    "16-mixed, DDP with one process": {
+        "trainer.precision": "16-mixed",
+        "trainer.strategy": "ddp",
+        "trainer.devices": "1",
+    },
 }
 YARDSTICKS: dict[str, Callable[..., torch.nn.Module]] = {
     "torchvision's SSDlite320, MobileNetV3": detection.ssdlite320_mobilenet_v3_large,
@@ -53,11 +60,19 @@ def training(name: str, options: list[str], seconds: float) -> list[str]:
     if trial.error:
         return [name, trial.error, "-", "-", "-"]
     gpu = trial.measured["gpu_memory"]
-    return [name, f"{trial.rate:.4g}", f"{trial.measured['waiting']:.0%}", f"{gpu / 2**30:.2f}" if gpu else "-"]
+    return [
+        name,
+        f"{trial.rate:.4g}",
+        f"{trial.measured['waiting']:.0%}",
+        f"{gpu / 2**30:.2f}" if gpu else "-",
+    ]
 
 
-def yardstick(name: str, batch_size: int, size: int, seconds: float, device: torch.device) -> list[str]:
-    """Cells of a row: forward, backward and step on the same random images again and again, without any loader."""
+def yardstick(
+    name: str, batch_size: int, size: int, seconds: float, device: torch.device
+) -> list[str]:
+    """Cells of a row: forward, backward and step on the same random images again and again, without
+    any loader."""
     torch.manual_seed(0)
     model = YARDSTICKS[name](weights=None, weights_backbone=None, num_classes=4).to(device).train()
     optimizer, scaler = torch.optim.SGD(model.parameters(), 1e-5), torch.amp.GradScaler(device.type)
@@ -66,7 +81,9 @@ def yardstick(name: str, batch_size: int, size: int, seconds: float, device: tor
     targets = [{"boxes": boxes, "labels": torch.tensor([1, 2], device=device)}] * batch_size
 
     def step() -> None:
-        with torch.autocast(device.type, torch.float16 if device.type == "cuda" else torch.bfloat16):
+        with torch.autocast(
+            device.type, torch.float16 if device.type == "cuda" else torch.bfloat16
+        ):
             loss = sum(model(images, targets).values())
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -92,36 +109,71 @@ def yardstick(name: str, batch_size: int, size: int, seconds: float, device: tor
 def epoch(options: list[str]) -> list[str]:
     """Sentences on a training of two epochs."""
     with tempfile.TemporaryDirectory() as folder:
-        more = ["--trainer.max_epochs", "2", "--report.enabled", "false", "--trainer.enable_progress_bar", "false"]
-        more += ["--trainer.profiler", PROFILER, "--trainer.profiler.dirpath", folder, "--trainer.profiler.filename", "profile"]
-        seconds, _ = timed([*FIT, *options, *more, "--run", f"{folder}/run"], Path(folder), dict(os.environ))
+        more = [
+            "--trainer.max_epochs",
+            "2",
+            "--report.enabled",
+            "false",
+            "--trainer.enable_progress_bar",
+            "false",
+        ]
+        more += [
+            "--trainer.profiler",
+            PROFILER,
+            "--trainer.profiler.dirpath",
+            folder,
+            "--trainer.profiler.filename",
+            "profile",
+        ]
+        seconds, _ = timed(
+            [*FIT, *options, *more, "--run", f"{folder}/run"], Path(folder), dict(os.environ)
+        )
         found = parts(profile(Path(folder, "fit-profile.txt")))
-    return [f"- Two epochs by the command line: {seconds:.3g} s.", *(f"- {name}: {s:.3g} s." for name, s in found.items())]
+    return [
+        f"- Two epochs by the command line: {seconds:.3g} s.",
+        *(f"- {name}: {s:.3g} s." for name, s in found.items()),
+    ]
 
 
 def resume(device: torch.device) -> str:
-    """A sentence on a small 16-mixed training that is killed in its second epoch and resumed, beside one that is not."""
-    options = ["--model.multi_scale", "false", "--trainer.accelerator", "gpu" if device.type == "cuda" else "cpu"]
+    """A sentence on a small 16-mixed training that is killed in its second epoch and resumed,
+    beside one that is not."""
+    options = [
+        "--model.multi_scale",
+        "false",
+        "--trainer.accelerator",
+        "gpu" if device.type == "cuda" else "cpu",
+    ]
     options += ["--trainer.precision", "16-mixed"]
     with tempfile.TemporaryDirectory() as folder:
         data = make_demo(Path(folder, "demo"), train=24, val=8)
         runs = {name: Path(folder, name) for name in ("whole", "killed")}
         lines = {name: command(data, run, 0, 1, more=options) for name, run in runs.items()}
-        codes = [start(lines["whole"]), start(lines["killed"], "batch:9"), start([*lines["killed"], "--ckpt_path", "last"])]
+        codes = [
+            start(lines["whole"]),
+            start(lines["killed"], "batch:9"),
+            start([*lines["killed"], "--ckpt_path", "last"]),
+        ]
         if codes != [0, -signal.SIGKILL, 0]:
             return f"- Killed and resumed with 16-mixed: failed, exit codes {codes}."
         scales = [
-            torch.load(run / "checkpoints/last.ckpt", weights_only=True).get("MixedPrecision", {}) for run in runs.values()
+            torch.load(run / "checkpoints/last.ckpt", weights_only=True).get("MixedPrecision", {})
+            for run in runs.values()
         ]
         unlike = difference(runs["killed"], runs["whole"])
     scaler = f"the scaler ends {'the same' if scales[0] == scales[1] else f'otherwise ({scales})'}"
     rest = f"differs in {unlike}" if unlike else "is the same to the bit"
-    return f"- Killed and resumed with 16-mixed: {scaler if scales[0] else 'no scaler on this device'}; the run {rest}."
+    return (
+        "- Killed and resumed with 16-mixed:"
+        f" {scaler if scales[0] else 'no scaler on this device'}; the run {rest}."
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--data", required=True)
     parser.add_argument("--size", default="s")
@@ -136,11 +188,22 @@ def main(arguments: list[str] | None = None) -> None:
     if not (on_cpu or torch.cuda.is_available()):
         parser.error("torch finds no GPU here; for a dry run add --trainer.accelerator cpu")
     device = torch.device("cpu" if on_cpu else "cuda")
-    sizes = {"data.image_size": given.image_size, "data.batch_size": given.batch_size, "model.size": given.size}
-    options = ["--data.dataset", given.data, *(str(x) for key, value in sizes.items() for x in (f"--{key}", value)), *others]
+    sizes = {
+        "data.image_size": given.image_size,
+        "data.batch_size": given.batch_size,
+        "model.size": given.size,
+    }
+    options = [
+        "--data.dataset",
+        given.data,
+        *(str(x) for key, value in sizes.items() for x in (f"--{key}", value)),
+        *others,
+    ]
 
     lines = [["training", "images/s", "waiting for data", "memory of the GPU, GiB"]]
-    work: list[Callable[[], list[str]]] = [lambda name=name: training(name, options, given.seconds) for name in given.rows]  # type: ignore[misc]
+    work: list[Callable[[], list[str]]] = [
+        lambda name=name: training(name, options, given.seconds) for name in given.rows
+    ]  # type: ignore[misc]
     work += [
         lambda name=name: yardstick(name, given.batch_size, given.image_size, given.seconds, device)  # type: ignore[misc]
         for name in given.yardsticks
@@ -149,7 +212,12 @@ def main(arguments: list[str] | None = None) -> None:
         lines.append(each())
         print(" | ".join(lines[-1]), flush=True)
     typed = sys.argv[1:] if arguments is None else arguments
-    text = [f"    {shlex.join(['python', '-m', 'benchmarks.gpu_speed', *typed])}", "", f"On {described(host())}:", ""]
+    text = [
+        f"    {shlex.join(['python', '-m', 'benchmarks.gpu_speed', *typed])}",
+        "",
+        f"On {described(host())}:",
+        "",
+    ]
     text += [*markdown(lines), "", *epoch(options), resume(device)]
     print("\n".join(text))
     if given.page:

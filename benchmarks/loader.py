@@ -3,11 +3,12 @@
     python -m benchmarks.loader BCCD --image-size 320 --workers 0
     python -m benchmarks.loader BCCD --image-size 640 --workers 2 --cache ram
 
-Both load the training split of a data set (anything that --data.dataset takes) in this process or in workers, turn about, and
-make batches of the default recipe: mosaic, random scale and translation, colour, left-right flip. The figure of each is the
-median of the rounds; without workers a second is one of processor time, so that other work on the machine does not count.
-"Colour on the device" leaves hue, saturation and value to the GPU, and is the loader's share only. Peak memory is that of a
-process that runs nothing else.
+Both load the training split of a data set (anything that --data.dataset takes) in this process or
+in workers, turn about, and make batches of the default recipe: mosaic, random scale and
+translation, colour, left-right flip. The figure of each is the median of the rounds; without
+workers a second is one of processor time, so that other work on the machine does not count. "Colour
+on the device" leaves hue, saturation and value to the GPU, and is the loader's share only. Peak
+memory is that of a process that runs nothing else.
 """
 
 import argparse
@@ -37,13 +38,18 @@ MODES = {
     "once": {"resample_once": True},
     "once, colour on the device": {"resample_once": True, "hsv_on": "device"},
     "once, partners from the batch": {"resample_once": True, "partners": "batch"},
-    "once, partners from the batch, colour on the device": {"resample_once": True, "partners": "batch", "hsv_on": "device"},
+    "once, partners from the batch, colour on the device": {
+        "resample_once": True,
+        "partners": "batch",
+        "hsv_on": "device",
+    },
 }
 
 
 class Straightforward:
-    """Four whole images, resized, pasted on a canvas of twice the size, one warp, colour, flip: what a careful programmer
-    writes with OpenCV. With `cache`, resized images are kept in memory."""
+    """Four whole images, resized, pasted on a canvas of twice the size, one warp, colour, flip:
+    what a careful programmer writes with OpenCV. With `cache`, resized images are kept in
+    memory."""
 
     def __init__(self, data: DetectionData, cache: bool) -> None:
         dataset = data.datasets["train"]
@@ -61,7 +67,9 @@ class Straightforward:
         height, width = image.shape[:2]
         r = self.size / max(height, width)
         if r != 1:
-            image = cv2.resize(image, (round(width * r), round(height * r)), interpolation=cv2.INTER_LINEAR)
+            image = cv2.resize(
+                image, (round(width * r), round(height * r)), interpolation=cv2.INTER_LINEAR
+            )
         return image, boxes * r
 
     def __getitem__(self, key: Key) -> Sample:
@@ -73,30 +81,48 @@ class Straightforward:
             image, own = self.cache.get(i) or self._read(i)
             h, w = image.shape[:2]
             x1, y1 = (xc - w if k % 2 == 0 else xc), (yc - h if k < 2 else yc)
-            left, top, right, bottom = max(x1, 0), max(y1, 0), min(x1 + w, 2 * size), min(y1 + h, 2 * size)
+            left, top, right, bottom = (
+                max(x1, 0),
+                max(y1, 0),
+                min(x1 + w, 2 * size),
+                min(y1 + h, 2 * size),
+            )
             canvas[top:bottom, left:right] = image[top - y1 : bottom - y1, left - x1 : right - x1]
             boxes.append(own + np.array((x1, y1, x1, y1)))
             classes.append(self.labels[i][1])
         scale = rng.uniform(0.5, 1.5)
         tx, ty = (size * rng.uniform(0.4, 0.6) - scale * size for _ in range(2))
-        image = cv2.warpAffine(canvas, np.array(((scale, 0, tx), (0, scale, ty))), (size, size), borderValue=(114,) * 3)
+        image = cv2.warpAffine(
+            canvas, np.array(((scale, 0, tx), (0, scale, ty))), (size, size), borderValue=(114,) * 3
+        )
         moved = np.clip(np.concatenate(boxes).clip(0, 2 * size) * scale + (tx, ty, tx, ty), 0, size)
         keep = ((moved[:, 2:] - moved[:, :2]) > 2).all(1)
         gains, levels = 1 + rng.uniform(-1, 1, 3) * (0.015, 0.7, 0.4), np.arange(256)
-        tables = (levels * gains[0] % 180, (levels * gains[1]).clip(0, 255), (levels * gains[2]).clip(0, 255))
+        tables = (
+            levels * gains[0] % 180,
+            (levels * gains[1]).clip(0, 255),
+            (levels * gains[2]).clip(0, 255),
+        )
         channels = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV))
         channels = [cv2.LUT(c, t.astype(np.uint8)) for c, t in zip(channels, tables, strict=True)]
         image = cv2.cvtColor(cv2.merge(channels), cv2.COLOR_HSV2RGB)
         if rng.random() < 0.5:
             image = cv2.flip(image, 1)
             moved[:, [0, 2]] = size - moved[:, [2, 0]]
-        return Sample(image, moved[keep].astype(np.float32), np.concatenate(classes)[keep], index=key.index)
+        return Sample(
+            image, moved[keep].astype(np.float32), np.concatenate(classes)[keep], index=key.index
+        )
 
 
 def transposed(samples: list[Sample]) -> Batch:
     """`collate` with numpy's transpose."""
-    stack = torch.from_numpy(np.stack([np.ascontiguousarray(s.image.transpose(2, 0, 1)) for s in samples]))
-    targets = [np.column_stack((np.full(len(s.boxes), i), s.classes, s.boxes / s.size[0])) for i, s in enumerate(samples)]
+    stack = torch.from_numpy(
+        np.stack([np.ascontiguousarray(s.image.transpose(2, 0, 1)) for s in samples])
+    )
+    targets = [
+        np.column_stack((np.full(len(s.boxes), i), s.classes, s.boxes / s.size[0]))
+        for i, s in enumerate(samples)
+    ]
     return Batch(stack, torch.from_numpy(np.concatenate(targets).astype(np.float32)), [], [], [])
 
 
@@ -108,8 +134,11 @@ def prepared(dataset: str, size: int, **options: Any) -> DetectionData:
     return data
 
 
-def passes(dataset: str, size: int, workers: int, cache: str, only: str = "") -> dict[str, Callable[[], float]]:
-    """For each pipeline, or `only` one, a function that loads one epoch and gives images a second."""
+def passes(
+    dataset: str, size: int, workers: int, cache: str, only: str = ""
+) -> dict[str, Callable[[], float]]:
+    """For each pipeline, or `only` one, a function that loads one epoch and gives images a
+    second."""
 
     def one(samples: Any, batches: Sequence[list[Key]], together: Callable) -> Callable[[], float]:
         loader = DataLoader(
@@ -122,7 +151,8 @@ def passes(dataset: str, size: int, workers: int, cache: str, only: str = "") ->
             worker_init_fn=lambda _: (cv2.setNumThreads(0), torch.set_num_threads(1)),
         )
 
-        clock = time.perf_counter if workers else time.process_time  # of one process: whatever else the machine does
+        # of one process: whatever else the machine does
+        clock = time.perf_counter if workers else time.process_time
 
         def run() -> float:
             start = clock()
@@ -139,19 +169,24 @@ def passes(dataset: str, size: int, workers: int, cache: str, only: str = "") ->
             if name == STRAIGHTFORWARD:
                 made[name] = one(Straightforward(data, cache != "none"), batches, transposed)
             else:
-                made[name] = one(TrainSamples(data.datasets["train"], data.train_steps, 0), batches, collate)
+                made[name] = one(
+                    TrainSamples(data.datasets["train"], data.train_steps, 0), batches, collate
+                )
     return made
 
 
 def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """For each of our modes: milliseconds an image by stage, in one process, slowed a little by the clock."""
+    """For each of our modes: milliseconds an image by stage, in one process, slowed a little by the
+    clock."""
     for name, options in MODES.items():
         data = prepared(dataset, size, cache=cache, **options)
         batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
         spent: dict[str, float] = defaultdict(float)
         inner: list[float] = []
 
-        def timed(stage: str, function: Callable, spent: dict = spent, inner: list = inner) -> Callable:
+        def timed(
+            stage: str, function: Callable, spent: dict = spent, inner: list = inner
+        ) -> Callable:
             def call(*args: Any, **kwargs: Any) -> Any:
                 inner.append(0.0)
                 start = time.perf_counter()
@@ -175,7 +210,10 @@ def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str,
         finally:
             cv2.resize, cv2.imread = whole, reader
         count = sum(map(len, batches))
-        yield name, {stage: 1000 * t / count for stage, t in sorted(spent.items(), key=lambda kv: -kv[1])}
+        yield (
+            name,
+            {stage: 1000 * t / count for stage, t in sorted(spent.items(), key=lambda kv: -kv[1])},
+        )
 
 
 def peak(arguments: tuple[str, int, int, str], name: str) -> float:
@@ -187,12 +225,18 @@ def peak(arguments: tuple[str, int, int, str], name: str) -> float:
 def _peak(arguments: tuple[str, int, int, str], name: str) -> float:
     run = passes(*arguments, only=name)[name]
     run(), run()
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    (line,) = [
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    ]
     return int(line.split()[1]) / 1024  # ru_maxrss would hold the starting process's
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset")
     parser.add_argument("--image-size", type=int, default=640)
     parser.add_argument("--workers", type=int, default=0)
@@ -211,12 +255,21 @@ def main() -> None:
     print(f"\n{given.image_size} px, {given.workers} workers, cache {given.cache}\n")
     print("| pipeline | images/s | ratio | peak memory, MiB |\n|---|---|---|---|")
     for name, values in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(values, rates[STRAIGHTFORWARD], strict=True))
-        print(f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} | {peak(arguments, name):.0f} |", flush=True)
+        ratio = statistics.median(
+            a / b for a, b in zip(values, rates[STRAIGHTFORWARD], strict=True)
+        )
+        print(
+            f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} |"
+            f" {peak(arguments, name):.0f} |",
+            flush=True,
+        )
     if not given.workers:
         print("\nms an image, one process:\n")
         for name, spent in stages(given.dataset, given.image_size, given.cache):
-            print(f"- {name}: " + ", ".join(f"{stage} {t:.2f}" for stage, t in spent.items()), flush=True)
+            print(
+                f"- {name}: " + ", ".join(f"{stage} {t:.2f}" for stage, t in spent.items()),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

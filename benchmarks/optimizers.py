@@ -2,8 +2,8 @@
 
     python -m benchmarks.optimizers --size n --image_size 320
 
-Forward, loss, backward, step of the optimizer as in benchmarks.step, in float32. A ratio is that of two steps of a round, the
-second being the first optimizer's; the table has the median.
+Forward, loss, backward, step of the optimizer as in benchmarks.step, in float32. A ratio is that of
+two steps of a round, the second being the first optimizer's; the table has the median.
 """
 
 from typing import get_args
@@ -15,7 +15,10 @@ from boltbox.detector.training.optimizer import OptimizerName
 def main() -> None:
     given = arguments(__doc__)
     names = get_args(OptimizerName)
-    steps = [step_of("32-true", "eager", given.size, given.image_size, given.batch_size, name) for name in names]
+    steps = [
+        step_of("32-true", "eager", given.size, given.image_size, given.batch_size, name)
+        for name in names
+    ]
     for step in steps:
         step()
     print("| optimizer | a step, ms | ratio |\n|---|---|---|")

@@ -1,11 +1,13 @@
-"""A training step with the network cut in two halves and fed with micro-batches, beside one device: pipeline.md.
+"""A training step with the network cut in two halves and fed with micro-batches, beside one device:
+pipeline.md.
 
     torchrun --nproc-per-node 2 -m benchmarks.pipeline --splits 1 2 4 8
 
-Two processes: with two GPUs one on each (NCCL), otherwise each on half of the processor's cores (gloo). Images and labels are
-random. A step is the forward and backward passes of a batch; nothing is trained. Gradients are sums over images, so those of
-the micro-batches add up; batch norm and the means of the loss see one micro-batch at a time, as in a training that accumulates
-`count` small batches. Before anything is timed, the loss in halves must equal that of one device.
+Two processes: with two GPUs one on each (NCCL), otherwise each on half of the processor's cores
+(gloo). Images and labels are random. A step is the forward and backward passes of a batch; nothing
+is trained. Gradients are sums over images, so those of the micro-batches add up; batch norm and the
+means of the loss see one micro-batch at a time, as in a training that accumulates `count` small
+batches. Before anything is timed, the loss in halves must equal that of one device.
 """
 
 import argparse
@@ -19,7 +21,13 @@ from statistics import median
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    SplitPoint,
+    pipeline,
+)
 
 from boltbox.detector.commands.benchmark.stopwatch import Instant
 from boltbox.detector.commands.benchmark.table import markdown
@@ -27,7 +35,8 @@ from boltbox.detector.model.loss import DetectionLoss, scaled_gains
 from boltbox.detector.model.network import YOLOv5
 
 CLASSES, LABELS = 80, 8  # of the network; an image
-SCHEDULES = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}  # all forward passes first; forward and backward in turns
+# all forward passes first; forward and backward in turns
+SCHEDULES = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
 Step = Callable[[], Tensor | None]  # gives the loss, where there is one
 
 
@@ -42,11 +51,14 @@ def micro_batches(images: Tensor, targets: Tensor, count: int) -> list[tuple[Ten
 
 
 def cut(network: YOLOv5, at: str, images: Tensor) -> list[nn.Module]:
-    """The halves before and from the layer `at` (a name of `network.layer_names()`); they share the network's tensors. Maps
-    that skip the cut travel with those that end there. images: (b, 3, H, W), the shape of every micro-batch."""
+    """The halves before and from the layer `at` (a name of `network.layer_names()`); they share the
+    network's tensors. Maps that skip the cut travel with those that end there. images: (b, 3, H,
+    W), the shape of every micro-batch."""
     network.to(memory_format=torch.contiguous_format)  # as what crosses the cut must be
     shared = {id(t): t for t in chain(network.parameters(), network.buffers())}
-    pipe = pipeline(copy.deepcopy(network, shared), (images,), split_spec={at: SplitPoint.BEGINNING})
+    pipe = pipeline(
+        copy.deepcopy(network, shared), (images,), split_spec={at: SplitPoint.BEGINNING}
+    )
     return [pipe.get_stage_module(0), pipe.get_stage_module(1)]
 
 
@@ -98,12 +110,18 @@ def steps(options: argparse.Namespace, device: torch.device) -> dict[tuple[str, 
                 plan.step(arg_mbs=[(part.to(device),) for part, _ in parts])
                 return None
             losses: list[Tensor] = []
-            plan.step(target_mbs=[labels.to(device) for _, labels in parts], losses=losses, return_outputs=False)
+            plan.step(
+                target_mbs=[labels.to(device) for _, labels in parts],
+                losses=losses,
+                return_outputs=False,
+            )
             return torch.stack(losses).sum().detach()
 
         return step
 
-    ways: dict[tuple[str, int], Step] = {("one device", count): one_device(count) for count in options.splits}
+    ways: dict[tuple[str, int], Step] = {
+        ("one device", count): one_device(count) for count in options.splits
+    }
     for schedule in SCHEDULES:
         for count in options.splits:
             if count > 1 or schedule == "GPipe":  # with one micro-batch they are the same
@@ -111,7 +129,9 @@ def steps(options: argparse.Namespace, device: torch.device) -> dict[tuple[str, 
     for (name, count), step in ways.items():
         found = step()
         if name != "one device" and found is not None:
-            torch.testing.assert_close(found, ways["one device", count](), msg=partial("{}, {}: {}".format, name, count))
+            torch.testing.assert_close(
+                found, ways["one device", count](), msg=partial("{}, {}: {}".format, name, count)
+            )
     if rank == 1:  # one process is enough for what needs one device
         ways |= {way: lambda: None for way in ways if way[0] == "one device"}
     return ways
@@ -127,15 +147,25 @@ def timed(step: Step, device: torch.device) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--splits", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of micro-batches; each divides the batch"
+        "--splits",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4, 8],
+        help="numbers of micro-batches; each divides the batch",
     )
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--image_size", type=int, default=320)
     parser.add_argument("--size", default="n")
-    parser.add_argument("--at", default="backbone.down.5", help="the layer where the second half begins")
-    parser.add_argument("--repeats", type=int, default=15, help="steps of each way; the ways take turns")
+    parser.add_argument(
+        "--at", default="backbone.down.5", help="the layer where the second half begins"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=15, help="steps of each way; the ways take turns"
+    )
     options = parser.parse_args()
     gpus, rank = torch.cuda.device_count() >= 2, int(os.environ["RANK"])
     device = torch.device("cuda", rank) if gpus else torch.device("cpu")
@@ -156,7 +186,9 @@ def main() -> None:
     cells = [["way", "micro-batches", "ms a step", "fastest", "images/s", "one device = 1"]]
     for (name, count), middle in middles.items():
         times = f"{middle * 1e3:.0f}", f"{min(seconds[name, count]) * 1e3:.0f}"
-        cells.append([name, str(count), *times, f"{options.batch / middle:.1f}", f"{whole / middle:.2f}"])
+        cells.append(
+            [name, str(count), *times, f"{options.batch / middle:.1f}", f"{whole / middle:.2f}"]
+        )
     print("\n".join(markdown(cells)))
 
 

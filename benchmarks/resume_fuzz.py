@@ -1,10 +1,12 @@
-"""Kill a training at random instants, resume it, and compare it with one that was never interrupted.
+"""Kill a training at random instants, resume it, and compare it with one that was never
+interrupted.
 
     python -m benchmarks.resume_fuzz --kills 20
 
-Each trial starts `cli.py fit` in a process of its own, which dies by SIGKILL at a chosen instant: after a training batch, in
-the middle of validation, half way through writing a checkpoint, or between the two moves that put one in place. Then the same
-command goes on with `--ckpt_path auto`. Weights, average, optimizer state and the rows of metrics.csv must be identical.
+Each trial starts `cli.py fit` in a process of its own, which dies by SIGKILL at a chosen instant:
+after a training batch, in the middle of validation, half way through writing a checkpoint, or
+between the two moves that put one in place. Then the same command goes on with `--ckpt_path auto`.
+Weights, average, optimizer state and the rows of metrics.csv must be identical.
 """
 
 import argparse
@@ -48,10 +50,15 @@ class Kill(L.Callback):
             self.where = ""
         if self.where == "writing":
             whole = files.write_beside
-            checkpoints.write_beside = lambda path, write: whole(path, lambda file: self._half(file, write))
+            checkpoints.write_beside = lambda path, write: whole(
+                path, lambda file: self._half(file, write)
+            )
         elif self.where == "moving":
             replace = os.replace
-            checkpoints.os.replace = lambda a, b: (replace(a, b), Path(b).suffix == ".ckpt" and self._count())
+            checkpoints.os.replace = lambda a, b: (
+                replace(a, b),
+                Path(b).suffix == ".ckpt" and self._count(),
+            )
 
     def _count(self) -> None:
         self.left -= 1
@@ -75,7 +82,11 @@ class Kill(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if self.where == "batch":
             self._count()
-            while self.whom == "agent" and self.left == -1 and not trainer.checkpoint_callback.signal.received:
+            while (
+                self.whom == "agent"
+                and self.left == -1
+                and not trainer.checkpoint_callback.signal.received
+            ):
                 time.sleep(0.01)
 
     def on_validation_batch_end(self, *_: Any) -> None:
@@ -93,8 +104,16 @@ def kill_group(number: int) -> None:
     os.waitpid(sender, 0)
 
 
-def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int = 2, more: Sequence[str] = ()) -> list[str]:
-    """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that varies. more: options."""
+def command(
+    data: Path,
+    run: Path,
+    workers: int,
+    ranks: int,
+    every_batches: int = 2,
+    more: Sequence[str] = (),
+) -> list[str]:
+    """A small training with everything on: warm-up, accumulation, mosaic, mixup, image size that
+    varies. more: options."""
     options = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": workers,
         "data.augment.mixup": 0.3, "trainer.max_epochs": EPOCHS,
@@ -103,12 +122,24 @@ def command(data: Path, run: Path, workers: int, ranks: int, every_batches: int 
         "checkpoints.every_batches": every_batches, "trainer.enable_progress_bar": "false", "autoanchor.generations": 50,
         "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "pictures.enabled": "false", "run": run,
     }  # fmt: skip
-    return [sys.executable, str(ROOT / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v)), *more]
+    return [
+        sys.executable,
+        str(ROOT / "cli.py"),
+        "fit",
+        *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
+        *more,
+    ]
 
 
 def start(line: list[str], kill: str = "") -> int:
-    """Run a command to its end, in a session of its own that is cleared away afterwards; its exit code."""
-    environment = {**os.environ, "BOLTBOX_KILL": kill, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    """Run a command to its end, in a session of its own that is cleared away afterwards; its exit
+    code."""
+    environment = {
+        **os.environ,
+        "BOLTBOX_KILL": kill,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     with tempfile.NamedTemporaryFile() as log:
@@ -123,13 +154,17 @@ def start(line: list[str], kill: str = "") -> int:
 def run(line: list[str], environment: dict[str, str], log: Path) -> tuple[int, int]:
     """Process number and exit code of a command. (The tests put a quicker start in its place.)"""
     with log.open("ab") as file:
-        process = subprocess.Popen(line, env=environment, stdout=file, stderr=file, start_new_session=True)
+        process = subprocess.Popen(
+            line, env=environment, stdout=file, stderr=file, start_new_session=True
+        )
         return process.pid, process.wait()
 
 
 def difference(run: Path, reference: Path) -> str:
     """What differs between two finished runs, or an empty string."""
-    ours, theirs = (torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, reference))
+    ours, theirs = (
+        torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, reference)
+    )
     for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
         place = unlike(ours[key], theirs[key], key)
         if place:
@@ -138,7 +173,12 @@ def difference(run: Path, reference: Path) -> str:
         rows = []
         for r in (run, reference):
             with open(r / name, newline="") as file:
-                rows.append([{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)])
+                rows.append(
+                    [
+                        {k: v for k, v in row.items() if k != "seconds"}
+                        for row in csv.DictReader(file)
+                    ]
+                )
         if rows[0] != rows[1]:
             return name
     return ""
@@ -151,7 +191,14 @@ def unlike(a: Any, b: Any, place: str) -> str:
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return next((found for k in a if (found := unlike(a[k], b[k], f"{place}.{k}"))), "")
     if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-        return next((found for i, (x, y) in enumerate(zip(a, b, strict=True)) if (found := unlike(x, y, f"{place}[{i}]"))), "")
+        return next(
+            (
+                found
+                for i, (x, y) in enumerate(zip(a, b, strict=True))
+                if (found := unlike(x, y, f"{place}[{i}]"))
+            ),
+            "",
+        )
     return "" if a == b else place
 
 
@@ -164,7 +211,8 @@ def trial(
     reference: Path,
     more: Sequence[str] = (),
 ) -> tuple[int, str]:
-    """A run that is killed at each of these instants in turn and resumed; how many kills hit, and what differs in the end."""
+    """A run that is killed at each of these instants in turn and resumed; how many kills hit, and
+    what differs in the end."""
     line, hits = command(data, folder, workers, ranks, more=more), 0
     for kill in [*kills, ""]:
         resume = ["--ckpt_path", "auto"] if hits else []
@@ -179,7 +227,9 @@ def trial(
 
 def random_kill(rng: random.Random) -> str:
     where = rng.choice(WHERE)
-    most = {"batch": EPOCHS * BATCHES, "validation": EPOCHS * 2, "writing": SAVES, "moving": SAVES}[where]
+    most = {"batch": EPOCHS * BATCHES, "validation": EPOCHS * 2, "writing": SAVES, "moving": SAVES}[
+        where
+    ]
     return f"{where}:{rng.randrange(most)}"
 
 
@@ -187,7 +237,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("more", nargs="*", help="further options of fit, after --: like -- --model.compile true")
+    parser.add_argument(
+        "more", nargs="*", help="further options of fit, after --: like -- --model.compile true"
+    )
     options = parser.parse_args()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -205,7 +257,15 @@ def main() -> None:
             hits = runs = same = 0
             while hits < options.kills:
                 kills = [random_kill(rng) for _ in range(rng.randint(1, 3))]
-                hit, wrong = trial(root / f"run-{name}-{runs}", data, kills, workers, ranks, reference, options.more)
+                hit, wrong = trial(
+                    root / f"run-{name}-{runs}",
+                    data,
+                    kills,
+                    workers,
+                    ranks,
+                    reference,
+                    options.more,
+                )
                 hits, runs, same = hits + hit, runs + 1, same + (not wrong)
                 if wrong:
                     print(f"{kills}: differs in {wrong}", file=sys.stderr)

@@ -1,11 +1,14 @@
-"""This commit beside an older one, turn about: whole trainings by the command line, and where their time goes.
+"""This commit beside an older one, turn about: whole trainings by the command line, and where their
+time goes.
 
-    python -m benchmarks.speed --against 7757bac --dataset BCCD --weights yolov5n.pt --epochs 4 --rounds 3
+    python -m benchmarks.speed --against 7757bac --dataset BCCD --weights yolov5n.pt --epochs 4
+    --rounds 3
 
-The older commit is checked out beside (git worktree) and runs in the same environment. Each training is a process with options
-that both know, everything else at its default; Lightning's SimpleProfiler notes the parts. A ratio is that of a round's two
-trainings; the table has the median of the rounds, the least and the greatest ratio. Both have parsed the labels once before.
-A round has a seed of its own, so the last row compares what came of the two trainings.
+The older commit is checked out beside (git worktree) and runs in the same environment. Each
+training is a process with options that both know, everything else at its default; Lightning's
+SimpleProfiler notes the parts. A ratio is that of a round's two trainings; the table has the median
+of the rounds, the least and the greatest ratio. Both have parsed the labels once before. A round
+has a seed of its own, so the last row compares what came of the two trainings.
 """
 
 import argparse
@@ -25,8 +28,14 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
 PARTS = {  # name: profiled actions that belong to it, the action that counts how often it happened
-    "a training batch: forward, loss, backward, step": (r"run_training_batch", r"run_training_batch"),
-    "waiting for a training batch": (r"\[_TrainingEpochLoop\]\.train_dataloader_next", r"run_training_batch"),
+    "a training batch: forward, loss, backward, step": (
+        r"run_training_batch",
+        r"run_training_batch",
+    ),
+    "waiting for a training batch": (
+        r"\[_TrainingEpochLoop\]\.train_dataloader_next",
+        r"run_training_batch",
+    ),
     "a validation: batches, boxes, metrics": (
         r"\[_EvaluationLoop\]\.val_next|\[Strategy\]\w+\.(validation_step|batch_to_device)"
         r"|\[LightningModule\]Detector\.on_validation_(start|epoch_end)",
@@ -71,15 +80,23 @@ def worktree(commit: str) -> Iterator[Path]:
     """The files of a commit, in a folder of their own."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, commit)
-        subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--detach", str(tree), commit],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
         try:
             yield tree
         finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+            subprocess.run(
+                ["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True
+            )
 
 
 def timed(line: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds of a command, and the most memory of its first process in bytes; what it prints goes to log.txt."""
+    """Seconds of a command, and the most memory of its first process in bytes; what it prints goes
+    to log.txt."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("w") as log:
         start = time.perf_counter()
@@ -109,7 +126,12 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
         "seed_everything": seed,
         "run": folder / "run",
     }
-    line = [sys.executable, str(tree / "cli.py"), "fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
+    line = [
+        sys.executable,
+        str(tree / "cli.py"),
+        "fit",
+        *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
+    ]
     line += ["--model.weights", training.weights] if training.weights else []
     seconds, memory = timed([*line, *training.more], folder, environment)
     actions = profile(folder / "fit-profile.txt")
@@ -120,9 +142,13 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
     found["fit --help"] = timed(help_line, folder / "help", environment)[0]
     loader = [sys.executable, "-c", LOADER, training.dataset, str(training.image_size)]
     timed(loader, folder / "loader", environment)
-    found["an image of the loader alone, one process"] = float((folder / "loader/log.txt").read_text().split("seconds ")[-1])
+    found["an image of the loader alone, one process"] = float(
+        (folder / "loader/log.txt").read_text().split("seconds ")[-1]
+    )
     found["memory of the training process, GB"] = memory / 1e9
-    found["mAP50-95 of the best epoch"] = json.loads((folder / "run/metrics.json").read_text())["mAP50-95"]
+    found["mAP50-95 of the best epoch"] = json.loads((folder / "run/metrics.json").read_text())[
+        "mAP50-95"
+    ]
     return found
 
 
@@ -141,7 +167,10 @@ def parts(actions: dict[str, tuple[int, float]]) -> dict[str, float]:
     found = {}
     for name, (wanted, counted) in PARTS.items():
         total = sum(time for action, (_, time) in actions.items() if re.fullmatch(wanted, action))
-        count = max((calls for action, (calls, _) in actions.items() if re.fullmatch(counted, action)), default=0)
+        count = max(
+            (calls for action, (calls, _) in actions.items() if re.fullmatch(counted, action)),
+            default=0,
+        )
         if count:
             found[name] = total / count
     return found
@@ -157,13 +186,16 @@ def table(rounds: list[tuple[dict[str, float], dict[str, float]]], older: str) -
         ratios = [new / old for old, new in pairs]
         old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
         lines.append(
-            f"| {name} | {old:.3g} | {new:.3g} | {statistics.median(ratios):.2f} | {min(ratios):.2f}, {max(ratios):.2f} |"
+            f"| {name} | {old:.3g} | {new:.3g} | {statistics.median(ratios):.2f} |"
+            f" {min(ratios):.2f}, {max(ratios):.2f} |"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--against", default="7757bac", help="the older commit")
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--weights", help="to start from")
@@ -173,19 +205,28 @@ def main() -> None:
     parser.add_argument("more", nargs="*", help="further options of fit, for both, after --")
     given = parser.parse_args()
     weights = given.weights and str(Path(given.weights).resolve())
-    training = Training(str(Path(given.dataset).resolve()), weights, given.image_size, given.epochs, given.more)
+    training = Training(
+        str(Path(given.dataset).resolve()), weights, given.image_size, given.epochs, given.more
+    )
     rounds = []
     with worktree(given.against) as older, tempfile.TemporaryDirectory() as folder:
         trees = {"older": older, "this": ROOT}
-        for side, tree in trees.items():  # labels parsed, files in the kernel's cache, byte code compiled
-            short = training._replace(epochs=1, more=[*training.more, "--trainer.limit_train_batches", "1"])
+        # labels parsed, files in the kernel's cache, byte code compiled
+        for side, tree in trees.items():
+            short = training._replace(
+                epochs=1, more=[*training.more, "--trainer.limit_train_batches", "1"]
+            )
             measured(tree, Path(folder, side, "warm"), short, 0)
         for k in range(given.rounds):
             found = {}
             for side in sorted(trees, reverse=bool(k % 2)):
                 found[side] = measured(trees[side], Path(folder, side, str(k)), training, k)
             rounds.append((found["older"], found["this"]))
-            print(f"after {k + 1} of {given.rounds} rounds, seconds:\n\n{table(rounds, given.against)}\n", flush=True)
+            print(
+                f"after {k + 1} of {given.rounds} rounds,"
+                f" seconds:\n\n{table(rounds, given.against)}\n",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

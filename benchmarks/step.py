@@ -2,8 +2,9 @@
 
     python -m benchmarks.step --size n --image_size 320
 
-Forward, loss, backward, step of the optimizer, on random images with five boxes each. A ratio is that of two steps of a round;
-the table has the median. The first step of a compiled network is that of an empty compiler's cache.
+Forward, loss, backward, step of the optimizer, on random images with five boxes each. A ratio is
+that of two steps of a round; the table has the median. The first step of a compiled network is that
+of an empty compiler's cache.
 """
 
 import argparse
@@ -20,7 +21,11 @@ from boltbox.detector.training.compilation import compile_blocks
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimizerName, build_optimizer
 
-WAYS = [(precision, way) for precision in ("32-true", "bf16-mixed") for way in ("eager", "blocks compiled", "whole compiled")]
+WAYS = [
+    (precision, way)
+    for precision in ("32-true", "bf16-mixed")
+    for way in ("eager", "blocks compiled", "whole compiled")
+]
 
 
 def step_of(
@@ -34,11 +39,22 @@ def step_of(
 ) -> Callable[[], None]:
     """A function that makes one training step."""
     torch.manual_seed(0)
-    detector = Detector(["a", "b", "c"], size, image_size=image_size, batch_size=batch_size, backbone=backbone).train()
+    detector = Detector(
+        ["a", "b", "c"], size, image_size=image_size, batch_size=batch_size, backbone=backbone
+    ).train()
     network, head = detector.network, detector.network.head
-    images = torch.rand(batch_size, 3, image_size, image_size).contiguous(memory_format=torch.channels_last)
+    images = torch.rand(batch_size, 3, image_size, image_size).contiguous(
+        memory_format=torch.channels_last
+    )
     boxes = torch.rand(5 * batch_size, 4) * torch.tensor([1, 1, 0.2, 0.2])
-    targets = torch.cat((torch.arange(5 * batch_size)[:, None] % batch_size, torch.randint(3, (5 * batch_size, 1)), boxes), 1)
+    targets = torch.cat(
+        (
+            torch.arange(5 * batch_size)[:, None] % batch_size,
+            torch.randint(3, (5 * batch_size, 1)),
+            boxes,
+        ),
+        1,
+    )
     optimizer = build_optimizer(network, optimizer_name, 1e-4, 0.9, 0.0)
     forward: Callable[[torch.Tensor], list[torch.Tensor]] = network
     if way == "blocks compiled":
@@ -47,7 +63,11 @@ def step_of(
         forward = torch.compile(network, dynamic=False)
 
     def step() -> None:
-        low = torch.autocast("cpu", torch.bfloat16) if precision == "bf16-mixed" else contextlib.nullcontext()
+        low = (
+            torch.autocast("cpu", torch.bfloat16)
+            if precision == "bf16-mixed"
+            else contextlib.nullcontext()
+        )
         with low:
             loss, _ = detector.loss(forward(images), targets, head)
         loss.backward()
@@ -64,15 +84,21 @@ def seconds(function: Callable[[], None]) -> float:
 
 
 def turn_about(steps: Sequence[Callable[[], None]], rounds: int) -> list[tuple[float, float]]:
-    """Of each step the medians over rounds of its milliseconds, and of its ratio to the first one's in the same round."""
+    """Of each step the medians over rounds of its milliseconds, and of its ratio to the first one's
+    in the same round."""
     found = [[seconds(step) for step in steps] for _ in range(rounds)]
     medians = statistics.median
-    return [(1000 * medians(row[k] for row in found), medians(row[k] / row[0] for row in found)) for k in range(len(steps))]
+    return [
+        (1000 * medians(row[k] for row in found), medians(row[k] / row[0] for row in found))
+        for k in range(len(steps))
+    ]
 
 
 def arguments(description: str | None) -> argparse.Namespace:
     """What is stepped, and how often."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", default="n")
     parser.add_argument("--image_size", type=int, default=320)
     parser.add_argument("--batch_size", type=int, default=16)

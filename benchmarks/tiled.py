@@ -1,10 +1,12 @@
-"""Whole images against tiles, at the same size of the network's input: large pages with many small boxes.
+"""Whole images against tiles, at the same size of the network's input: large pages with many small
+boxes.
 
     python -m benchmarks.tiled [EPOCHS]
 
-Draws pages like receipts (1280 px, 120 boxes about 10 to 65 px long), trains one small detector on whole pages and one on crops
-at full resolution, for the same number of images and of steps, and evaluates both on the same unseen pages, whole and tiled, by
-the command `validate`. Everything lies in a temporary folder.
+Draws pages like receipts (1280 px, 120 boxes about 10 to 65 px long), trains one small detector on
+whole pages and one on crops at full resolution, for the same number of images and of steps, and
+evaluates both on the same unseen pages, whole and tiled, by the command `validate`. Everything lies
+in a temporary folder.
 """
 
 import json
@@ -39,18 +41,26 @@ def page(rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         for column, start in enumerate((left + 120, left + 420, left + 800)):
             start += int(rng.integers(0, 120))
             digits = column == 2
-            word = f"{rng.integers(100, 9999) / 100:.2f}" if digits else "".join(rng.choice(LETTERS, rng.integers(3, 8)))
+            word = (
+                f"{rng.integers(100, 9999) / 100:.2f}"
+                if digits
+                else "".join(rng.choice(LETTERS, rng.integers(3, 8)))
+            )
             boxes.append((int(digits), *_write(canvas, word, start, y, rng)))
     noise = rng.normal(0, 8, canvas.shape)
     grey = cv2.GaussianBlur((canvas + noise).clip(0, 255).astype(np.uint8), (0, 0), 0.6)
     return cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR), np.array(boxes, float)
 
 
-def _write(canvas: np.ndarray, word: str, x: int, y: int, rng: Generator) -> tuple[int, int, int, int]:
+def _write(
+    canvas: np.ndarray, word: str, x: int, y: int, rng: Generator
+) -> tuple[int, int, int, int]:
     """The box around a word once it is drawn."""
     height, width = 30, 90
     ink = np.zeros((height, width), np.uint8)
-    cv2.putText(ink, word, (2, 20), cv2.FONT_HERSHEY_SIMPLEX, rng.uniform(0.35, 0.5), 255, 1, cv2.LINE_AA)
+    cv2.putText(
+        ink, word, (2, 20), cv2.FONT_HERSHEY_SIMPLEX, rng.uniform(0.35, 0.5), 255, 1, cv2.LINE_AA
+    )
     there = canvas[y - 20 : y + 10, x : x + width]
     share = ink[: there.shape[0], : there.shape[1]] / 255
     there[:] = there * (1 - share) + rng.integers(0, 90) * share
@@ -79,7 +89,8 @@ def save(folder: Path, split: str, number: int, image: np.ndarray, boxes: np.nda
 
 
 def make(root: Path) -> None:
-    """Two data sets with the same pages: `pages`, and `crops` (one of each page), whose val split is the pages'."""
+    """Two data sets with the same pages: `pages`, and `crops` (one of each page), whose val split
+    is the pages'."""
     rng = np.random.default_rng(0)
     for number in range(TRAIN + VAL):
         split = "train" if number < TRAIN else "val"
@@ -88,7 +99,12 @@ def make(root: Path) -> None:
         if split == "train":
             save(root / "crops", split, number, *crop(image, boxes, rng))
     for name, val in (("pages", "images/val"), ("crops", str(root / "pages/images/val"))):
-        content = {"path": str(root / name), "train": "images/train", "val": val, "names": list(NAMES)}
+        content = {
+            "path": str(root / name),
+            "train": "images/train",
+            "val": val,
+            "names": list(NAMES),
+        }
         (root / f"{name}.yaml").write_text(json.dumps(content))
 
 
@@ -97,12 +113,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         make(root)
-        quiet = ["--data.workers", "0", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+        quiet = [
+            "--data.workers",
+            "0",
+            "--trainer.enable_progress_bar",
+            "false",
+            "--trainer.accelerator",
+            "cpu",
+        ]
         table = []
         for trained in ("pages", "crops"):
             run = root / f"fit-{trained}"
-            options = ["--data.dataset", str(root / f"{trained}.yaml"), "--data.image_size", str(INPUT)]
-            options += ["--data.batch_size", "8", "--model.width_multiple", "0.125", "--model.nominal_batch_size", "8"]
+            options = [
+                "--data.dataset",
+                str(root / f"{trained}.yaml"),
+                "--data.image_size",
+                str(INPUT),
+            ]
+            options += [
+                "--data.batch_size",
+                "8",
+                "--model.width_multiple",
+                "0.125",
+                "--model.nominal_batch_size",
+                "8",
+            ]
             options += [
                 "--data.augment.fliplr",
                 "0",
@@ -124,11 +159,28 @@ def main() -> None:
                 cli.main(["validate", *checkpoint, *pages, *quiet])
                 figures = json.loads((out / "metrics.json").read_text())
                 each = (time.perf_counter() - started) / VAL
-                table.append((trained, tiled, figures["P"], figures["R"], figures["mAP50"], figures["mAP50-95"], each, took))
-    print("\n| trained on | evaluated | P | R | mAP50 | mAP50-95 | s a page | training, s |\n|---|---|---|---|---|---|---|---|")
+                table.append(
+                    (
+                        trained,
+                        tiled,
+                        figures["P"],
+                        figures["R"],
+                        figures["mAP50"],
+                        figures["mAP50-95"],
+                        each,
+                        took,
+                    )
+                )
+    print(
+        "\n| trained on | evaluated | P | R | mAP50 | mAP50-95 | s a page | training, s"
+        " |\n|---|---|---|---|---|---|---|---|"
+    )
     for trained, tiled, *numbers, each, took in table:
         cells = " | ".join(f"{n:.3f}" for n in numbers)
-        print(f"| {trained} | {'tiled' if tiled == 'true' else 'whole'} | {cells} | {each:.2f} | {took:.0f} |")
+        print(
+            f"| {trained} | {'tiled' if tiled == 'true' else 'whole'} | {cells} | {each:.2f} |"
+            f" {took:.0f} |"
+        )
 
 
 if __name__ == "__main__":

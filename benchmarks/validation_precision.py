@@ -1,6 +1,8 @@
-"""What becomes of a validation's figures if backbone and neck compute in bfloat16; the head always computes in float32.
+"""What becomes of a validation's figures if backbone and neck compute in bfloat16; the head always
+computes in float32.
 
-python -m benchmarks.validation_precision --dataset BCCD --image_size 320 runs/*/checkpoints/best.ckpt
+python -m benchmarks.validation_precision --dataset BCCD --image_size 320
+runs/*/checkpoints/best.ckpt
 """
 
 import argparse
@@ -27,9 +29,16 @@ def maps_of(network: YOLOv5, images: Tensor) -> list[Tensor]:
 
 @torch.inference_mode()
 def validate(detector: Detector, data: DetectionData, network: YOLOv5) -> dict[str, float]:
-    metrics, thresholds = DetectionMetrics(len(detector.names)), detector.nms_thresholds()._replace(multi_label=True)
+    metrics, thresholds = (
+        DetectionMetrics(len(detector.names)),
+        detector.nms_thresholds()._replace(multi_label=True),
+    )
     for batch in map(finish_on_device, data.val_dataloader()):
-        rows = to_rows(network.head.candidates(maps_of(network, batch.images), thresholds.conf), batch.letterboxes, thresholds)
+        rows = to_rows(
+            network.head.candidates(maps_of(network, batch.images), thresholds.conf),
+            batch.letterboxes,
+            thresholds,
+        )
         for index, truth, found in zip(batch.indices, batch.truths, rows, strict=True):
             assert truth is not None
             metrics.update(index, found, truth)
@@ -37,7 +46,9 @@ def validate(detector: Detector, data: DetectionData, network: YOLOv5) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoints", nargs="+", type=Path)
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--image_size", type=int, required=True)
@@ -52,7 +63,10 @@ def main() -> None:
         low.backbone.bfloat16()
         low.neck.bfloat16()
         a, b = (validate(detector, data, network) for network in (exact, low))
-        print(f"| {path} | {' | '.join(f'{a[name]:.4f} {b[name] - a[name]:+.4f}' for name in SHOWN)} |")
+        print(
+            f"| {path} |"
+            f" {' | '.join(f'{a[name]:.4f} {b[name] - a[name]:+.4f}' for name in SHOWN)} |"
+        )
 
 
 if __name__ == "__main__":

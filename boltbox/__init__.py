@@ -1,5 +1,6 @@
-"""YOLOv5's training recipe on PyTorch Lightning. `detector`, `callbacks` and `configs` lie beside this
-folder in a checkout and are linked into it, so that a project may have modules of these names."""
+"""YOLOv5's training recipe on PyTorch Lightning. `detector`, `callbacks` and `configs` lie beside
+this folder in a checkout and are linked into it, so that a project may have modules of these
+names."""
 
 from pathlib import Path
 

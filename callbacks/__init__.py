@@ -1,4 +1,5 @@
-"""Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write the result."""
+"""Callbacks of the recipe: they read the Trainer's state, call a pure function of `detector`, write
+the result."""
 
 from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.callbacks.checkpoints import Checkpoints

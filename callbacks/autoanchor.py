@@ -1,4 +1,5 @@
-"""AutoAnchor: measure how well the anchors fit the labels, and find better ones where they don't."""
+"""AutoAnchor: measure how well the anchors fit the labels, and find better ones where they
+don't."""
 
 from pathlib import Path
 
@@ -20,21 +21,35 @@ from boltbox.detector.training.recipe import data_of
 
 
 class AutoAnchor(L.Callback):
-    """Before a new training: anchors that fit the labels badly at this image size are replaced, if better ones are found.
+    """Before a new training: anchors that fit the labels badly at this image size are replaced, if
+    better ones are found.
 
-    New anchors are accepted only if neither best possible recall nor fitness falls, on the labels and on the augmented labels.
-    Anchors that model.anchors lists are measured and kept; `model.anchors: N` asks for N new ones per level. A resumed run
-    keeps those of its checkpoint. The report is written to anchors.json, the loggers, and (see Pictures) plots/anchors.png.
+    New anchors are accepted only if neither best possible recall nor fitness falls, on the labels
+    and on the augmented labels. Anchors that model.anchors lists are measured and kept;
+    `model.anchors: N` asks for N new ones per level. A resumed run keeps those of its checkpoint.
+    The report is written to anchors.json, the loggers, and (see Pictures) plots/anchors.png.
 
     Args:
         enabled: Off: the anchors stay as they are.
         bpr_limit: Anchors with a best possible recall above this are kept.
         generations: Mutations that are tried on new anchors.
-        augmented: Look for anchors that fit the labels after augmentation (mosaic, scale, ...), as training sees them.
+        augmented: Look for anchors that fit the labels after augmentation (mosaic, scale, ...), as
+            training sees them.
     """
 
-    def __init__(self, enabled: bool = True, bpr_limit: float = 0.98, generations: int = 1000, augmented: bool = True) -> None:
-        self.enabled, self.bpr_limit, self.generations, self.augmented = enabled, bpr_limit, generations, augmented
+    def __init__(
+        self,
+        enabled: bool = True,
+        bpr_limit: float = 0.98,
+        generations: int = 1000,
+        augmented: bool = True,
+    ) -> None:
+        self.enabled, self.bpr_limit, self.generations, self.augmented = (
+            enabled,
+            bpr_limit,
+            generations,
+            augmented,
+        )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After a checkpoint is restored, before EMA copies the network (on_train_start)."""
@@ -66,22 +81,48 @@ class AutoAnchor(L.Callback):
         if head is None:
             raise InputError(no_anchors(network.head))
         labels = data.datasets["train"].labels
-        sizes = np.concatenate([label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels])
+        sizes = np.concatenate(
+            [label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels]
+        )
         classes = np.concatenate([x.classes[~x.crowd] for x in labels])
         before, asked = head.anchors_px.cpu().numpy().astype(float), h["anchors"]
-        bpr, force = measure(before.reshape(-1, 2), sizes, h["anchor_t"]).bpr, isinstance(asked, int)
+        bpr, force = (
+            measure(before.reshape(-1, 2), sizes, h["anchor_t"]).bpr,
+            isinstance(asked, int),
+        )
         seen = None
         if isinstance(asked, list):
             fits = bpr > self.bpr_limit
-            reason = f"anchors of model.anchors are kept (BPR {bpr:.4f}{'' if fits else f', below {self.bpr_limit:g}'})"
+            reason = (
+                "anchors of model.anchors are kept (BPR"
+                f" {bpr:.4f}{'' if fits else f', below {self.bpr_limit:g}'})"
+            )
             choice = Choice(before, False, reason, warning=not fits)
         else:
             if self.augmented and (force or bpr <= self.bpr_limit):
                 seen = data.seen_sizes()
             choice = choose_anchors(
-                before, network.strides, sizes, seen, h["anchor_t"], self.bpr_limit, self.generations, h["seed"], force
+                before,
+                network.strides,
+                sizes,
+                seen,
+                h["anchor_t"],
+                self.bpr_limit,
+                self.generations,
+                h["seed"],
+                force,
             )
-        return AnchorReport(before, choice, network.strides, sizes, classes, seen, data.names, data.image_size, h["anchor_t"])
+        return AnchorReport(
+            before,
+            choice,
+            network.strides,
+            sizes,
+            classes,
+            seen,
+            data.names,
+            data.image_size,
+            h["anchor_t"],
+        )
 
     def _publish(self, trainer: L.Trainer, report: AnchorReport) -> None:
         folder, table = Path(trainer.default_root_dir), report.table()
@@ -104,10 +145,14 @@ class AutoAnchor(L.Callback):
             logger.log_metrics(metrics, step=0)
             if isinstance(logger, WandbLogger):
                 rows = content.get("after", content["before"])["rows"]
-                logger.log_table("anchors/table", list(rows[0]), [list(row.values()) for row in rows])
+                logger.log_table(
+                    "anchors/table", list(rows[0]), [list(row.values()) for row in rows]
+                )
                 if picture:
                     logger.log_image("anchors/picture", [str(picture)])
             elif isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_text("anchors", f"{report.choice.reason}\n\n```\n{table}\n```")
+                logger.experiment.add_text(
+                    "anchors", f"{report.choice.reason}\n\n```\n{table}\n```"
+                )
                 if picture:
                     logger.experiment.add_image("anchors", read_image(picture), dataformats="HWC")

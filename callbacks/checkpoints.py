@@ -15,18 +15,21 @@ from boltbox.detector.training.stop_signal import StopSignal
 
 
 class Checkpoints(Checkpoint):
-    """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and within epochs, `previous.ckpt`
-    the one before it, `best.ckpt` by fitness.
+    """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and within
+    epochs, `previous.ckpt` the one before it, `best.ckpt` by fitness.
 
-    SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and end with exit code 143,
-    130 or 129. During validation they exit at once: a resumed run continues from the last checkpoint. Gradients of an open
-    accumulation window are in the checkpoint (RunState).
+    SIGTERM, SIGINT and SIGHUP (a closed terminal; not under nohup) let the batch finish, save, and
+    end with exit code 143, 130 or 129. During validation they exit at once: a resumed run continues
+    from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
+    (RunState).
 
-    With AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training goes on; where a run ends, for
-    whatever reason but a kill, the last file is waited for. A disk that fails does not end the training. An epoch is the best
-    once its best.ckpt is on the disk: if it could not be written, the next epoch is compared with the file that is there.
+    With AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training goes
+    on; where a run ends, for whatever reason but a kill, the last file is waited for. A disk that
+    fails does not end the training. An epoch is the best once its best.ckpt is on the disk: if it
+    could not be written, the next epoch is compared with the file that is there.
 
-    Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best one.
+    Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best
+    one.
 
     Args:
         save_period: Keep `epoch<N>.ckpt` every so many epochs too; -1 is off.
@@ -37,8 +40,14 @@ class Checkpoints(Checkpoint):
         InputError: at the end of a training, if the newest content of a file could not be written.
     """
 
-    def __init__(self, save_period: int = -1, every_minutes: float = 10.0, every_batches: int = 0) -> None:
-        self.save_period, self.every_minutes, self.every_batches = save_period, every_minutes, every_batches
+    def __init__(
+        self, save_period: int = -1, every_minutes: float = 10.0, every_batches: int = 0
+    ) -> None:
+        self.save_period, self.every_minutes, self.every_batches = (
+            save_period,
+            every_minutes,
+            every_batches,
+        )
         self.best_fitness = self._best_before = -1.0  # of best.ckpt; of the one that it replaces
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
@@ -48,7 +57,9 @@ class Checkpoints(Checkpoint):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The best.ckpt that a resumed run finds may be an older one than its checkpoint says."""
         if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-            self.best_fitness = min(self.best_fitness, self._fitness_of(_folder(trainer) / "best.ckpt"))
+            self.best_fitness = min(
+                self.best_fitness, self._fitness_of(_folder(trainer) / "best.ckpt")
+            )
 
     def _fitness_of(self, best: Path) -> float:
         """-1 if there is no such file, or it cannot be read."""
@@ -65,16 +76,23 @@ class Checkpoints(Checkpoint):
         return self.best_fitness
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning's own handlers were in place until here: after a SIGTERM it would leave with exit code 0."""
+        """Lightning's own handlers were in place until here: after a SIGTERM it would leave with
+        exit code 0."""
         self._saved = time.monotonic()
         self.signal.install()
         if trainer.received_sigterm:
             raise SystemExit(143)
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
-        """Never after the last batch of an epoch: Lightning would skip its validation when it resumes there."""
+        """Never after the last batch of an epoch: Lightning would skip its validation when it
+        resumes there."""
         self._trained = True
         if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             trainer.strategy.checkpoint_io.look()
@@ -98,7 +116,8 @@ class Checkpoints(Checkpoint):
             self.fitness = float(trainer.callback_metrics["val/fitness"])
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning calls this after all other callbacks, so their state is that of the finished epoch."""
+        """Lightning calls this after all other callbacks, so their state is that of the finished
+        epoch."""
         epoch, fitness, names = trainer.current_epoch, self.fitness, ["last.ckpt"]
         self.fitness = None
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
@@ -115,12 +134,22 @@ class Checkpoints(Checkpoint):
         self.best_on_disk(trainer)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """A run that was killed between its last two saves resumes at its end, from best.ckpt: that is its last.ckpt then."""
-        source, target, io = Path(trainer.ckpt_path or ""), _folder(trainer) / "last.ckpt", trainer.strategy.checkpoint_io
-        own = source.name not in ("", "last.ckpt") and source.parent.resolve() == target.parent.resolve()
+        """A run that was killed between its last two saves resumes at its end, from best.ckpt: that
+        is its last.ckpt then."""
+        source, target, io = (
+            Path(trainer.ckpt_path or ""),
+            _folder(trainer) / "last.ckpt",
+            trainer.strategy.checkpoint_io,
+        )
+        own = (
+            source.name not in ("", "last.ckpt")
+            and source.parent.resolve() == target.parent.resolve()
+        )
         older = own and not self._trained and batches_behind(target) < batches_behind(source)
         if trainer.is_global_zero and older:
-            (io if isinstance(io, AtomicCheckpointIO) else AtomicCheckpointIO()).copy(source, target)
+            (io if isinstance(io, AtomicCheckpointIO) else AtomicCheckpointIO()).copy(
+                source, target
+            )
 
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""
@@ -149,8 +178,9 @@ class Checkpoints(Checkpoint):
         if stage == "fit" and missing:
             files = ", ".join(f"{path} ({problem})" for path, problem in missing.items())
             raise InputError(
-                f"the training has ended, but checkpoints are missing or those of an earlier epoch: {files}; see to the disk, "
-                "then train again from the newest checkpoint that is there, with --ckpt_path last"
+                "the training has ended, but checkpoints are missing or those of an earlier epoch:"
+                f" {files}; see to the disk, then train again from the newest checkpoint that is"
+                " there, with --ckpt_path last"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,4 +202,8 @@ def _failed(trainer: L.Trainer) -> dict[Path, str]:
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:
     """Whether the flag is set in any process; all processes get the same answer."""
-    return flag if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(flag, all=False))
+    return (
+        flag
+        if trainer.world_size == 1
+        else bool(trainer.strategy.reduce_boolean_decision(flag, all=False))
+    )

@@ -9,24 +9,33 @@ from typing import Any
 import lightning as L
 import torch.distributed as dist
 
-from boltbox.detector.distributed.process_group import STORE_TIMEOUT, LostContact, default_store, lost_contact
+from boltbox.detector.distributed.process_group import (
+    STORE_TIMEOUT,
+    LostContact,
+    default_store,
+    lost_contact,
+)
 from boltbox.detector.system.errors import InputError
 
-_set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)  # public in newer torches only
+# public in newer torches only
+_set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
 
 
 class CollectiveWatchdog(L.Callback):
-    """Each process writes its epoch and batch to the process group's store. When a collective times out, or another process is
-    gone, the process ends with a sentence that shows where they all were, in place of an error of gloo or NCCL's.
+    """Each process writes its epoch and batch to the process group's store. When a collective times
+    out, or another process is gone, the process ends with a sentence that shows where they all
+    were, in place of an error of gloo or NCCL's.
 
-    NCCL itself ends a process that has waited too long: its message names the rank and the operation, Python's fault handler
-    shows the line.
+    NCCL itself ends a process that has waited too long: its message names the rank and the
+    operation, Python's fault handler shows the line.
 
     Args:
-        timeout: Seconds that a process waits for the others, at most; default: torch's, 10 minutes on GPUs, else 30.
+        timeout: Seconds that a process waits for the others, at most; default: torch's, 10 minutes
+            on GPUs, else 30.
 
     Attributes:
-        lost: the error, after a command that ended because another process was gone or timed out; see `end_together`.
+        lost: the error, after a command that ended because another process was gone or timed out;
+            see `end_together`.
 
     Raises:
         InputError: an option out of its range.
@@ -49,20 +58,30 @@ class CollectiveWatchdog(L.Callback):
             _set_timeout(timedelta(seconds=self.timeout))
 
     def _record(self, trainer: L.Trainer, place: str) -> None:
-        self._place = f"epoch {trainer.current_epoch}, {place}" if trainer.training or trainer.validating else place
+        self._place = (
+            f"epoch {trainer.current_epoch}, {place}"
+            if trainer.training or trainer.validating
+            else place
+        )
         if self._store is not None:
             self._store.set(_key(trainer.global_rank), self._place)
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._record(trainer, f"training batch {batch_idx}")
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._record(trainer, f"after training batch {batch_idx}")
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._record(trainer, "its end")
 
-    def on_validation_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any) -> None:
+    def on_validation_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
         self._record(trainer, f"validation batch {batch_idx}")
 
     def on_validation_batch_end(
@@ -70,22 +89,32 @@ class CollectiveWatchdog(L.Callback):
     ) -> None:
         self._record(trainer, f"after validation batch {batch_idx}")
 
-    def on_test_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any) -> None:
+    def on_test_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
         self._record(trainer, f"test batch {batch_idx}")
 
-    def on_test_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any) -> None:
+    def on_test_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
         self._record(trainer, f"after test batch {batch_idx}")
 
-    def on_predict_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any) -> None:
+    def on_predict_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
         self._record(trainer, f"predicted batch {batch_idx}")
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         if not lost_contact(exception):
             return
         message = str(exception).strip().partition("\n")[0]
         late = "timed out" in message.lower()
         others = [
-            f"process {rank} {self._last_place(rank)}" for rank in range(trainer.world_size) if rank != trainer.global_rank
+            f"process {rank} {self._last_place(rank)}"
+            for rank in range(trainer.world_size)
+            if rank != trainer.global_rank
         ]
         parts = [
             f"process {trainer.global_rank} of {trainer.world_size} "
@@ -93,7 +122,9 @@ class CollectiveWatchdog(L.Callback):
             + f" at {self._place}{_operation(exception)}",
             *others[:8],
             f"and {len(others) - 8} more" if len(others) > 8 else "",
-            "one that is only slow needs a larger --ranks.timeout" if late else "the one that left has said why, or was killed",
+            "one that is only slow needs a larger --ranks.timeout"
+            if late
+            else "the one that left has said why, or was killed",
             f"torch's words: {message}",
         ]
         self.lost = LostContact("; ".join(part for part in parts if part))
@@ -103,7 +134,8 @@ class CollectiveWatchdog(L.Callback):
         if self._store is None:
             return "has not come"
         with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-            self._store.set_timeout(STORE_TIMEOUT)  # only now: NCCL uses it for processes that may be slow
+            # only now: NCCL uses it for processes that may be slow
+            self._store.set_timeout(STORE_TIMEOUT)
             if self._store.check([_key(rank)]):
                 return f"was last at {self._store.get(_key(rank)).decode()}"
             return "was last at the start"
@@ -115,7 +147,8 @@ def _key(rank: int) -> str:
 
 
 def _operation(error: BaseException) -> str:
-    """` (all_reduce, training_guard.py line 134)`: the function of torch.distributed, and where this project called it."""
+    """` (all_reduce, training_guard.py line 134)`: the function of torch.distributed, and where
+    this project called it."""
     called, line = "", ""
     home = str(Path(__file__).parents[1])
     for frame in traceback.extract_tb(error.__traceback__):

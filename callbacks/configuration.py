@@ -1,4 +1,5 @@
-"""The recipe's callbacks that have options, and the config.yaml of a training that a script has started."""
+"""The recipe's callbacks that have options, and the config.yaml of a training that a script has
+started."""
 
 import inspect
 import json
@@ -14,23 +15,38 @@ from boltbox.detector.training.recipe import UNLESS_GIVEN, data_of
 
 
 def recipe_callbacks() -> dict[str, type[L.Callback]]:
-    """The classes of the recipe's callbacks that have options, by the names of their groups on the command line."""
+    """The classes of the recipe's callbacks that have options, by the names of their groups on the
+    command line."""
     return {group: load(place) for group, place in CALLBACKS.items() if group != "ranks"}
 
 
 def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
-    """The text of a config.yaml with the options that the objects were made with; commands take it like that of a fit."""
+    """The text of a config.yaml with the options that the objects were made with; commands take it
+    like that of a fit."""
     assert isinstance(detector, Detector)
     data, linked = data_of(trainer), {"names", *UNLESS_GIVEN}
     options: dict[str, Any] = {
         "seed_everything": data.seed,
-        "data": {name: value for name, value in data.options.items() if name != "seed"} | {"batch_size": data.batch_size},
+        "data": {name: value for name, value in data.options.items() if name != "seed"}
+        | {"batch_size": data.batch_size},
         "model": {name: value for name, value in detector.hparams.items() if name not in linked},
     }
     for group, kind in recipe_callbacks().items():
         for callback in [c for c in trainer.callbacks if type(c) is kind]:  # type: ignore[attr-defined]
-            names = [name for name in inspect.signature(kind.__init__).parameters if hasattr(callback, name)]
+            names = [
+                name
+                for name in inspect.signature(kind.__init__).parameters
+                if hasattr(callback, name)
+            ]
             options[group] = {name: getattr(callback, name) for name in names}
-    given = ("max_epochs", "precision", "gradient_clip_val", "gradient_clip_algorithm", "check_val_every_n_epoch")
+    given = (
+        "max_epochs",
+        "precision",
+        "gradient_clip_val",
+        "gradient_clip_algorithm",
+        "check_val_every_n_epoch",
+    )
     options["trainer"] = {name: getattr(trainer, name) for name in given}
-    return yaml.safe_dump(json.loads(json.dumps(options, default=str)), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(
+        json.loads(json.dumps(options, default=str)), sort_keys=False, allow_unicode=True
+    )

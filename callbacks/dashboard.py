@@ -1,4 +1,5 @@
-"""Weights & Biases and TensorBoard: what they show of a training beyond the metrics that Lightning logs."""
+"""Weights & Biases and TensorBoard: what they show of a training beyond the metrics that Lightning
+logs."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +27,8 @@ FOR_PLOTS = 0.1  # of the megabytes, which epochs leave to the plots at the end
 
 
 class Dashboard(L.Callback):
-    """Does nothing without a W&B or a TensorBoard logger. docs/dashboards.md has the names and steps of all that is shown.
+    """Does nothing without a W&B or a TensorBoard logger. docs/dashboards.md has the names and
+    steps of all that is shown.
 
     A dashboard that fails is printed as a warning and gets nothing more; training goes on.
 
@@ -35,7 +37,8 @@ class Dashboard(L.Callback):
         conf: Least confidence of a detection to show; W&B has a slider to raise it.
         every: Tables, curves and images every so many epochs, and after the last.
         megabytes: Most of tables, curves, images and plots together, in a run, on each dashboard.
-        artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both, and those of checkpoints.save_period.
+        artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both, and those
+            of checkpoints.save_period.
 
     Raises:
         InputError: an option out of its range.
@@ -49,11 +52,22 @@ class Dashboard(L.Callback):
         megabytes: float = 200.0,
         artifacts: Literal["none", "best", "last", "all"] = "none",
     ) -> None:
-        for name, value, least in (("images", images, 0), ("every", every, 1), ("megabytes", megabytes, 0)):
+        for name, value, least in (
+            ("images", images, 0),
+            ("every", every, 1),
+            ("megabytes", megabytes, 0),
+        ):
             if value < least:
                 raise InputError(f"dashboard.{name} is {value}; it must be at least {least}")
-        self.images, self.conf, self.every, self.megabytes, self.artifacts = images, conf, every, megabytes, artifacts
-        self.best: dict[str, float] = {}  # metrics of the best epoch so far, by the names that are shown
+        self.images, self.conf, self.every, self.megabytes, self.artifacts = (
+            images,
+            conf,
+            every,
+            megabytes,
+            artifacts,
+        )
+        # metrics of the best epoch so far, by the names that are shown
+        self.best: dict[str, float] = {}
         self.sent: dict[str, int] = {}  # bytes by dashboard
         self._boards: list[Board] = []
         self._pictures: list[Picture] = []  # of the current validation
@@ -70,8 +84,13 @@ class Dashboard(L.Callback):
             elif isinstance(logger, TensorBoardLogger):
                 self._boards.append(TensorBoard(logger))
         if self._boards:
-            config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there may be none
-            options = load_yaml(config.read_text()) if config.is_file() else {"model": dict(pl_module.hparams)}
+            # without RunFolder there may be none
+            config = Path(trainer.default_root_dir) / "config.yaml"
+            options = (
+                load_yaml(config.read_text())
+                if config.is_file()
+                else {"model": dict(pl_module.hparams)}
+            )
             options["names"] = list(pl_module.names)
             self._tell(lambda board: board.start(options, self.best))
 
@@ -79,7 +98,12 @@ class Dashboard(L.Callback):
         self._step = trainer.global_step - 1
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
     ) -> None:
         """After an optimizer step: its learning rates, momentum and accumulation."""
         if self._boards and not self._losses:
@@ -93,17 +117,28 @@ class Dashboard(L.Callback):
             return
         groups = trainer.optimizers[0].param_groups
         metrics = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-        metrics["momentum"] = float(groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0])
+        metrics["momentum"] = float(
+            groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0]
+        )
         for warmup in (c for c in trainer.callbacks if isinstance(c, Warmup)):  # type: ignore[attr-defined]
             metrics["accumulate"] = float(warmup.accumulate)
         self._tell(lambda board: board.metrics(metrics, step))
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+        *_: Any,
     ) -> None:
         if batch_idx or not self._is_due(trainer):
             return
-        labels, predictions = label_rows(batch), prediction_rows(batch, outputs["detections"], self.conf)
+        labels, predictions = (
+            label_rows(batch),
+            prediction_rows(batch, outputs["detections"], self.conf),
+        )
         images = zip(pixels(batch, self.images), labels, predictions, strict=False)
         self._pictures = [Picture(image, old, new[:BOXES]).shrunk() for image, old, new in images]
 
@@ -114,32 +149,53 @@ class Dashboard(L.Callback):
             return
         epoch, step = trainer.current_epoch, max(trainer.global_step - 1, 0)
         if result.summary["fitness"] > self.best.get("best/fitness", -1):
-            metrics = {name: float(value) for name, value in result.summary.items() if math.isfinite(value)}
-            self.best = {"best/epoch": epoch, **{f"best/{name}": value for name, value in metrics.items()}}
+            metrics = {
+                name: float(value) for name, value in result.summary.items() if math.isfinite(value)
+            }
+            self.best = {
+                "best/epoch": epoch,
+                **{f"best/{name}": value for name, value in metrics.items()},
+            }
             self._tell(lambda board: board.best(self.best, step))
         if self._is_due(trainer):
             evaluation = Evaluation(result, pl_module.names, epoch, step, pictures)
             self._tell(lambda board: self._show(board, evaluation))
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """When all callbacks have written their files, and before loggers close theirs. Not after an exception."""
+        """When all callbacks have written their files, and before loggers close theirs. Not after
+        an exception."""
         if stage != "fit" or not self._boards:
             return
         assert isinstance(pl_module, Detector)
         run, best = Path(trainer.default_root_dir), best_epoch(Path(trainer.default_root_dir))
         plots = sorted(p for p in (run / "plots").glob("*") if p.suffix in (".png", ".jpg"))
         epoch = max(trainer.current_epoch - 1, 0)  # Lightning has already counted the next one
-        self._tell(lambda board: board.ending(Ending(epoch, trainer.global_step, best, self._within_limit(board, plots))))
+        self._tell(
+            lambda board: board.ending(
+                Ending(epoch, trainer.global_step, best, self._within_limit(board, plots))
+            )
+        )
         for path in self._chosen(run / "checkpoints"):
-            metadata = {**(best if path.stem == "best" else {}), "names": list(pl_module.names), "run": run.name}
-            self._tell(lambda board, path=path, metadata=metadata: board.artifact(path, path.stem, metadata))  # type: ignore[misc]
+            metadata = {
+                **(best if path.stem == "best" else {}),
+                "names": list(pl_module.names),
+                "run": run.name,
+            }
+            self._tell(
+                lambda board, path=path, metadata=metadata: board.artifact(
+                    path, path.stem, metadata
+                )
+            )  # type: ignore[misc]
         self._boards = []
 
     def _is_due(self, trainer: L.Trainer) -> bool:
         """Whether this validation is shown with tables, curves and images."""
         if not self._boards or not _trains(trainer):
             return False
-        return trainer.current_epoch % self.every == 0 or trainer.current_epoch + 1 == trainer.max_epochs
+        return (
+            trainer.current_epoch % self.every == 0
+            or trainer.current_epoch + 1 == trainer.max_epochs
+        )
 
     def _show(self, board: Board, evaluation: Evaluation) -> None:
         most, sent = self.megabytes * 1e6 * (1 - FOR_PLOTS), self.sent.get(board.title, 0)
@@ -148,8 +204,9 @@ class Dashboard(L.Callback):
         self.sent[board.title] = sent + board.evaluation(evaluation)
         if self.sent[board.title] >= most:
             rank_zero_print(
-                f"{board.title} has got {self.sent[board.title] / 1e6:.3g} MB of tables, curves and images, and gets no more "
-                f"(dashboard.megabytes is {self.megabytes:g}); figures go on"
+                f"{board.title} has got {self.sent[board.title] / 1e6:.3g} MB of tables, curves and"
+                f" images, and gets no more (dashboard.megabytes is {self.megabytes:g}); figures"
+                " go on"
             )
 
     def _within_limit(self, board: Board, plots: list[Path]) -> list[Path]:
@@ -163,12 +220,20 @@ class Dashboard(L.Callback):
             else:
                 left_out.append(path.name)
         if left_out:
-            rank_zero_print(f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is {self.megabytes:g}")
+            rank_zero_print(
+                f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is"
+                f" {self.megabytes:g}"
+            )
         return fitting
 
     def _chosen(self, folder: Path) -> list[Path]:
-        """Checkpoints that W&B gets: those of certain epochs, then last and best, so that its alias `latest` is the best."""
-        epochs = sorted(folder.glob("epoch*.ckpt"), key=lambda p: p.stat().st_mtime) if self.artifacts == "all" else []
+        """Checkpoints that W&B gets: those of certain epochs, then last and best, so that its alias
+        `latest` is the best."""
+        epochs = (
+            sorted(folder.glob("epoch*.ckpt"), key=lambda p: p.stat().st_mtime)
+            if self.artifacts == "all"
+            else []
+        )
         names = [name for name in ("last", "best") if self.artifacts in (name, "all")]
         return [*epochs, *(p for p in (folder / f"{name}.ckpt" for name in names) if p.is_file())]
 
@@ -180,7 +245,10 @@ class Dashboard(L.Callback):
             except Exception as e:  # a service, a network or a full disk may raise anything
                 self._boards.remove(board)
                 told = f"{type(e).__name__}: {' '.join(str(e).split())}"
-                rank_zero_print(f"warning: {board.title} failed ({told}); training goes on without its tables and images")
+                rank_zero_print(
+                    f"warning: {board.title} failed ({told}); training goes on without its tables"
+                    " and images"
+                )
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "spent": self.sent}

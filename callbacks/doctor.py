@@ -8,8 +8,9 @@ from boltbox.detector.training.recipe import data_of
 
 
 class DoctorCheck(L.Callback):
-    """Before a training: boxes past the frame, labels without images, classes without examples, ... in a few lines. No image is
-    opened, and data that has not changed is not checked again; `cli.py doctor` checks everything.
+    """Before a training: boxes past the frame, labels without images, classes without examples, ...
+    in a few lines. No image is opened, and data that has not changed is not checked again; `cli.py
+    doctor` checks everything.
 
     Args:
         enabled: Off: no check.

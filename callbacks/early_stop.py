@@ -6,16 +6,23 @@ from lightning.pytorch.callbacks import EarlyStopping
 
 
 class EarlyStop(EarlyStopping):
-    """Lightning's EarlyStopping on fitness: stops after `patience` epochs without a strictly better one. In a run without
-    validation, trainer.limit_val_batches 0, it never does.
+    """Lightning's EarlyStopping on fitness: stops after `patience` epochs without a strictly better
+    one. In a run without validation, trainer.limit_val_batches 0, it never does.
 
     Args:
         patience: In epochs; 0 is off.
     """
 
     def __init__(self, patience: int = 100) -> None:
-        super().__init__(monitor="val/fitness", mode="max", patience=patience or 2**31, min_delta=0.0, strict=False)
+        super().__init__(
+            monitor="val/fitness",
+            mode="max",
+            patience=patience or 2**31,
+            min_delta=0.0,
+            strict=False,
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """A resumed run keeps the count of epochs, but not the patience of the checkpoint: the option given now counts."""
+        """A resumed run keeps the count of epochs, but not the patience of the checkpoint: the
+        option given now counts."""
         super().load_state_dict({**state_dict, "patience": self.patience})

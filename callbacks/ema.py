@@ -15,27 +15,35 @@ from boltbox.detector.training.schedule import ema_decay, ema_exponent, power_de
 
 
 class EMA(L.Callback):
-    """Keeps an exponential moving average of parameters and batch norm statistics; validation, checkpoints and predictions use
-    it. It is the submodule `ema` beside `network`, so checkpoints hold both and nothing is ever swapped.
+    """Keeps an exponential moving average of parameters and batch norm statistics; validation,
+    checkpoints and predictions use it. It is the submodule `ema` beside `network`, so checkpoints
+    hold both and nothing is ever swapped.
 
-    Unless model.bn_momentum is given, the statistics it averages are those of the batches, not running ones, which would lag
-    behind the weights twice (benchmarks/batch_norm_lag.md).
+    Unless model.bn_momentum is given, the statistics it averages are those of the batches, not
+    running ones, which would lag behind the weights twice (benchmarks/batch_norm_lag.md).
 
     Args:
-        width: The average reaches over the same share of the training so far at any time; this is its standard deviation.
-            Default: 0.05, unless decay or tau is given.
-        decay: Instead, YOLOv5's average: share of the old one that an update keeps in the end; 0 makes it a plain copy.
-            Default: 0.9999.
+        width: The average reaches over the same share of the training so far at any time; this is
+            its standard deviation. Default: 0.05, unless decay or tau is given.
+        decay: Instead, YOLOv5's average: share of the old one that an update keeps in the end; 0
+            makes it a plain copy. Default: 0.9999.
         tau: Of YOLOv5's average: updates after which about 63 % of decay is reached; default: 2000.
         enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 
     def __init__(
-        self, decay: float | None = None, tau: float | None = None, width: float | None = None, enabled: bool = True
+        self,
+        decay: float | None = None,
+        tau: float | None = None,
+        width: float | None = None,
+        enabled: bool = True,
     ) -> None:
         yolov5 = decay is not None or tau is not None
         if yolov5 and width is not None:
-            raise InputError("ema.width is one kind of average, ema.decay and ema.tau are another: leave one of them out")
+            raise InputError(
+                "ema.width is one kind of average, ema.decay and ema.tau are another: leave one of"
+                " them out"
+            )
         self.decay, self.tau = 0.9999 if decay is None else decay, 2000.0 if tau is None else tau
         self.width = None if yolov5 else 0.05 if width is None else width
         self.exponent = None if self.width is None else ema_exponent(self.width)
@@ -44,8 +52,8 @@ class EMA(L.Callback):
         self._current: list[Tensor] = []
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Before a checkpoint is restored, so that its average finds its place. Without a training the checkpoint alone says
-        whether there is one (Detector.on_load_checkpoint)."""
+        """Before a checkpoint is restored, so that its average finds its place. Without a training
+        the checkpoint alone says whether there is one (Detector.on_load_checkpoint)."""
         assert isinstance(pl_module, Detector)
         if self.enabled and stage == "fit" and pl_module.ema is None:
             pl_module.ema = copy.deepcopy(pl_module.network).requires_grad_(False)
@@ -54,18 +62,23 @@ class EMA(L.Callback):
         assert isinstance(pl_module, Detector)
         if pl_module.ema is None:
             return
-        if self.updates == 0:  # the network may have changed since setup: better anchors, a class prior
+        # the network may have changed since setup: better anchors, a class prior
+        if self.updates == 0:
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         if pl_module.hparams["bn_momentum"] is None:
             pl_module.network.set_batch_norm_momentum(1.0)
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
         floating = [name for name, tensor in average.items() if tensor.is_floating_point()]
-        self._average, self._current = [local(average[name]) for name in floating], [local(current[name]) for name in floating]
+        self._average, self._current = (
+            [local(average[name]) for name in floating],
+            [local(current[name]) for name in floating],
+        )
         trainer.optimizers[0].register_step_post_hook(self._update)
 
     @torch.no_grad()
     def _update(self, optimizer: Optimizer, *_: Any) -> None:
-        """After every real step: neither batches that only collect gradients nor steps that AMP skips count."""
+        """After every real step: neither batches that only collect gradients nor steps that AMP
+        skips count."""
         self.updates += 1
         torch._foreach_lerp_(self._average, self._current, 1 - self._kept())
 
@@ -73,7 +86,11 @@ class EMA(L.Callback):
         """What the average is, for the line about the recipe."""
         if not self.enabled:
             return "no average"
-        return f"average of decay {self.decay:g}" if self.width is None else f"average of width {self.width:g}"
+        return (
+            f"average of decay {self.decay:g}"
+            if self.width is None
+            else f"average of width {self.width:g}"
+        )
 
     def _kept(self) -> float:
         """The share of the old average that this update keeps."""

@@ -1,4 +1,5 @@
-"""What a training says of itself: what it runs on, a line an epoch, and how to go on when it was stopped."""
+"""What a training says of itself: what it runs on, a line an epoch, and how to go on when it was
+stopped."""
 
 import time
 from collections import deque
@@ -24,10 +25,10 @@ STOPS = (129, 130, 143)  # exit codes of SIGHUP, Ctrl-C, SIGTERM
 
 
 class EpochLines(L.Callback):
-    """First device, precision, folder of the run, images, and whether it is new. Then a line an epoch: the means of the losses
-    and the metrics of the validation, as in metrics.csv; the seconds it took, how long the rest will take, and mAP50-95 and
-    number of the best epoch by fitness. With YOLOv5's three losses at most 79 columns wide. After Ctrl-C and the
-    like: how to go on.
+    """First device, precision, folder of the run, images, and whether it is new. Then a line an
+    epoch: the means of the losses and the metrics of the validation, as in metrics.csv; the seconds
+    it took, how long the rest will take, and mAP50-95 and number of the best epoch by fitness. With
+    YOLOv5's three losses at most 79 columns wide. After Ctrl-C and the like: how to go on.
 
     Args:
         go_on: command, or line of Python, that continues the run from its last checkpoint.
@@ -39,13 +40,20 @@ class EpochLines(L.Callback):
         self._origin = "new"
         self._lines = self._finished = 0
         self._started = time.perf_counter()  # this epoch
-        self._share: float | None = None  # of it, the part that this process trains; None before its first batch
+        # of it, the part that this process trains; None before its first batch
+        self._share: float | None = None
         self._validated = False
-        self._seconds: deque[float] = deque(maxlen=10)  # of the last epochs, each as long as a whole one
+        # of the last epochs, each as long as a whole one
+        self._seconds: deque[float] = deque(maxlen=10)
 
-    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         fit_loop = checkpoint["loops"]["fit_loop"]
-        epochs, batches = fit_loop["epoch_progress"]["current"], fit_loop["epoch_loop.batch_progress"]
+        epochs, batches = (
+            fit_loop["epoch_progress"]["current"],
+            fit_loop["epoch_loop.batch_progress"],
+        )
         within = epochs["processed"] < epochs["started"] and not batches["is_last_batch"]
         where = f" after batch {batches['current']['processed']}" if within else ""
         self._finished = int(epochs["processed"])
@@ -56,12 +64,21 @@ class EpochLines(L.Callback):
         assert isinstance(pl_module, Detector)
         data = getattr(getattr(trainer, "datamodule", None), "datasets", {})
         counts = [
-            f"{len(data[split])} {word}" for split, word in (("train", "training"), ("val", "validation")) if split in data
+            f"{len(data[split])} {word}"
+            for split, word in (("train", "training"), ("val", "validation"))
+            if split in data
         ]
-        images = f"; {' and '.join(counts)} images, {len(pl_module.names)} classes" if counts else ""
-        origin = f"finished: all {self._finished} epochs" if self._finished >= (trainer.max_epochs or 1) else self._origin
+        images = (
+            f"; {' and '.join(counts)} images, {len(pl_module.names)} classes" if counts else ""
+        )
+        origin = (
+            f"finished: all {self._finished} epochs"
+            if self._finished >= (trainer.max_epochs or 1)
+            else self._origin
+        )
         rank_zero_print(
-            f"fit on {_device(trainer)}, {trainer.precision}; run folder {trainer.default_root_dir}, {origin}{images}"
+            f"fit on {_device(trainer)}, {trainer.precision}; run folder"
+            f" {trainer.default_root_dir}, {origin}{images}"
         )
         self._lines = 0  # a roll-back comes by again
 
@@ -71,7 +88,9 @@ class EpochLines(L.Callback):
 
     on_train_epoch_start = on_train_start
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         if self._share is None:
             self._share = 1 - batch_idx / trainer.num_training_batches
 
@@ -82,10 +101,15 @@ class EpochLines(L.Callback):
         metrics = trainer.callback_metrics
         fitness = float(metrics.get("val/fitness", -1))
         if fitness > self.best.get("fitness", -1):
-            self.best = {"epoch": trainer.current_epoch, "fitness": fitness, "mAP50-95": float(metrics["val/mAP50-95"])}
+            self.best = {
+                "epoch": trainer.current_epoch,
+                "fitness": fitness,
+                "mAP50-95": float(metrics["val/mAP50-95"]),
+            }
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        metrics = trainer.callback_metrics  # after a validation within the epoch the processes have yet to add theirs up
+        # after a validation within the epoch the processes have yet to add theirs up
+        metrics = trainer.callback_metrics
         seconds = time.perf_counter() - self._started
         self._seconds.append(seconds / (self._share or 1.0))
         self._finished = trainer.current_epoch + 1
@@ -95,28 +119,49 @@ class EpochLines(L.Callback):
             rank_zero_print(_row(trainer, names, ["epoch", *map(loss_label, names), *WIDTHS]))
         self._lines += 1
         losses = [_loss(metrics.get(f"train/{name}")) for name in names]
-        values = [_metric(metrics.get(f"val/{name}") if self._validated else None) for name in METRICS]
+        values = [
+            _metric(metrics.get(f"val/{name}") if self._validated else None) for name in METRICS
+        ]
         best = f"{self.best['mAP50-95']:.3f}@{self.best['epoch'] + 1:.0f}" if self.best else "-"
         epoch = f"{self._finished}/{trainer.max_epochs}"
-        rank_zero_print(_row(trainer, names, [epoch, *losses, *values, duration(seconds), self._left(trainer), best]))
+        rank_zero_print(
+            _row(
+                trainer,
+                names,
+                [epoch, *losses, *values, duration(seconds), self._left(trainer), best],
+            )
+        )
 
     def _left(self, trainer: L.Trainer) -> str:
-        """How long the epochs that are still to come will take, by the last ones; an early stop comes as a surprise."""
+        """How long the epochs that are still to come will take, by the last ones; an early stop
+        comes as a surprise."""
         epochs = (trainer.max_epochs or 0) - self._finished
         return duration(epochs * sum(self._seconds) / len(self._seconds)) if epochs > 0 else "-"
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        early = next((c for c in trainer.callbacks if isinstance(c, EarlyStop) and c.stopped_epoch), None)  # type: ignore[attr-defined]
+        early = next(
+            (c for c in trainer.callbacks if isinstance(c, EarlyStop) and c.stopped_epoch), None
+        )  # type: ignore[attr-defined]
         if early:
-            rank_zero_print(f"early stop: no better epoch in the last {early.patience} (early_stop.patience)")
-        elif trainer.max_epochs and self._finished < trainer.max_epochs:
-            rank_zero_print(f"stopped after {self._finished} of {trainer.max_epochs} epochs{self._hint(trainer)}")
-
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        stopped = isinstance(exception, SystemExit) and exception.code in STOPS
-        if trainer.state.fn == TrainerFn.FITTING and (stopped or isinstance(exception, KeyboardInterrupt)):
             rank_zero_print(
-                f"stopped in epoch {min(self._finished + 1, trainer.max_epochs or 1)}/{trainer.max_epochs}{self._hint(trainer)}"
+                f"early stop: no better epoch in the last {early.patience} (early_stop.patience)"
+            )
+        elif trainer.max_epochs and self._finished < trainer.max_epochs:
+            rank_zero_print(
+                f"stopped after {self._finished} of {trainer.max_epochs}"
+                f" epochs{self._hint(trainer)}"
+            )
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        stopped = isinstance(exception, SystemExit) and exception.code in STOPS
+        if trainer.state.fn == TrainerFn.FITTING and (
+            stopped or isinstance(exception, KeyboardInterrupt)
+        ):
+            rank_zero_print(
+                f"stopped in epoch {min(self._finished + 1, trainer.max_epochs or 1)}/"
+                f"{trainer.max_epochs}{self._hint(trainer)}"
             )
 
     def _hint(self, trainer: L.Trainer) -> str:
@@ -149,7 +194,13 @@ def _row(trainer: L.Trainer, losses: Sequence[str], cells: list[str]) -> str:
 
 
 def _loss(value: Any) -> str:
-    return "-" if value is None else f"{float(value):.4f}" if float(value) < 10 else f"{float(value):.4g}"
+    return (
+        "-"
+        if value is None
+        else f"{float(value):.4f}"
+        if float(value) < 10
+        else f"{float(value):.4g}"
+    )
 
 
 def _metric(value: Any) -> str:

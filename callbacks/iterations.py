@@ -17,12 +17,14 @@ from boltbox.detector.system.csv_table import read_numbers
 from boltbox.detector.system.damaged_file import read_or_set_aside
 
 MOST = 2000  # rows
-COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate")  # and the losses, by name
+# and the losses, by name
+COLUMNS = ("iteration", "epoch", "lr/bias", "lr/weight", "lr/norm", "momentum", "accumulate")
 
 
 class Iterations(L.Callback):
-    """A row for each iteration, or in a run of more than `most` for each second, third, ...; losses are means since the row
-    before, of the first process. The file is written with each checkpoint: a resumed run lacks no row and has none twice.
+    """A row for each iteration, or in a run of more than `most` for each second, third, ...; losses
+    are means since the row before, of the first process. The file is written with each checkpoint:
+    a resumed run lacks no row and has none twice.
 
     Args:
         most: Rows, about, of a whole run.
@@ -31,7 +33,8 @@ class Iterations(L.Callback):
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self.rows: list[dict[str, Any]] = []
-        self._pending: list[tuple[dict[str, Any], LossSums]] = []  # losses still on the device: to read one is to wait
+        # losses still on the device: to read one is to wait
+        self._pending: list[tuple[dict[str, Any], LossSums]] = []
         self._sums = LossSums.empty()  # since the last row
         self._restored: LossSums | None = None
         self._started = False
@@ -42,7 +45,12 @@ class Iterations(L.Callback):
         self._restored = None
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if not trainer.is_global_zero:
             return
@@ -55,23 +63,35 @@ class Iterations(L.Callback):
         if iteration % step:
             return
         groups = {group["name"]: group for group in trainer.optimizers[0].param_groups}
-        momentum = next(iter(groups.values())).get("momentum", next(iter(groups.values())).get("betas", (None,))[0])
+        momentum = next(iter(groups.values())).get(
+            "momentum", next(iter(groups.values())).get("betas", (None,))[0]
+        )
         warmup = next((c for c in trainer.callbacks if isinstance(c, Warmup)), None)  # type: ignore[attr-defined]
-        row = {"iteration": iteration, "epoch": trainer.current_epoch, "accumulate": f"{warmup.accumulate:g}" if warmup else ""}
+        row = {
+            "iteration": iteration,
+            "epoch": trainer.current_epoch,
+            "accumulate": f"{warmup.accumulate:g}" if warmup else "",
+        }
         row |= {f"lr/{name}": f"{group['lr']:.6g}" for name, group in groups.items()}
         row["momentum"] = f"{momentum:.6g}" if momentum is not None else ""
         self._pending.append((row, self._sums))
         self._sums = LossSums.empty()
 
     def _begin(self, trainer: L.Trainer, iteration: int) -> None:
-        """The first batch since the start: rows of iterations that are trained again go. Those of earlier epochs stay, though
-        their numbers be higher: there may be fewer images now."""
+        """The first batch since the start: rows of iterations that are trained again go. Those of
+        earlier epochs stay, though their numbers be higher: there may be fewer images now."""
         self._started = True
         epoch = trainer.current_epoch
-        rows: list[dict[str, str]] = read_or_set_aside(_path(trainer), partial(read_numbers, counter="iteration"), list)
-        self.rows = [row for row in rows if int(row["epoch"]) < epoch or int(row["iteration"]) < iteration]
+        rows: list[dict[str, str]] = read_or_set_aside(
+            _path(trainer), partial(read_numbers, counter="iteration"), list
+        )
+        self.rows = [
+            row for row in rows if int(row["epoch"]) < epoch or int(row["iteration"]) < iteration
+        ]
 
-    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         self._write(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -94,12 +114,17 @@ class Iterations(L.Callback):
             write_atomically(_path(trainer), lambda file: file.write(text.getvalue().encode()))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sum": self._sums.sums.tolist() if self._sums.names else None, "names": list(self._sums.names)}
+        return {
+            "sum": self._sums.sums.tolist() if self._sums.names else None,
+            "names": list(self._sums.names),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Older runs kept no names."""
         if state_dict["sum"] is not None:
-            self._restored = LossSums(tuple(state_dict.get("names", OF_OLDER_RUNS)), torch.tensor(state_dict["sum"]))
+            self._restored = LossSums(
+                tuple(state_dict.get("names", OF_OLDER_RUNS)), torch.tensor(state_dict["sum"])
+            )
 
 
 def _path(trainer: L.Trainer) -> Path:

@@ -28,12 +28,14 @@ from boltbox.detector.training.recipe import data_of
 
 
 class MetricsFiles(L.Callback):
-    """After every epoch a row of metrics.csv: losses, metrics, learning rates, seconds. metrics.json holds the metrics of the
-    best epoch of a fit, or of validate or test; detections.npz the detections and labels that they were computed from. The
-    table by class is printed at the end. Files of an older start that are damaged are set aside.
+    """After every epoch a row of metrics.csv: losses, metrics, learning rates, seconds.
+    metrics.json holds the metrics of the best epoch of a fit, or of validate or test;
+    detections.npz the detections and labels that they were computed from. The table by class is
+    printed at the end. Files of an older start that are damaged are set aside.
 
-    Those two are always of the same epoch as best.ckpt: while a thread writes that file they are called metrics.next.json and
-    detections.next.npz, and are moved into place once it is on the disk, or removed if it could not be written."""
+    Those two are always of the same epoch as best.ckpt: while a thread writes that file they are
+    called metrics.next.json and detections.next.npz, and are moved into place once it is on the
+    disk, or removed if it could not be written."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []  # of metrics.csv
@@ -41,7 +43,8 @@ class MetricsFiles(L.Callback):
         self.validated = False
         self.started = time.perf_counter()
         self._next: dict[str, Any] = {}  # of metrics.next.json
-        self._unsaved: dict[str, Any] = {}  # the same of an epoch whose best.ckpt could not be written
+        # the same of an epoch whose best.ckpt could not be written
+        self._unsaved: dict[str, Any] = {}
         self._is_saved = False  # whether the checkpoint of that epoch is written, or being written
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -82,7 +85,8 @@ class MetricsFiles(L.Callback):
             return
         if self._is_saved:
             self._settle(trainer)
-        fitness = float(np.float32(result.summary["fitness"]))  # as Lightning keeps it, and boltbox.callbacks.Checkpoints
+        # as Lightning keeps it, and boltbox.callbacks.Checkpoints
+        fitness = float(np.float32(result.summary["fitness"]))
         if fitness > self._best(trainer):
             self.best = fitness
             self._next = self._write_json(trainer, pl_module, result, "val", ".next")
@@ -95,7 +99,8 @@ class MetricsFiles(L.Callback):
             self._report(trainer, pl_module, pl_module.result, "test")
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        metrics = trainer.callback_metrics  # first, in all processes: after a validation within the epoch it reduces over them
+        # first, in all processes: after a validation within the epoch it reduces over them
+        metrics = trainer.callback_metrics
         if not trainer.is_global_zero:
             return
         row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
@@ -116,25 +121,35 @@ class MetricsFiles(L.Callback):
         self._settle(trainer)
         content = best_epoch(Path(trainer.default_root_dir)) or self._unsaved
         if content:
-            rank_zero_print(f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}")
+            rank_zero_print(
+                f"\nbest: epoch {content['epoch'] + 1}/{trainer.max_epochs}\n{class_table(content)}"
+            )
 
     @staticmethod
     def _checkpoints(trainer: L.Trainer) -> Checkpoints | None:
         return next((c for c in trainer.callbacks if isinstance(c, Checkpoints)), None)  # type: ignore[attr-defined]
 
     def _best(self, trainer: L.Trainer) -> float:
-        """The fitness of best.ckpt; in a script without boltbox.callbacks.Checkpoints that of the best epoch so far."""
+        """The fitness of best.ckpt; in a script without boltbox.callbacks.Checkpoints that of the
+        best epoch so far."""
         checkpoints = self._checkpoints(trainer)
         return checkpoints.best_on_disk(trainer) if checkpoints else self.best
 
     def _settle(self, trainer: L.Trainer) -> None:
-        """Move the files of the best epoch into place if its best.ckpt is on the disk, else remove them."""
+        """Move the files of the best epoch into place if its best.ckpt is on the disk, else remove
+        them."""
         self.best, self._is_saved = self._best(trainer), False
         path = _json_path(trainer)
-        paths = {p: p.with_name(f"{p.stem}.next{p.suffix}") for p in (path.with_name("detections.npz"), path)}
+        paths = {
+            p: p.with_name(f"{p.stem}.next{p.suffix}")
+            for p in (path.with_name("detections.npz"), path)
+        }
         content = self._next or read_or_set_aside(paths[path], _read_json, dict)
         if not content or np.float32(content["fitness"]) > self.best:
-            self._next, self._unsaved = {}, max(content, self._unsaved, key=lambda c: c.get("fitness", -1))
+            self._next, self._unsaved = (
+                {},
+                max(content, self._unsaved, key=lambda c: c.get("fitness", -1)),
+            )
             for waiting in paths.values():
                 remove(waiting)
             return
@@ -149,14 +164,19 @@ class MetricsFiles(L.Callback):
 
     def _report(self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str) -> None:
         content = self._write_json(trainer, pl_module, result, split)
-        rank_zero_print(f"\n{class_table(content)}\n{told(pl_module.network.origins)}\nfigures: {_json_path(trainer)}")
+        rank_zero_print(
+            f"\n{class_table(content)}\n{told(pl_module.network.origins)}\nfigures:"
+            f" {_json_path(trainer)}"
+        )
 
     def _write_json(
         self, trainer: L.Trainer, pl_module: Detector, result: Result, split: str, ending: str = ""
     ) -> dict[str, Any]:
         """metrics.json and detections.npz, with `ending` in their names."""
         path, command = _json_path(trainer), str(trainer.state.fn.value if trainer.state.fn else "")
-        path, record_path = (path.with_name(name) for name in (f"metrics{ending}.json", f"detections{ending}.npz"))
+        path, record_path = (
+            path.with_name(name) for name in (f"metrics{ending}.json", f"detections{ending}.npz")
+        )
         content: dict[str, Any] = {"command": command, "split": split}
         if trainer.state.fn == TrainerFn.FITTING:
             content["epoch"] = trainer.current_epoch
@@ -166,7 +186,13 @@ class MetricsFiles(L.Callback):
             data = data_of(trainer)
             files = [os.path.abspath(data.path(split, index)) for index in result.seen]
             record = PredictionRecord.of(
-                result.seen, files, pl_module.names, data.image_size, split, command, content.get("epoch", -1)
+                result.seen,
+                files,
+                pl_module.names,
+                data.image_size,
+                split,
+                command,
+                content.get("epoch", -1),
             )
             record.save(record_path)
         with not_fatal(path):

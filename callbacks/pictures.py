@@ -25,8 +25,9 @@ BATCHES = 3  # of the training that are drawn
 
 
 class Pictures(L.Callback):
-    """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and val_predictions.jpg (the first batch of
-    the last validation), curves.png. Predictions below `conf` are not drawn.
+    """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and
+    val_predictions.jpg (the first batch of the last validation), curves.png. Predictions below
+    `conf` are not drawn.
 
     Args:
         enabled: Off: none is drawn, nor AutoAnchor's anchors.png.
@@ -37,14 +38,28 @@ class Pictures(L.Callback):
         self.enabled, self.conf = enabled, conf
         self.shown: tuple[Batch, list[np.ndarray]] | None = None
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
         assert isinstance(pl_module, Detector)
         iteration = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx
         if self.enabled and trainer.is_global_zero and iteration < BATCHES:
-            self._write(trainer, f"train_batch{iteration}", pixels(batch, MOST), label_rows(batch), pl_module.names)
+            self._write(
+                trainer,
+                f"train_batch{iteration}",
+                pixels(batch, MOST),
+                label_rows(batch),
+                pl_module.names,
+            )
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int, *_: Any
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+        *_: Any,
     ) -> None:
         if self.enabled and trainer.is_global_zero and batch_idx == 0:
             self.shown = whole(batch), outputs["detections"]
@@ -56,14 +71,20 @@ class Pictures(L.Callback):
         if trainer.is_global_zero and table.is_file():
             checkpoints, plots = Path(trainer.default_root_dir) / "checkpoints", _folder(trainer)
             wait_for_checkpoint(trainer)
-            written = [checkpoints / name for name in ("best.ckpt", "last.ckpt") if (checkpoints / name).is_file()]
+            written = [
+                checkpoints / name
+                for name in ("best.ckpt", "last.ckpt")
+                if (checkpoints / name).is_file()
+            ]
             for path in written[:1]:  # without validation there is no best one
                 rank_zero_print(f"checkpoint: {path}")
             rank_zero_print(f"metrics: {table}")
             if self.enabled:
                 self._evaluated(trainer, pl_module)
                 with not_fatal(plots / "curves.png"):
-                    rows: list[dict[str, str]] = read_or_set_aside(table, partial(read_numbers, counter="epoch"), list)
+                    rows: list[dict[str, str]] = read_or_set_aside(
+                        table, partial(read_numbers, counter="epoch"), list
+                    )
                     plot_curves(rows, plots / "curves.png")
                 rank_zero_print(f"pictures: {plots}")
 
@@ -79,10 +100,26 @@ class Pictures(L.Callback):
             return
         batch, found = self.shown
         self._write(trainer, "val_labels", pixels(batch, MOST), label_rows(batch), pl_module.names)
-        self._write(trainer, "val_predictions", pixels(batch, MOST), prediction_rows(batch, found, self.conf), pl_module.names)
+        self._write(
+            trainer,
+            "val_predictions",
+            pixels(batch, MOST),
+            prediction_rows(batch, found, self.conf),
+            pl_module.names,
+        )
 
-    def _write(self, trainer: L.Trainer, name: str, images: np.ndarray, rows: list[np.ndarray], names: list[str]) -> None:
-        drawn = [draw_boxes(*enlarge(image, r), names) for image, r in zip(images, rows[:MOST], strict=False)]
+    def _write(
+        self,
+        trainer: L.Trainer,
+        name: str,
+        images: np.ndarray,
+        rows: list[np.ndarray],
+        names: list[str],
+    ) -> None:
+        drawn = [
+            draw_boxes(*enlarge(image, r), names)
+            for image, r in zip(images, rows[:MOST], strict=False)
+        ]
         path = _folder(trainer) / f"{name}.jpg"
         with not_fatal(path):
             path.parent.mkdir(parents=True, exist_ok=True)

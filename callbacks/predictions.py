@@ -22,14 +22,16 @@ from boltbox.detector.training.module import Detector
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Files of a run of `predict`, written as the detections come; Ctrl-C, SIGTERM and SIGHUP end it and keep them.
+    """Files of a run of `predict`, written as the detections come; Ctrl-C, SIGTERM and SIGHUP end
+    it and keep them.
 
-    NAME is an image's path below the common folder of all images; of a video, that of the video with the frame's number, as in
-    `NAME_000012`.
+    NAME is an image's path below the common folder of all images; of a video, that of the video
+    with the frame's number, as in `NAME_000012`.
 
     Args:
         images: `images/NAME.jpg` with the boxes drawn in, or `videos/NAME.mp4`.
-        labels: `labels/NAME.txt`, a line a detection, best first: class cx cy w h confidence, as fractions of the image.
+        labels: `labels/NAME.txt`, a line a detection, best first: class cx cy w h confidence, as
+            fractions of the image.
         json: `predictions.json`, COCO's results format.
         csv: `predictions.csv`, a row a detection; of several processes each writes its own.
         crops: `crops/CLASS/NAME_NUMBER.jpg`, what lies within each box.
@@ -66,7 +68,9 @@ class PredictionWriter(BasePredictionWriter):
         self._started = time.perf_counter()
         if threading.current_thread() is threading.main_thread():
             self._handlers = catch(_exit, (signal.SIGTERM, signal.SIGHUP))
-        self._files = PredictionFiles(Path(trainer.default_root_dir), pl_module.names, self.formats, trainer.global_rank)
+        self._files = PredictionFiles(
+            Path(trainer.default_root_dir), pl_module.names, self.formats, trainer.global_rank
+        )
 
     def on_predict_batch_start(self, *args: Any) -> None:
         self._batch_started = time.perf_counter()
@@ -89,11 +93,15 @@ class PredictionWriter(BasePredictionWriter):
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, DetectionData)
         # The tiles of one image have a letterbox each; there is one picture.
-        for picture, letterbox, rows in zip(data.pictures(batch), batch.letterboxes, prediction, strict=batch.windows is None):
+        for picture, letterbox, rows in zip(
+            data.pictures(batch), batch.letterboxes, prediction, strict=batch.windows is None
+        ):
             assert letterbox is not None
             self._files.add(picture, rows, letterbox.width, letterbox.height)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         """Keep what there is: Ctrl-C ends a stream, for one, and a signal any run."""
         files = self._files
         if files is not None:
@@ -101,7 +109,9 @@ class PredictionWriter(BasePredictionWriter):
             files.write_json(files.results)
         if isinstance(exception, KeyboardInterrupt | SystemExit):
             found = files.detections if files else 0
-            rank_zero_print(f"stopped; {found} detections so far are kept in {trainer.default_root_dir}")
+            rank_zero_print(
+                f"stopped; {found} detections so far are kept in {trainer.default_root_dir}"
+            )
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         give_back(self._handlers)
@@ -129,7 +139,9 @@ class PredictionWriter(BasePredictionWriter):
         what = "images" if trainer.datamodule.sources.images else "frames"  # type: ignore[attr-defined]
         each = self._network_seconds / max(files.pictures, 1) * 1000
         rank_zero_print(f"\n{detections} detections in {pictures} {what}: {written}")
-        rank_zero_print(f"{pictures / seconds:.1f} {what}/s; network and suppression took {each:.1f} ms each")
+        rank_zero_print(
+            f"{pictures / seconds:.1f} {what}/s; network and suppression took {each:.1f} ms each"
+        )
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -15,13 +15,15 @@ from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.report.progress_line import LastLine, Pace, loss_label
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-QUIET, SHARE, MOST = 60.0, 0.05, 600.0  # of signs of life: seconds in between, part of the epoch in between; seconds at most
+# of signs of life: seconds in between, part of the epoch in between; seconds at most
+QUIET, SHARE, MOST = 60.0, 0.05, 600.0
 
 
 class Progress(ProgressBar):
-    """The epoch at work on the last line of the terminal: how far it is, how long it will take, running means of the losses,
-    and as far as there is room: share of the time spent waiting for data, peak memory, instances and image size of the last
-    batch. Where nobody watches (a log file) a line every minute or 5 % of a long epoch.
+    """The epoch at work on the last line of the terminal: how far it is, how long it will take,
+    running means of the losses, and as far as there is room: share of the time spent waiting for
+    data, peak memory, instances and image size of the last batch. Where nobody watches (a log file)
+    a line every minute or 5 % of a long epoch.
 
     Only the first process shows anything. The figures of an epoch are EpochLines'.
     """
@@ -30,14 +32,16 @@ class Progress(ProgressBar):
         super().__init__()
         self.is_enabled = True
         self._watched, self._line = LastLine.possible(), LastLine()
-        self._training: Pace | None = None  # None until the first batch of this epoch: it may be resumed within
+        # None until the first batch of this epoch: it may be resumed within
+        self._training: Pace | None = None
         self._other: Pace | None = None  # a validation, test, prediction
         self._losses = LossSums.empty()
         self._instances = 0
         self._size = ""
         self._waited = self._worked = 0.0
         self._ready = self._done = 0.0
-        self._told, self._told_share = 0.0, 0.0  # when the last sign of life was given, and at which part of the pass
+        # when the last sign of life was given, and at which part of the pass
+        self._told, self._told_share = 0.0, 0.0
 
     def disable(self) -> None:
         self.is_enabled = False
@@ -62,7 +66,9 @@ class Progress(ProgressBar):
         self._waited = self._worked = 0.0
         self._done = self._told = time.perf_counter()
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._ready = time.perf_counter()
         if self._training is None:
             label = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
@@ -71,11 +77,19 @@ class Progress(ProgressBar):
             self._show(self._training)
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
     ) -> None:
         assert self._training is not None
         now = time.perf_counter()
-        self._waited, self._worked = self._waited + self._ready - self._done, self._worked + now - self._ready
+        self._waited, self._worked = (
+            self._waited + self._ready - self._done,
+            self._worked + now - self._ready,
+        )
         self._training.add(now - self._done)
         self._done = now
         self._losses = self._losses.add(outputs["parts"])
@@ -90,7 +104,9 @@ class Progress(ProgressBar):
     def _start_other(self, trainer: L.Trainer, name: str, batches: Any) -> None:
         total = sum(batches) if isinstance(batches, list) else batches
         trains = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-        label = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {name}" if trains else name
+        label = (
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {name}" if trains else name
+        )
         self._other, self._told_share = Pace(label, total), 0.0
         self._done = time.perf_counter()
         if not trains:
@@ -112,7 +128,9 @@ class Progress(ProgressBar):
         self._told_share = self._share(self._training) if self._training else 0.0
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        batches = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
+        batches = (
+            trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
+        )
         self._start_other(trainer, "validation", batches)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -124,7 +142,9 @@ class Progress(ProgressBar):
     on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _next_other  # type: ignore[assignment]
     on_validation_end = on_test_end = on_predict_end = _end_other
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         self._line.clear()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -161,9 +181,17 @@ class Progress(ProgressBar):
         if self._other is not None or not self._losses.names:
             return []
         means = self._losses._replace(sums=self._losses.sums.cpu()).means()  # waits for the device
-        losses = " ".join(f"{loss_label(name)} {f'{float(mean):.4f}'.lstrip('0')}" for name, mean in means.items())
+        losses = " ".join(
+            f"{loss_label(name)} {f'{float(mean):.4f}'.lstrip('0')}" for name, mean in means.items()
+        )
         waits = self._waited / max(self._waited + self._worked, 1e-9)
-        return [losses, f"wait {waits:.0%}", f"mem {_memory()}", f"{self._instances} instances", f"size {self._size}"]
+        return [
+            losses,
+            f"wait {waits:.0%}",
+            f"mem {_memory()}",
+            f"{self._instances} instances",
+            f"size {self._size}",
+        ]
 
 
 def _memory() -> str:

@@ -25,23 +25,32 @@ from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
 
 
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Arguments for a Trainer of your own, with which it trains as `cli.py fit` does and writes the same files.
+    """Arguments for a Trainer of your own, with which it trains as `cli.py fit` does and writes the
+    same files.
 
     trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
-    For the policy `roll_back` of the TrainingGuard call boltbox.detector.training.roll_back.fit in place of trainer.fit.
+    For the policy `roll_back` of the TrainingGuard call boltbox.detector.training.roll_back.fit in
+    place of trainer.fit.
 
     Args:
         run: folder of the run; default: runs/fit-NUMBER.
-        options: of the Trainer; those given override the recipe's. A callback of a class that belongs to the recipe replaces
-            the recipe's own, others come after them; plugins are added.
+        options: of the Trainer; those given override the recipe's. A callback of a class that
+            belongs to the recipe replaces the recipe's own, others come after them; plugins are
+            added.
 
     Returns:
         Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
     """
-    folder, given = run or options.get("default_root_dir") or own_run("fit"), as_list(options.get("callbacks"))
-    chosen = [next((c for c in given if isinstance(c, kind)), None) or kind() for kind in recipe_callbacks().values()]
+    folder, given = (
+        run or options.get("default_root_dir") or own_run("fit"),
+        as_list(options.get("callbacks")),
+    )
+    chosen = [
+        next((c for c in given if isinstance(c, kind)), None) or kind()
+        for kind in recipe_callbacks().values()
+    ]
     others = [c for c in given if c not in chosen]
     go_on = f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
     bar = options.get("enable_progress_bar") is not False
@@ -57,7 +66,9 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     }
 
 
-def callbacks_of_command(run: Run, chosen: list[L.Callback], others: list[L.Callback], progress_bar: bool) -> list[L.Callback]:
+def callbacks_of_command(
+    run: Run, chosen: list[L.Callback], others: list[L.Callback], progress_bar: bool
+) -> list[L.Callback]:
     """All callbacks of the Trainer of a command (ArrangeCallbacks)."""
     first = [
         RunFolder(run.config, run.changed, run.is_new),
@@ -69,10 +80,14 @@ def callbacks_of_command(run: Run, chosen: list[L.Callback], others: list[L.Call
 
 
 def in_order(
-    first: Sequence[L.Callback], chosen: Sequence[L.Callback], others: Sequence[L.Callback], bar: bool
+    first: Sequence[L.Callback],
+    chosen: Sequence[L.Callback],
+    others: Sequence[L.Callback],
+    bar: bool,
 ) -> list[L.Callback]:
-    """All callbacks of a Trainer: those of the run, those with options, those that show their results, and the user's. The
-    warm-up comes before the user's, so that a LearningRateMonitor logs the rates that are used.
+    """All callbacks of a Trainer: those of the run, those with options, those that show their
+    results, and the user's. The warm-up comes before the user's, so that a LearningRateMonitor logs
+    the rates that are used.
 
     Args:
         first: of the run.
@@ -80,7 +95,16 @@ def in_order(
         others: the user's own.
         bar: show the progress, unless there is a progress bar among the others.
     """
-    last: list[L.Callback] = [c for kind in (Pictures, Report) for c in chosen if isinstance(c, kind)]
+    last: list[L.Callback] = [
+        c for kind in (Pictures, Report) for c in chosen if isinstance(c, kind)
+    ]
     if bar and not any(isinstance(c, ProgressBar) for c in others):
         last.append(Progress())
-    return [*first, *(c for c in chosen if c not in last), Iterations(), MetricsFiles(), *last, *others]
+    return [
+        *first,
+        *(c for c in chosen if c not in last),
+        Iterations(),
+        MetricsFiles(),
+        *last,
+        *others,
+    ]

@@ -12,9 +12,9 @@ from boltbox.detector.training.recipe import data_of
 
 
 class Report(L.Callback):
-    """After fit, validate and test: report.html in the run's folder, one page that needs no network, and its pictures in
-    plots/. It is made from the files in the folder, in seconds; `cli.py report RUN` makes it again. An error in it is printed
-    as a warning.
+    """After fit, validate and test: report.html in the run's folder, one page that needs no
+    network, and its pictures in plots/. It is made from the files in the folder, in seconds;
+    `cli.py report RUN` makes it again. An error in it is printed as a warning.
 
     Args:
         enabled: Off: no report.
@@ -42,6 +42,8 @@ class Report(L.Callback):
             page = make(run, data_of(trainer).datasets)
         except Exception as e:  # the training is done and must not fail because of its report
             why = " ".join(f"{type(e).__name__}: {e}".split())
-            rank_zero_print(f"warning: no report ({why}); try again with: python cli.py report {run}")
+            rank_zero_print(
+                f"warning: no report ({why}); try again with: python cli.py report {run}"
+            )
         else:
             rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")

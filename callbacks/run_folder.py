@@ -22,23 +22,33 @@ from boltbox.detector.training.recipe import data_of
 
 
 class RunFolder(L.Callback):
-    """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml, machine.json, and dropped.txt if labels
-    or images were left out. In a script it locks the folder (RunLock), as a command does before, and what is not a fit gets a
-    folder of its own if a training lies there.
+    """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml,
+    machine.json, and dropped.txt if labels or images were left out. In a script it locks the folder
+    (RunLock), as a command does before, and what is not a fit gets a folder of its own if a
+    training lies there.
 
     Args:
-        config: text of config.yaml of a command; default: the options that module, data and Trainer of a script were made with.
-        changed: by flat name, the options that differ from the defaults; default: changed.yaml is not written.
-        fresh: refuse a folder that holds a run already; default: unless a fit continues from a checkpoint.
+        config: text of config.yaml of a command; default: the options that module, data and Trainer
+            of a script were made with.
+        changed: by flat name, the options that differ from the defaults; default: changed.yaml is
+            not written.
+        fresh: refuse a folder that holds a run already; default: unless a fit continues from a
+            checkpoint.
 
     Raises:
         InputError: the folder holds a run already.
     """
 
-    def __init__(self, config: str | None = None, changed: dict[str, Any] | None = None, fresh: bool | None = None) -> None:
+    def __init__(
+        self,
+        config: str | None = None,
+        changed: dict[str, Any] | None = None,
+        fresh: bool | None = None,
+    ) -> None:
         self.config, self.changed, self.fresh = config, changed, fresh
         self._lock: RunLock | None = None
-        self._training: str | None = None  # the folder of a training, while a script evaluates in another
+        # the folder of a training, while a script evaluates in another
+        self._training: str | None = None
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data_of(trainer)
@@ -47,10 +57,14 @@ class RunFolder(L.Callback):
             if stage != "fit" and has_checkpoints(folder):
                 command, self._training = str(TrainerFn(stage).value), str(folder)
                 _move(trainer, str(own_run(command)))
-                rank_zero_print(f"{command}: {folder} keeps its training's files; the results go to {trainer.default_root_dir}")
+                rank_zero_print(
+                    f"{command}: {folder} keeps its training's files; the results go to"
+                    f" {trainer.default_root_dir}"
+                )
             self._lock = RunLock(Path(trainer.default_root_dir))
             self._lock.take()
-        if trainer.world_size > 1:  # processes that torchrun or Slurm has started do not know the number of the first one's run
+        # processes that torchrun or Slurm has started do not know the number of the first one's run
+        if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
         if self.fresh:
             self._refuse_another(trainer)
@@ -58,7 +72,9 @@ class RunFolder(L.Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self._leave(trainer)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         self._leave(trainer)
 
     def _leave(self, trainer: L.Trainer) -> None:
@@ -78,7 +94,8 @@ class RunFolder(L.Callback):
         folder = Path(trainer.default_root_dir)
         if trainer.is_global_zero and (folder / "config.yaml").exists():
             raise InputError(
-                f"{folder} already holds a run: continue it with --ckpt_path last (in a script: trainer.fit(..., "
+                f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
+                " trainer.fit(..., "
                 f'ckpt_path="{folder}/checkpoints/last.ckpt")), or name another folder'
             )
 
@@ -102,13 +119,27 @@ class RunFolder(L.Callback):
             "folder": os.getcwd(),
             "run": os.path.abspath(folder),
         }  # the first: of relative paths in config.yaml
-        machine = {"command": command, "started": started, **place, **host(), "versions": versions(), "git": git_revision()}
+        machine = {
+            "command": command,
+            "started": started,
+            **place,
+            **host(),
+            "versions": versions(),
+            "git": git_revision(),
+        }
         _write(folder / "machine.json", json.dumps(machine, indent=1))
         _write(folder / "config.yaml", self.config or configuration(trainer, pl_module))
         if self.changed is not None:
-            _write(folder / "changed.yaml", yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True))
+            _write(
+                folder / "changed.yaml",
+                yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True),
+            )
         datasets = data_of(trainer).datasets
-        dropped = [f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.report.left_out]
+        dropped = [
+            f"{split}: {fault}\n"
+            for split, data in datasets.items()
+            for fault in data.report.left_out
+        ]
         if dropped:
             _write(folder / "dropped.txt", "".join(dropped))
 

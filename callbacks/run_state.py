@@ -20,23 +20,32 @@ from boltbox.detector.training.module import Detector
 
 
 class RunState(L.Callback):
-    """`processes`: for each one the gradients of an open accumulation window, the sums of the epoch's losses, the states of the
-    random generators. `run`: configuration, class names, library versions, git revision, the loggers' run ids.
+    """`processes`: for each one the gradients of an open accumulation window, the sums of the
+    epoch's losses, the states of the random generators. `run`: configuration, class names, library
+    versions, git revision, the loggers' run ids.
 
-    Only tensors and plain types. Resumed with another number of processes, each one gets the mean of gradients and sums.
+    Only tensors and plain types. Resumed with another number of processes, each one gets the mean
+    of gradients and sums.
 
     Args:
-        config: text of config.yaml; default: the options that module, data and Trainer of a script were made with.
+        config: text of config.yaml; default: the options that module, data and Trainer of a script
+            were made with.
     """
 
     def __init__(self, config: str | None = None) -> None:
         self.config = config
         self._gradients: dict[str, Tensor] = {}
 
-    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         assert isinstance(pl_module, Detector)
         own = {
-            "gradients": {n: whole(p.grad).cpu() for n, p in pl_module.network.named_parameters() if p.grad is not None},
+            "gradients": {
+                n: whole(p.grad).cpu()
+                for n, p in pl_module.network.named_parameters()
+                if p.grad is not None
+            },
             "epoch_losses": pl_module.epoch_losses.state(),
             "random": _random_states(),
         }
@@ -51,10 +60,16 @@ class RunState(L.Callback):
             "names": list(pl_module.names),
             "versions": versions(),
             "git": git_revision(),
-            "loggers": {type(logger).__name__: logger.version for logger in trainer.loggers if isinstance(logger, WandbLogger)},
+            "loggers": {
+                type(logger).__name__: logger.version
+                for logger in trainer.loggers
+                if isinstance(logger, WandbLogger)
+            },
         }
 
-    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         assert isinstance(pl_module, Detector)
         if trainer.state.fn == TrainerFn.FITTING:
             check_resume(pl_module, checkpoint, trainer.max_epochs)
@@ -65,8 +80,11 @@ class RunState(L.Callback):
         own = everyone[trainer.global_rank] if len(everyone) == trainer.world_size else None
         if own and pl_module.device_mesh is None:
             self._gradients = own["gradients"]
-        else:  # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already
-            self._gradients = {n: _mean([e["gradients"][n] for e in everyone]) for n in everyone[0]["gradients"]}
+        # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already.
+        else:
+            self._gradients = {
+                n: _mean([e["gradients"][n] for e in everyone]) for n in everyone[0]["gradients"]
+            }
         if own:
             pl_module.epoch_losses = LossSums.of(own["epoch_losses"])
             _restore_random_states(own["random"])
@@ -93,7 +111,13 @@ def _random_states() -> dict[str, Any]:
     states: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": (str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)),
+        "numpy": (
+            str(kind),
+            np.asarray(keys).tolist(),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ),
     }
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()

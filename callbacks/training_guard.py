@@ -1,4 +1,5 @@
-"""What happens when a training goes wrong: a report, and then it stops, skips the batch or rolls back."""
+"""What happens when a training goes wrong: a report, and then it stops, skips the batch or rolls
+back."""
 
 import contextlib
 import json
@@ -40,39 +41,50 @@ from boltbox.detector.training.recipe import ACCUMULATE_ONLY
 
 LossOutput = tuple[Tensor, dict[str, Tensor]]  # total, parts by name
 Policy = Literal["stop", "skip", "roll_back", "off"]
-MOST_IN_A_ROW = 20  # batches that `skip` leaves out one after the other before it stops: nothing is learned any more
+# batches that `skip` leaves out one after the other before it stops: nothing is learned any more
+MOST_IN_A_ROW = 20
 
 
 class TrainingGuard(L.Callback):
-    """Writes `checkpoints/incident-<epoch>-<batch>.json` (see `write_report`) when a loss or a gradient is not finite, memory
-    runs out, the data loader fails, or anything else crashes a fit. The first process writes; of a crash, the one that crashed.
+    """Writes `checkpoints/incident-<epoch>-<batch>.json` (see `write_report`) when a loss or a
+    gradient is not finite, memory runs out, the data loader fails, or anything else crashes a fit.
+    The first process writes; of a crash, the one that crashed.
 
-    Losses and gradients are checked in on_after_backward: by then the device has the backward pass to work on while this
-    process waits; unscaling, clipping (which spreads a NaN to all parameters) and the step are still to come. One small tensor
-    is read per batch, for all processes together. Gradients are checked where an accumulation window ends, but not with a
-    GradScaler, which drops such steps by itself. A crash is raised unchanged; `incident` is then its one-sentence form.
+    Losses and gradients are checked in on_after_backward: by then the device has the backward pass
+    to work on while this process waits; unscaling, clipping (which spreads a NaN to all parameters)
+    and the step are still to come. One small tensor is read per batch, for all processes together.
+    Gradients are checked where an accumulation window ends, but not with a GradScaler, which drops
+    such steps by itself. A crash is raised unchanged; `incident` is then its one-sentence form.
 
     Args:
-        policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace in gradients, batch norm
-            statistics and mean losses; a non-finite gradient costs the whole accumulation window, which then has no step.
-            roll_back: go on from the last checkpoint, with a lower learning rate; checkpoints/roll_backs.json counts them, so
-            that a kill before the next checkpoint loses none. off: no check; crashes are reported.
+        policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace
+            in gradients, batch norm statistics and mean losses; a non-finite gradient costs the
+            whole accumulation window, which then has no step. roll_back: go on from the last
+            checkpoint, with a lower learning rate; checkpoints/roll_backs.json counts them, so that
+            a kill before the next checkpoint loses none. off: no check; crashes are reported.
         most_roll_backs: In a run; then it stops.
-        lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run, or until it is resumed with
-            another model.lr0.
+        lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run,
+            or until it is resumed with another model.lr0.
 
     Attributes:
-        roll_backs: how many there were. incident: after a fit that crashed because memory ran out or the data loader failed.
+        roll_backs: how many there were. incident: after a fit that crashed because memory ran out
+            or the data loader failed.
 
     Raises:
         InputError: an option out of its range; Incident, RollBack while training.
     """
 
-    def __init__(self, policy: Policy = "stop", most_roll_backs: int = 3, lr_factor: float = 0.5) -> None:
+    def __init__(
+        self, policy: Policy = "stop", most_roll_backs: int = 3, lr_factor: float = 0.5
+    ) -> None:
         if most_roll_backs < 0:
-            raise InputError(f"flight_recorder.most_roll_backs is {most_roll_backs}; it must be at least 0")
+            raise InputError(
+                f"flight_recorder.most_roll_backs is {most_roll_backs}; it must be at least 0"
+            )
         if not 0 < lr_factor <= 1:
-            raise InputError(f"flight_recorder.lr_factor is {lr_factor}; it must be above 0 and at most 1")
+            raise InputError(
+                f"flight_recorder.lr_factor is {lr_factor}; it must be above 0 and at most 1"
+            )
         self.policy, self.most_roll_backs, self.lr_factor = policy, most_roll_backs, lr_factor
         self.roll_backs, self.lr0 = 0, 0.0
         self.incident: Incident | None = None
@@ -83,7 +95,8 @@ class TrainingGuard(L.Callback):
         self._window: list[int] = []  # images of the accumulation window before this batch
         self._loss = torch.zeros(())  # as it went into the backward pass
         self._parts: dict[str, Tensor] | None = None  # of the loss, by name
-        self._has_incident = self._no_step = False  # in this batch: an incident, a step that must not be made
+        # in this batch: an incident, a step that must not be made
+        self._has_incident = self._no_step = False
         self._in_a_row = 0  # batches before this one with an incident
         self._snapshot: BatchSnapshot | None = None  # before the batch, with policy `skip`
 
@@ -101,12 +114,15 @@ class TrainingGuard(L.Callback):
                 self.roll_backs = max(self.roll_backs, known["roll_backs"])
         pl_module.lr_scale = self.lr_factor**self.roll_backs
         self._window, self._in_a_row = [], 0
-        self._hook = pl_module.loss.register_forward_hook(lambda module, _, output: self._see(pl_module, output))
+        self._hook = pl_module.loss.register_forward_hook(
+            lambda module, _, output: self._see(pl_module, output)
+        )
         if self.policy == "skip":
             self._snapshot = BatchSnapshot(pl_module)
 
     def _recorded(self, trainer: L.Trainer) -> dict[str, Any]:
-        """What roll_backs.json says, in all processes the same; a run that starts afresh has no such file."""
+        """What roll_backs.json says, in all processes the same; a run that starts afresh has no
+        such file."""
         known: dict[str, Any] = {}
         if trainer.is_global_zero and trainer.ckpt_path:
             known = read_or_set_aside(_record(trainer), _read_record, dict)
@@ -114,15 +130,21 @@ class TrainingGuard(L.Callback):
             remove(_record(trainer))
         return trainer.strategy.broadcast(known)
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
         assert isinstance(pl_module, Detector)
-        self._place, self._parts, self._has_incident = Place("train", batch_idx, list(batch.indices)), None, False
+        self._place, self._parts, self._has_incident = (
+            Place("train", batch_idx, list(batch.indices)),
+            None,
+            False,
+        )
         if self._snapshot:
             self._snapshot.take()
 
     def _see(self, module: Detector, output: LossOutput) -> LossOutput | None:
-        """Keeps the parts of a training loss for the report. What is shown and logged of a batch that will be left out is the
-        mean of the epoch so far."""
+        """Keeps the parts of a training loss for the report. What is shown and logged of a batch
+        that will be left out is the mean of the epoch so far."""
         if not module.loss.training:
             return None
         total, self._parts = output
@@ -131,11 +153,15 @@ class TrainingGuard(L.Callback):
         finite = torch.stack(list(self._parts.values())).isfinite().all()
         means = module.epoch_losses.means()
         return total, {
-            name: torch.where(finite, value, means[name].to(value) if means else torch.zeros_like(value))
+            name: torch.where(
+                finite, value, means[name].to(value) if means else torch.zeros_like(value)
+            )
             for name, value in self._parts.items()
         }
 
-    def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
+    def on_before_backward(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor
+    ) -> None:
         self._loss = loss.detach()
         if self._snapshot:
             self._snapshot.take_gradients(_parameters(trainer))
@@ -151,20 +177,29 @@ class TrainingGuard(L.Callback):
         if bad_loss:
             self._handle(trainer, pl_module, "non-finite loss", own=not self._loss.isfinite())
             self._undo_batch(trainer, pl_module, steps)
-            _, bad_gradients = not_finite(self._loss, checked, trainer.world_size)  # of the batches before it
+            # of the batches before it
+            _, bad_gradients = not_finite(self._loss, checked, trainer.world_size)
         if bad_gradients:
             self._handle(trainer, pl_module, "non-finite gradient", own=True)
         self._no_step = bad_gradients or all(p.grad is None for p in _parameters(trainer))
 
     def _handle(self, trainer: L.Trainer, module: Detector, kind: Kind, own: bool) -> None:
-        """Report a loss or gradients that are not finite, in all processes at once; raise unless the batch is skipped.
+        """Report a loss or gradients that are not finite, in all processes at once; raise unless
+        the batch is skipped.
 
         Args:
             own: they are not finite in this process.
         """
         assert self._place is not None
         bad = not_finite_names(module)
-        facts = (own, trainer.global_rank, self._place.indices, self._window, _losses(self._parts), bad)
+        facts = (
+            own,
+            trainer.global_rank,
+            self._place.indices,
+            self._window,
+            _losses(self._parts),
+            bad,
+        )
         everyone: list[Any] = [facts]
         if trainer.world_size > 1:
             everyone = [None] * trainer.world_size
@@ -174,23 +209,39 @@ class TrainingGuard(L.Callback):
 
         error: type[Incident] | None = Incident
         if self.policy == "skip" and self._in_a_row < MOST_IN_A_ROW:
-            error, done = None, f"the {'batch' if kind == 'non-finite loss' else 'accumulation window'} is left out"
+            error, done = (
+                None,
+                (
+                    f"the {'batch' if kind == 'non-finite loss' else 'accumulation window'} is"
+                    " left out"
+                ),
+            )
         elif self.policy == "skip":
             done = f"stopped, after {self._in_a_row} batches in a row that were left out"
         elif self.policy == "roll_back" and self.roll_backs < self.most_roll_backs:
             self.roll_backs += 1
             error, done = RollBack, f"roll-back {self.roll_backs} of {self.most_roll_backs}"
         else:
-            done = f"stopped, after {self.roll_backs} roll-backs" if self.policy == "roll_back" else "stopped"
+            done = (
+                f"stopped, after {self.roll_backs} roll-backs"
+                if self.policy == "roll_back"
+                else "stopped"
+            )
         report = None
         if trainer.is_global_zero:
-            extra = {"window": list(chain(*windows)), "losses": losses[0], "parameters": names[0], "processes": list(ranks)}
+            extra = {
+                "window": list(chain(*windows)),
+                "losses": losses[0],
+                "parameters": names[0],
+                "processes": list(ranks),
+            }
             report = write_report(trainer, kind, place, **extra, **self._settings(), done=done)
             if error is RollBack:
                 with not_fatal(_record(trainer)):
                     text = json.dumps(self.state_dict())
                     write_atomically(_record(trainer), lambda file: file.write(text.encode()))
-        report = trainer.strategy.broadcast(report)  # all processes wait for it: one that exits may kill the one that writes
+        # all processes wait for it: one that exits may kill the one that writes
+        report = trainer.strategy.broadcast(report)
         message = sentence(trainer, kind, place, report, done=done)
         if error:
             raise error(f"{message}; {ADVICE[kind]}", report)
@@ -200,20 +251,29 @@ class TrainingGuard(L.Callback):
         """Gradients, buffers and loss sums become what they were before the batch."""
         assert self._snapshot is not None
         assert self._place is not None
-        average = steps and trainer.world_size > 1 and module.device_mesh is None  # FSDP2 averages batch by batch
+        # FSDP2 averages batch by batch
+        average = steps and trainer.world_size > 1 and module.device_mesh is None
         self._snapshot.restore(_parameters(trainer), average)
         self._loss, self._place = torch.zeros_like(self._loss), self._place._replace(indices=[])
 
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
+    def on_before_optimizer_step(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer
+    ) -> None:
         if not self._no_step:
             return
         scaler = _scaler(trainer)
-        if scaler is not None:  # it has unscaled, and expects the step; its scale and its count of finite steps stay
+        # it has unscaled, and expects the step; its scale and its count of finite steps stay
+        if scaler is not None:
             scaler.update(scaler.get_scale())
         raise DroppedStep
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         assert self._place is not None
         self._window = [] if _steps(trainer, batch_idx) else self._window + self._place.indices
@@ -223,7 +283,12 @@ class TrainingGuard(L.Callback):
             self._snapshot.release_gradients()
 
     def on_validation_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         self._place, self._parts = Place("val", batch_idx, list(batch.indices)), None
 
@@ -238,16 +303,24 @@ class TrainingGuard(L.Callback):
             self._hook.remove()
         self._hook = self._snapshot = None
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Report a crash with what this process knows, without asking the others. One that has only lost contact with a crashed
-        process reports nothing."""
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Report a crash with what this process knows, without asking the others. One that has only
+        lost contact with a crashed process reports nothing."""
         self._remove_hook()
-        if not self._fitting or trainer.state.fn != TrainerFn.FITTING or isinstance(exception, Incident):
+        if (
+            not self._fitting
+            or trainer.state.fn != TrainerFn.FITTING
+            or isinstance(exception, Incident)
+        ):
             return
         if lost_contact(exception):
             return
         kind = kind_of(exception)
-        is_user_error = kind == "other" and isinstance(exception, InputError | MisconfigurationException)
+        is_user_error = kind == "other" and isinstance(
+            exception, InputError | MisconfigurationException
+        )
         if is_user_error or not isinstance(exception, Exception):
             return
         place = self._place or place_between_batches(trainer, upcoming=kind != "other")
@@ -260,7 +333,9 @@ class TrainingGuard(L.Callback):
         report = write_report(trainer, kind, place, **extra, **self._settings(), done="stopped")
         exception.add_note(f"report: {report}")
         if kind != "other":
-            self.incident = Incident(f"{sentence(trainer, kind, place, report, crash=exception)}; {ADVICE[kind]}", report)
+            self.incident = Incident(
+                f"{sentence(trainer, kind, place, report, crash=exception)}; {ADVICE[kind]}", report
+            )
 
     def _settings(self) -> dict[str, Any]:
         return {"policy": self.policy, "roll_backs": self.roll_backs}
@@ -302,5 +377,9 @@ def _steps(trainer: L.Trainer, batch: int) -> bool:
 
 def _losses(parts: dict[str, Tensor] | None) -> dict[str, float] | None:
     with contextlib.suppress(RuntimeError):  # the device has crashed
-        return None if parts is None else {loss_label(name): float(value) for name, value in parts.items()}
+        return (
+            None
+            if parts is None
+            else {loss_label(name): float(value) for name, value in parts.items()}
+        )
     return None

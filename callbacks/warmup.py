@@ -14,17 +14,20 @@ from boltbox.detector.training.schedule import accumulation, warmup, warmup_iter
 
 
 class Warmup(L.Callback):
-    """Sets lr of each group, momentum and the accumulation window before every batch of the warm-up, the window also after it.
+    """Sets lr of each group, momentum and the accumulation window before every batch of the
+    warm-up, the window also after it.
 
     Put it before a LearningRateMonitor, which then logs the rates that are used.
 
     Args:
         warmup_epochs: Length in epochs; 0 is off.
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
-        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default: SGD 0.1, else 0.
-        warmup_min_iterations: At least so many, but no more than a third of the run. Default: Muon 0, else 100.
-        literal: Exactly as YOLOv5: the minimum holds for short runs and warmup_epochs 0 too, and gradients of a window that is
-            open at the end of an epoch are discarded.
+        warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
+            SGD 0.1, else 0.
+        warmup_min_iterations: At least so many, but no more than a third of the run. Default: Muon
+            0, else 100.
+        literal: Exactly as YOLOv5: the minimum holds for short runs and warmup_epochs 0 too, and
+            gradients of a window that is open at the end of an epoch are discarded.
     """
 
     def __init__(
@@ -35,7 +38,11 @@ class Warmup(L.Callback):
         warmup_min_iterations: int | None = None,
         literal: bool = False,
     ) -> None:
-        self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = warmup_epochs, warmup_momentum, warmup_bias_lr
+        self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = (
+            warmup_epochs,
+            warmup_momentum,
+            warmup_bias_lr,
+        )
         self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
         self.waited = 0  # iterations since the last optimizer step
         self.accumulate = 1.0  # iterations that the gradients of this one's step are collected over
@@ -45,15 +52,27 @@ class Warmup(L.Callback):
         averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
         window = accumulation(pl_module.nominal_batch_size, pl_module.hparams["batch_size"])
         steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
-        rank_zero_print(recipe_line(pl_module.hparams, pl_module.left_open, steps, window, next(averages, "no average")))
+        rank_zero_print(
+            recipe_line(
+                pl_module.hparams, pl_module.left_open, steps, window, next(averages, "no average")
+            )
+        )
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         assert isinstance(pl_module, Detector)
         h, batches = pl_module.hparams, int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
         rates = RATES[h["optimizer"]]
-        least = rates.warmup_min_iterations if self.warmup_min_iterations is None else self.warmup_min_iterations
-        last = warmup_iterations(self.warmup_epochs, batches, trainer.max_epochs or 1, least, self.literal)
+        least = (
+            rates.warmup_min_iterations
+            if self.warmup_min_iterations is None
+            else self.warmup_min_iterations
+        )
+        last = warmup_iterations(
+            self.warmup_epochs, batches, trainer.max_epochs or 1, least, self.literal
+        )
         nominal = pl_module.nominal_batch_size
         accumulate = accumulation(nominal, h["batch_size"])
         if iteration <= last and last > 0:
@@ -69,7 +88,9 @@ class Warmup(L.Callback):
             )
             accumulate = state.accumulate
             for group in trainer.optimizers[0].param_groups:
-                group["lr"] = (state.bias_lr if group["name"].endswith("bias") else state.lr) * lr_share(group)
+                group["lr"] = (
+                    state.bias_lr if group["name"].endswith("bias") else state.lr
+                ) * lr_share(group)
                 if "momentum" in group:
                     group["momentum"] = state.momentum
         self.accumulate = accumulate

@@ -18,11 +18,13 @@ STEPS = ((0, 0), (-1, 0), (0, -1), (1, 0), (0, 1))  # own cell and its neighbour
 
 
 class DynamicAssigner(Assigner):
-    """SimOTA (Ge et al. 2021, arXiv 2107.08430) with RTMDet's cost (Lyu et al. 2022, arXiv 2212.07784), on anchors.
+    """SimOTA (Ge et al. 2021, arXiv 2107.08430) with RTMDet's cost (Lyu et al. 2022, arXiv
+    2212.07784), on anchors.
 
-    Candidates of an object are the anchors whose shape is within a factor of its own, in its cell and the four neighbours, on
-    all levels; without any, the anchor nearest in shape in its cell. It gets as many of the cheapest as its best overlaps add
-    up to, at least one. A prediction that several objects want goes to the one for which it is cheapest.
+    Candidates of an object are the anchors whose shape is within a factor of its own, in its cell
+    and the four neighbours, on all levels; without any, the anchor nearest in shape in its cell. It
+    gets as many of the cheapest as its best overlaps add up to, at least one. A prediction that
+    several objects want goes to the one for which it is cheapest.
 
     Args:
         anchor_t: an anchor is a candidate if neither side differs by this factor or more.
@@ -33,34 +35,54 @@ class DynamicAssigner(Assigner):
 
     @torch.no_grad()
     def assign(self, raw: Sequence[Tensor], targets: Tensor, head: Head) -> list[Assignment]:
-        """See Assigner. Rows of a level: by object, then anchor, then cell; their number goes by that of the objects alone.
+        """See Assigner. Rows of a level: by object, then anchor, then cell; their number goes by
+        that of the objects alone.
 
         Raises:
             InputError: the head has no anchors.
         """
         if head.anchors is None:
-            raise InputError(f"{type(head).__name__} has no anchors, which DynamicAssigner needs: leave model.assigner out")
+            raise InputError(
+                f"{type(head).__name__} has no anchors, which DynamicAssigner needs: leave"
+                " model.assigner out"
+            )
         levels = _candidates(targets, head.anchors, map_shapes(raw), self.anchor_t)
         n, start, parts = len(targets), 0, []
         for maps, rows, anchors in zip(raw, levels, head.anchors, strict=True):
             assert rows.valid is not None
             cell = (rows.image, rows.anchor, rows.row, rows.column)
             predicted = maps[cell]  # (n 5 A, 5 + C)
-            overlap = iou_cxcywh(head.box_coder.decode(predicted[:, :4], anchors[rows.anchor]), rows.box, "iou")
-            distance = (rows.box[:, :2] - 0.5).norm(dim=1)  # of the object's centre from that of the cell, in strides
-            cost = _cost(_scores(predicted), rows.cls, overlap, distance).masked_fill(~rows.valid, torch.inf)
+            overlap = iou_cxcywh(
+                head.box_coder.decode(predicted[:, :4], anchors[rows.anchor]), rows.box, "iou"
+            )
+            # of the object's centre from that of the cell, in strides
+            distance = (rows.box[:, :2] - 0.5).norm(dim=1)
+            cost = _cost(_scores(predicted), rows.cls, overlap, distance).masked_fill(
+                ~rows.valid, torch.inf
+            )
             _, a, h, w = maps.shape[:4]
             place = start + ((rows.image * a + rows.anchor) * h + rows.row) * w + rows.column
             start += maps.shape[:4].numel()
-            parts.append([part.view(n, a * len(STEPS)) for part in (cost, overlap.masked_fill(~rows.valid, 0), place)])
+            parts.append(
+                [
+                    part.view(n, a * len(STEPS))
+                    for part in (cost, overlap.masked_fill(~rows.valid, 0), place)
+                ]
+            )
         cost, overlap, place = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         chosen = choose(cost, overlap, place, start)
         widths = [part[0].shape[1] for part in parts]
-        return [rows._replace(valid=own.flatten()) for rows, own in zip(levels, chosen.split(widths, 1), strict=True)]
+        return [
+            rows._replace(valid=own.flatten())
+            for rows, own in zip(levels, chosen.split(widths, 1), strict=True)
+        ]
 
 
-def _candidates(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float) -> list[Assignment]:
-    """Per level 5 A rows an object; `valid` where one is a candidate. Arguments: see assigner.assign_targets."""
+def _candidates(
+    targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float
+) -> list[Assignment]:
+    """Per level 5 A rows an object; `valid` where one is a candidate. Arguments: see
+    assigner.assign_targets."""
     grids = targets.new_tensor([(columns, rows) for rows, columns in shapes])  # (levels, 2)
     sides = targets[:, 4:6] * grids[:, None]  # (levels, n, 2) grid units
     ratio = sides[:, :, None] / anchors[:, None]  # (levels, n, A, 2)
@@ -98,14 +120,18 @@ def _candidates(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]],
 
 
 def _scores(predicted: Tensor) -> Tensor:
-    """(n, 5 + C) logits -> (n, C) objectness times class; with one class, which is not learned, objectness."""
+    """(n, 5 + C) logits -> (n, C) objectness times class; with one class, which is not learned,
+    objectness."""
     scores = predicted[:, 4:5].sigmoid()
     return scores if predicted.shape[1] == 6 else scores * predicted[:, 5:].sigmoid()
 
 
 def _cost(scores: Tensor, cls: Tensor, overlap: Tensor, distance: Tensor) -> Tensor:
-    """(n,) RTMDet's cost of each candidate: by class, by overlap, and by distance from the centre."""
-    wanted = torch.zeros_like(scores).scatter_(1, cls[:, None].clamp(max=scores.shape[1] - 1), overlap[:, None])
+    """(n,) RTMDet's cost of each candidate: by class, by overlap, and by distance from the
+    centre."""
+    wanted = torch.zeros_like(scores).scatter_(
+        1, cls[:, None].clamp(max=scores.shape[1] - 1), overlap[:, None]
+    )
     entropy = torch.nn.functional.binary_cross_entropy(scores, wanted, reduction="none")
     by_class = (entropy * (wanted - scores) ** 2).sum(1)
     return by_class - 3 * overlap.clamp(min=1e-7).log() + 10 ** (distance - 3)
@@ -117,18 +143,22 @@ def choose(cost: Tensor, overlap: Tensor, place: Tensor, places: int) -> Tensor:
     Args:
         cost: (n, m) of each object's candidates; infinite: it is none.
         overlap: (n, m) 0 where it is none.
-        place: (n, m) number of the prediction that a candidate is; no two candidates of an object are the same.
+        place: (n, m) number of the prediction that a candidate is; no two candidates of an object
+            are the same.
         places: how many predictions there are.
 
     Returns:
-        (n, m) bool. No prediction twice; each object has at least one, unless others have taken all its candidates.
+        (n, m) bool. No prediction twice; each object has at least one, unless others have taken all
+            its candidates.
     """
     count = overlap.topk(min(TOP, overlap.shape[1]), 1).values.sum(1).long().clamp(min=1)  # (n,)
     rank = cost.argsort(dim=1, stable=True).argsort(dim=1)
     wanted = (rank < count[:, None]) & cost.isfinite()
     chosen = _cheapest(wanted, cost, place, places)
     for _ in range(ROUNDS):
-        taken = torch.zeros(places, dtype=torch.bool, device=cost.device).scatter_(0, place[chosen], True)
+        taken = torch.zeros(places, dtype=torch.bool, device=cost.device).scatter_(
+            0, place[chosen], True
+        )
         free = cost.masked_fill(taken[place], torch.inf)
         empty = ~chosen.any(1)
         best = torch.zeros_like(chosen).scatter_(1, free.argmin(1, keepdim=True), True)
@@ -143,5 +173,7 @@ def _cheapest(wanted: Tensor, cost: Tensor, place: Tensor, places: int) -> Tenso
     least = own.new_full((places,), torch.inf).scatter_reduce_(0, where, own, "amin")
     equal = wanted.flatten() & (own == least[where])
     number = torch.arange(len(own), device=own.device)
-    first = number.new_full((places,), len(own)).scatter_reduce_(0, where[equal], number[equal], "amin")
+    first = number.new_full((places,), len(own)).scatter_reduce_(
+        0, where[equal], number[equal], "amin"
+    )
     return (equal & (first[where] == number)).view_as(wanted)

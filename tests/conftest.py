@@ -1,5 +1,5 @@
-"""Shared by the tests: one thread each (they run side by side), a small data set, a place of their own to write to; in which
-order they come, and which are quick."""
+"""Shared by the tests: one thread each (they run side by side), a small data set, a place of their
+own to write to; in which order they come, and which are quick."""
 
 import gc
 import os
@@ -18,35 +18,62 @@ from hypothesis import HealthCheck, settings
 
 from boltbox.detector.data.demo import make_demo
 
-pytest.register_assert_rewrite("agreement", "made_samples", "made_datasets", "made_cache", "made_page", "label_verdict")
+pytest.register_assert_rewrite(
+    "agreement", "made_samples", "made_datasets", "made_cache", "made_page", "label_verdict"
+)
 torch.set_num_threads(1)
-torch.zeros(1, requires_grad=True).backward()  # were the first one after a torch.export, forked processes could make none
+# were the first one after a torch.export, forked processes could make none
+torch.zeros(1, requires_grad=True).backward()
 settings.register_profile(  # neither luck nor load may fail a test
-    "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "steady",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored
+# a job in the background is started with it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SLOW = Path(__file__).with_name("slow.tsv")  # seconds and name of tests that are not quick, of all their parameters together
+# seconds and name of tests that are not quick, of all their parameters together
+SLOW = Path(__file__).with_name("slow.tsv")
 QUICK = 0.4  # seconds up to which a test is
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="files, and the tests of each, in a random order")
-    parser.addoption("--write-slow", action="store_true", help=f"write {SLOW.name} anew from this run of all tests")
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="files, and the tests of each, in a random order",
+    )
+    parser.addoption(
+        "--write-slow",
+        action="store_true",
+        help=f"write {SLOW.name} anew from this run of all tests",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long come first, or a worker would be left alone with the last of them. The tests of a file stay
-    together: they share fixtures. What slow.tsv does not name is quick, so a new test is."""
-    seconds = {name: float(time) for time, name in (line.split("\t") for line in SLOW.read_text().splitlines())}
+    """Files that take long come first, or a worker would be left alone with the last of them. The
+    tests of a file stay together: they share fixtures. What slow.tsv does not name is quick, so a
+    new test is."""
+    seconds = {
+        name: float(time)
+        for time, name in (line.split("\t") for line in SLOW.read_text().splitlines())
+    }
     files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         file, name = place(item.nodeid)
         files[file].append(item)
         item.add_marker("slow" if name in seconds else "quick")
-    order = sorted(files, key=lambda file: -sum(time for name, time in seconds.items() if name.startswith(f"{file}::")))
+    order = sorted(
+        files,
+        key=lambda file: (
+            -sum(time for name, time in seconds.items() if name.startswith(f"{file}::"))
+        ),
+    )
     shuffle = config.getoption("shuffle")
     if shuffle is not None:
         rng = random.Random(shuffle)
@@ -61,7 +88,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: the collector, which trainings call often, need not look at it again and again."""
+    """What is there now stays: the collector, which trainings call often, need not look at it again
+    and again."""
     gc.collect()
     gc.freeze()
 
@@ -77,7 +105,8 @@ def place(test: str) -> tuple[str, str]:
 
 
 class SlowTests:
-    """Writes slow.tsv in the end. A fixture's time is that of the test that came first, so look at the list."""
+    """Writes slow.tsv in the end. A fixture's time is that of the test that came first, so look at
+    the list."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)

@@ -1,4 +1,5 @@
-"""System calls that fail for files in one folder, as on a disk that is full, broken or mounted read-only."""
+"""System calls that fail for files in one folder, as on a disk that is full, broken or mounted
+read-only."""
 
 import builtins
 import errno
@@ -36,7 +37,9 @@ class _File:
 
 
 @contextmanager
-def failing(folder: Path, calls: tuple[str, ...], number: int, is_due: Callable[[str], bool]) -> Iterator[list[str]]:
+def failing(
+    folder: Path, calls: tuple[str, ...], number: int, is_due: Callable[[str], bool]
+) -> Iterator[list[str]]:
     """While this lasts, these of CALLS fail for files in the folder, where `is_due(path)` says so.
 
     Args:
@@ -49,7 +52,11 @@ def failing(folder: Path, calls: tuple[str, ...], number: int, is_due: Callable[
 
     def check(call: str, *paths: Any) -> None:
         for path in paths:
-            name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
+            name = (
+                os.readlink(f"/proc/self/fd/{path}")
+                if isinstance(path, int)
+                else os.path.abspath(os.fsdecode(path))
+            )
             if call in calls and Path(name).is_relative_to(folder) and is_due(name):
                 failed.append(f"{call} {name}")
                 raise OSError(number, os.strerror(number), name)
@@ -63,11 +70,15 @@ def failing(folder: Path, calls: tuple[str, ...], number: int, is_due: Callable[
 
     def opened(whole: Any) -> Any:
         def run(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-            writes = isinstance(path, str | os.PathLike) and any(letter in mode for letter in "wax+")
+            writes = isinstance(path, str | os.PathLike) and any(
+                letter in mode for letter in "wax+"
+            )
             if writes:
                 check("open", path)
             file = whole(path, mode, *args, **options)
-            return _File(file, lambda: check("write", path)) if writes and "write" in calls else file
+            return (
+                _File(file, lambda: check("write", path)) if writes and "write" in calls else file
+            )
 
         return run
 

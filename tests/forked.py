@@ -1,4 +1,5 @@
-"""`python cli.py ...` without the seconds of its imports: subprocess starts it as ever, but as a fork of this process."""
+"""`python cli.py ...` without the seconds of its imports: subprocess starts it as ever, but as a
+fork of this process."""
 
 import atexit
 import contextlib
@@ -30,16 +31,18 @@ _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 @contextlib.contextmanager
 def forks() -> Iterator[None]:
-    """While this lasts, and for ever in processes that are started meanwhile, subprocess.Popen forks where the command line is
-    `python cli.py` or one of MODULES. All else is as always: process ids, sessions, signals, pipes, environment, folder, exit
-    codes. Not so: files of the current folder cannot be taken for modules that were imported long ago."""
+    """While this lasts, and for ever in processes that are started meanwhile, subprocess.Popen
+    forks where the command line is `python cli.py` or one of MODULES. All else is as always:
+    process ids, sessions, signals, pipes, environment, folder, exit codes. Not so: files of the
+    current folder cannot be taken for modules that were imported long ago."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess.Popen, "_execute_child", _start)
         yield
 
 
 def _start(self: Any, *given: Any) -> None:
-    """In place of Popen._execute_child, which leaves `pid` behind and closes the child's ends of the pipes."""
+    """In place of Popen._execute_child, which leaves `pid` behind and closes the child's ends of
+    the pipes."""
     how = inspect.signature(_execute_child).bind(self, *given).arguments
     program = _program(how["args"])
     if program is None:
@@ -55,11 +58,17 @@ def _start(self: Any, *given: Any) -> None:
         finally:
             os._exit(code)
     self._child_created = True
-    self._close_pipe_fds(*(how[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")))
+    self._close_pipe_fds(
+        *(
+            how[name]
+            for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        )
+    )
 
 
 def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
-    """argv, module (None: argv begins with a script), and whether its folder is left out of the path."""
+    """argv, module (None: argv begins with a script), and whether its folder is left out of the
+    path."""
     if isinstance(line, str | bytes | os.PathLike):
         return None
     words = [os.fsdecode(word) for word in line]
@@ -81,7 +90,8 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
         if callable(signal.getsignal(number)) or number == signal.SIGHUP:  # which nohup has ignored
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.excepthook = sys.__excepthook__  # wandb's and torch.distributed's are chained to it in a process that has used them
+    # wandb's and torch.distributed's are chained to it in a process that has used them
+    sys.excepthook = sys.__excepthook__
     faulthandler.disable()
     atexit._clear()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
@@ -114,13 +124,16 @@ def _redirect(how: dict[str, Any]) -> None:
             os.close(how[name])
     for target, name in ((1, "stdout"), (2, "stderr")):
         raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115 (the process's own)
-        stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", line_buffering=target == 2)
+        stream = io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding="utf-8", line_buffering=target == 2
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     for known in [logging.root, *logging.root.manager.loggerDict.values()]:
         for handler in getattr(known, "handlers", ()):
             if type(handler) is logging.StreamHandler:
-                handler.stream = sys.stderr  # setStream would flush the old one, which its test may have closed
+                # setStream would flush the old one, which its test may have closed
+                handler.stream = sys.stderr
 
 
 def _exit_code(module: str | None) -> int:

@@ -21,11 +21,16 @@ STAMPS = count(1)
 def number(text: str) -> float | None:
     """A decimal number as people write it, or None."""
     text = text.strip(" \t\r\n")
-    return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else None
+    return (
+        float(text)
+        if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII)
+        else None
+    )
 
 
 class Verdict(NamedTuple):
-    """What the strict reader says. boxes: (class, xyxy pixels) by place; rejected: places; whole: the file cannot be used."""
+    """What the strict reader says. boxes: (class, xyxy pixels) by place; rejected: places; whole:
+    the file cannot be used."""
 
     boxes: dict[Any, tuple[int, list[float]]]
     rejected: list[Any]
@@ -33,13 +38,15 @@ class Verdict(NamedTuple):
 
 
 def rewrite(path: Path, data: bytes) -> None:
-    """With a time of its own: a cache that goes by time and size must not take one example for another."""
+    """With a time of its own: a cache that goes by time and size must not take one example for
+    another."""
     path.write_bytes(data)
     os.utime(path, ns=(next(STAMPS) * 10**6,) * 2)
 
 
 def opened(folder: Path) -> tuple[DetectionDataset | None, str]:
-    """The training split and an empty string, or nothing and the error; also as strict as `fit` is."""
+    """The training split and an empty string, or nothing and the error; also as strict as `fit`
+    is."""
     try:
         strict = DatasetFile.read(str(folder)).open("train")
         strict.check_classes()
@@ -63,11 +70,18 @@ def check_promises(dataset: DetectionDataset) -> None:
         assert all(np.isfinite(part).all() for parts in labels.polygons for part in parts)
 
 
-def compare(verdict: Verdict, boxes: list[tuple[int, list[float]]], named: Callable[[Any], bool]) -> None:
-    """Every box that came out is one of the verdict's, each used once; every place that gave no box is named."""
+def compare(
+    verdict: Verdict, boxes: list[tuple[int, list[float]]], named: Callable[[Any], bool]
+) -> None:
+    """Every box that came out is one of the verdict's, each used once; every place that gave no box
+    is named."""
     left = dict(verdict.boxes)
     for c, box in boxes:
-        match = [place for place, (other, b) in left.items() if other == c and np.allclose(box, b, rtol=3e-7, atol=1e-4)]
+        match = [
+            place
+            for place, (other, b) in left.items()
+            if other == c and np.allclose(box, b, rtol=3e-7, atol=1e-4)
+        ]
         assert match, f"class {c}, {box} is in no line that a strict reader accepts"
         left.pop(next((place for place in match if not named(place)), match[0]))
     assert [place for place in (*verdict.rejected, *left) if not named(place)] == []

@@ -2,7 +2,12 @@
 
 from torch import nn
 
-RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = "test_resnet", "test_convnext", "test_mambaout", "test_efficientnet"
+RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = (
+    "test_resnet",
+    "test_convnext",
+    "test_mambaout",
+    "test_efficientnet",
+)
 BACKBONE = ["--model.backbone", f"timm/{RESNET}"]
 FINE_TUNED = [
     *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0008",

@@ -1,4 +1,5 @@
-"""Eight images of noise, opened with and without the image cache, whose folder is the test's own."""
+"""Eight images of noise, opened with and without the image cache, whose folder is the test's
+own."""
 
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch
 
 SIZE = 64
-SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128), (300, 165)]  # smaller, as large, larger
+# smaller, as large, larger
+SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128), (300, 165)]
 
 
 @pytest.fixture(name="cache", autouse=True)
@@ -27,7 +29,9 @@ def noise_data(tmp_path: Path) -> Path:
     """Eight images of noise, with two boxes each, one of them a polygon."""
     for k, (h, w) in enumerate(SHAPES):
         save(tmp_path / f"images/{k}.{'jpg' if k > 6 else 'png'}", picture(h, w, k))
-        lay_out(tmp_path, {f"labels/{k}.txt": f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n"})
+        lay_out(
+            tmp_path, {f"labels/{k}.txt": f"{k % 2} .3 .4 .3 .5\n{(k + 1) % 2} .6 .2 .9 .3 .9 .7\n"}
+        )
     lay_out(tmp_path, {"data.yaml": "train: images\nval: images\n" + PAIR})
     return tmp_path / "data.yaml"
 
@@ -37,7 +41,9 @@ def decoded_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were read, for the store or from it missing."""
     read: list[str] = []
     whole = datasets.read_image
-    monkeypatch.setattr(datasets, "read_image", lambda p, *shrink: read.append(str(p)) or whole(p, *shrink))
+    monkeypatch.setattr(
+        datasets, "read_image", lambda p, *shrink: read.append(str(p)) or whole(p, *shrink)
+    )
     return read
 
 

@@ -14,7 +14,8 @@ from boltbox.detector.data.formats.yolo_txt import YoloText, parse_yolo
 from boltbox.detector.data.read_split import SplitReader
 from boltbox.detector.data.sample import Polygons
 
-# Three images: height, width, objects as class and xyxy pixels. The boxes are exact in binary, so that text keeps them.
+# Three images: height, width, objects as class and xyxy pixels. The boxes are exact in binary, so
+# that text keeps them.
 SCENES: dict[str, tuple[int, int, list[tuple[int, float, float, float, float]]]] = {
     "a": (40, 60, [(0, 5.25, 10.5, 30.75, 39.0)]),
     "b": (100, 37, [(1, 0.0, 50.0, 37.0, 100.0), (0, 1.5, 2.5, 12.25, 20.0)]),
@@ -57,9 +58,12 @@ def yolo_line(c: int, x1: float, y1: float, x2: float, y2: float, width: int, he
     return " ".join(f"{v:.9g}" for v in (c, *centre, (x2 - x1) / width, (y2 - y1) / height))
 
 
-def voc_object(name: str, xmin: Any = 1, ymin: Any = 2, xmax: Any = 11, ymax: Any = 22, more: str = "") -> str:
+def voc_object(
+    name: str, xmin: Any = 1, ymin: Any = 2, xmax: Any = 11, ymax: Any = 22, more: str = ""
+) -> str:
     corners = "".join(
-        f"<{k}>{v}</{k}>" for k, v in zip(("xmin", "ymin", "xmax", "ymax"), (xmin, ymin, xmax, ymax), strict=True)
+        f"<{k}>{v}</{k}>"
+        for k, v in zip(("xmin", "ymin", "xmax", "ymax"), (xmin, ymin, xmax, ymax), strict=True)
     )
     return f"<object><name>{name}</name>{more}<bndbox>{corners}</bndbox></object>"
 
@@ -71,19 +75,29 @@ def voc_xml(*objects: str) -> str:
 def as_yolo(root: Path) -> None:
     for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
         save(root / f"images/train/{stem}.png", picture(h, w, k))
-        lay_out(root, {f"labels/train/{stem}.txt": "".join(yolo_line(*o, w, h) + "\n" for o in objects)})
+        lay_out(
+            root, {f"labels/train/{stem}.txt": "".join(yolo_line(*o, w, h) + "\n" for o in objects)}
+        )
     lay_out(root, {"data.yaml": "path: .\ntrain: images/train\nnames: [cat, dog]\n"})
 
 
 def as_voc(root: Path) -> None:
     for k, (stem, (h, w, objects)) in enumerate(SCENES.items()):
         save(root / f"JPEGImages/{stem}.png", picture(h, w, k))
-        lay_out(root, {f"Annotations/{stem}.xml": voc_xml(*(voc_object(NAMES[c], *box) for c, *box in objects))})
+        lay_out(
+            root,
+            {
+                f"Annotations/{stem}.xml": voc_xml(
+                    *(voc_object(NAMES[c], *box) for c, *box in objects)
+                )
+            },
+        )
     lay_out(root, {"ImageSets/Main/train.txt": "b\nc\na\n"})
 
 
 def coco_content() -> dict[str, list[dict[str, Any]]]:
-    """The scenes with category ids 17 and 3, and image ids that are not in the order of the files."""
+    """The scenes with category ids 17 and 3, and image ids that are not in the order of the
+    files."""
     images, annotations = [], []
     for image_id, (stem, (h, w, objects)) in zip((30, 10, 20), SCENES.items(), strict=True):
         images.append({"id": image_id, "file_name": f"{stem}.png", "height": h, "width": w})
@@ -113,7 +127,10 @@ def as_coco(root: Path, content: dict[str, Any] | None = None) -> None:
 def coco_with(annotations: list[dict[str, Any]]) -> dict[str, Any]:
     """These annotations, by default of image a.png (40 x 60 pixels) and category cat."""
     defaults = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
-    return {**coco_content(), "annotations": [{"id": 101 + k, **defaults, **a} for k, a in enumerate(annotations)]}
+    return {
+        **coco_content(),
+        "annotations": [{"id": 101 + k, **defaults, **a} for k, a in enumerate(annotations)],
+    }
 
 
 def load(given: Path, split: str = "train") -> DetectionDataset:
@@ -128,7 +145,8 @@ def read_yolo(images: Path, names: list[str], root: Path) -> DetectionDataset:
 
 
 def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
-    """The text of a label file -> (n, 5) class, cx, cy, w, h; n lists of parts; (line, problem) of each dropped line."""
+    """The text of a label file -> (n, 5) class, cx, cy, w, h; n lists of parts; (line, problem) of
+    each dropped line."""
     lines = list(parse_yolo(text))
     kept = [line for line in lines if not line.problem]
     rows = np.array([(line.class_number, *line.box) for line in kept], np.float32).reshape(-1, 5)

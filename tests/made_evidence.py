@@ -10,14 +10,19 @@ SIDE = 40  # pixels of the images
 NAMES = ["a", "b", "c"]
 
 
-def evidence_of(images: list[tuple[list[tuple], list[tuple]]], names: list[str] = NAMES) -> PredictionRecord:
-    """For each image its detections (x1, y1, x2, y2, score, class) and labels (x1, y1, x2, y2, class)."""
+def evidence_of(
+    images: list[tuple[list[tuple], list[tuple]]], names: list[str] = NAMES
+) -> PredictionRecord:
+    """For each image its detections (x1, y1, x2, y2, score, class) and labels (x1, y1, x2, y2,
+    class)."""
     seen = {}
     for i, (found, labels) in enumerate(images):
         rows = np.array(sorted(found, key=lambda r: -r[4]), np.float32).reshape(-1, 6)
         truth = np.array(labels, float).reshape(-1, 5)
         seen[i] = rows, Labels.of(truth[:, :4], truth[:, 4], SIDE, SIDE)
-    return PredictionRecord.of(seen, [f"/images/{i}.png" for i in range(len(images))], names, SIDE, "val", "validate")
+    return PredictionRecord.of(
+        seen, [f"/images/{i}.png" for i in range(len(images))], names, SIDE, "val", "validate"
+    )
 
 
 @st.composite

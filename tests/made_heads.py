@@ -1,4 +1,5 @@
-"""A head with given anchors, for losses and assigners that are tried on maps of random numbers; and their rows."""
+"""A head with given anchors, for losses and assigners that are tried on maps of random numbers; and
+their rows."""
 
 from collections.abc import Sequence
 
@@ -12,12 +13,16 @@ from boltbox.detector.model.loss import Loss
 
 def head_of(anchors: Tensor, strides: Sequence[int]) -> AnchorHead:
     """anchors: (levels, A, 2) in units of the strides, kept to the bit."""
-    head = AnchorHead([1] * len(anchors), strides, 1, [[1.0] * (2 * anchors.shape[1])] * len(anchors))
+    head = AnchorHead(
+        [1] * len(anchors), strides, 1, [[1.0] * (2 * anchors.shape[1])] * len(anchors)
+    )
     head.anchors = anchors
     return head
 
 
-def losses(loss: Loss, raw: Sequence[Tensor], targets: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+def losses(
+    loss: Loss, raw: Sequence[Tensor], targets: Tensor, anchors: Tensor
+) -> tuple[Tensor, Tensor]:
     """Total, and the parts in their order."""
     strides = [2 ** (3 + k) for k in range(len(anchors))]
     total, parts = loss(raw, targets, head_of(anchors, strides))

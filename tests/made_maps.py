@@ -1,4 +1,5 @@
-"""Maps and targets of random numbers, with YOLOv5's strides and anchors, for losses and assigners."""
+"""Maps and targets of random numbers, with YOLOv5's strides and anchors, for losses and
+assigners."""
 
 import torch
 from torch import Tensor
@@ -8,7 +9,9 @@ from boltbox.detector.model.network import YOLOv5
 STRIDES = [8, 16, 32]
 
 
-def random_targets(rng: torch.Generator, n: int, images: int = 3, classes: int = 4, lattice: int = 0) -> Tensor:
+def random_targets(
+    rng: torch.Generator, n: int, images: int = 3, classes: int = 4, lattice: int = 0
+) -> Tensor:
     """(n, 6); `lattice`: centres on multiples of 1/lattice, borders included."""
     targets = torch.rand(n, 6, generator=rng)
     targets[:, 0] = (targets[:, 0] * images).floor()
@@ -19,7 +22,9 @@ def random_targets(rng: torch.Generator, n: int, images: int = 3, classes: int =
     return targets
 
 
-def raw_maps(rng: torch.Generator, images: int = 3, classes: int = 4, levels: int = 3) -> list[Tensor]:
+def raw_maps(
+    rng: torch.Generator, images: int = 3, classes: int = 4, levels: int = 3
+) -> list[Tensor]:
     shapes = [(8, 16), (4, 8), (2, 4), (1, 2)][:levels]
     return [torch.randn(images, 3, h, w, 5 + classes, generator=rng) for h, w in shapes]
 

@@ -24,7 +24,8 @@ def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:
 
 @pytest.fixture(name="as_yolov5")
 def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module]:
-    """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with these attributes."""
+    """A function: our network -> what YOLOv5 would pickle, a tree of modules under its names, with
+    these attributes."""
     package, module = types.ModuleType("models"), types.ModuleType("models.yolo")
     model_class: Any = type("DetectionModel", (nn.Module,), {"__module__": "models.yolo"})
     module.DetectionModel = model_class  # type: ignore[attr-defined]
@@ -54,4 +55,6 @@ def yolov5_converter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., nn.Module
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor], atol: float = 0) -> bool:
-    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=0, atol=atol) for name in a)
+    return a.keys() == b.keys() and all(
+        torch.allclose(a[name], b[name], rtol=0, atol=atol) for name in a
+    )

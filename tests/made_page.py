@@ -18,7 +18,8 @@ VOID = {"meta", "img"}
 
 
 class Reader(HTMLParser):
-    """Every tag with its attributes, the text, and whether all that was opened is closed in order."""
+    """Every tag with its attributes, the text, and whether all that was opened is closed in
+    order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -51,14 +52,23 @@ class Reader(HTMLParser):
 
 def page(tmp_path: Path, findings: list[Finding], datasets: dict[str, DetectionDataset]) -> Reader:
     figures, more = statistics(datasets, 640, ANCHORS)
-    write_page(tmp_path / "out/doctor.html", Diagnosis(str(tmp_path), [*findings, *more], figures), datasets)
+    write_page(
+        tmp_path / "out/doctor.html",
+        Diagnosis(str(tmp_path), [*findings, *more], figures),
+        datasets,
+    )
     html = (tmp_path / "out/doctor.html").read_text(encoding="utf-8")
     assert html.startswith("<!doctype html>")
     return Reader(html)
 
 
 def fault(
-    kind: str, file: object, where: str = "", problem: str = "it is wrong", severity: str = "fault", split: str = "train"
+    kind: str,
+    file: object,
+    where: str = "",
+    problem: str = "it is wrong",
+    severity: str = "fault",
+    split: str = "train",
 ) -> Finding:
     return Finding(severity, kind, split, str(file), where, problem)
 
@@ -66,5 +76,8 @@ def fault(
 def jpegs(read: Reader) -> list[np.ndarray]:
     """(H, W, 3) uint8 RGB of each picture of the page."""
     found = [a["src"] or "" for tag, a in read.tags if tag == "img"]
-    content = [np.frombuffer(base64.b64decode(s.removeprefix("data:image/jpeg;base64,")), np.uint8) for s in found]
+    content = [
+        np.frombuffer(base64.b64decode(s.removeprefix("data:image/jpeg;base64,")), np.uint8)
+        for s in found
+    ]
     return [cv2.imdecode(c, cv2.IMREAD_COLOR_RGB) for c in content]

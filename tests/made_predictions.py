@@ -25,16 +25,36 @@ def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for conv in detector.network.head.convs:
             conv.weight.mul_(40)
     detector.ema = copy.deepcopy(detector.network)
-    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[AtomicCheckpointIO()])
+    trainer = L.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, plugins=[AtomicCheckpointIO()]
+    )
     trainer.strategy.connect(detector)
     trainer.save_checkpoint(path)
     return path
 
 
 def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
-    common = ["--data.workers", "0", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
+    common = [
+        "--data.workers",
+        "0",
+        "--trainer.enable_progress_bar",
+        "false",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     least = ["--model.conf", "0.0005", "--model.max_det", "20", "--run", run]
-    cli.main(["predict", "--ckpt_path", str(checkpoint), "--data.source", source, *common, *least, *options])
+    cli.main(
+        [
+            "predict",
+            "--ckpt_path",
+            str(checkpoint),
+            "--data.source",
+            source,
+            *common,
+            *least,
+            *options,
+        ]
+    )
     return Path(run)
 
 

@@ -9,13 +9,39 @@ import torch
 import cli
 
 ROOT = Path(__file__).parents[1]
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false"]
-QUICK += ["--report.enabled", "false", "--pictures.enabled", "false", "--trainer.precision", "32-true"]
+QUICK = [
+    "--data.image_size",
+    "64",
+    "--data.batch_size",
+    "8",
+    "--data.workers",
+    "0",
+    "--trainer.enable_progress_bar",
+    "false",
+]
+QUICK += [
+    "--report.enabled",
+    "false",
+    "--pictures.enabled",
+    "false",
+    "--trainer.precision",
+    "32-true",
+]
 QUICK += ["--model.width_multiple", "0.125", "--model.depth_multiple", "0.1"]
 
 
 def fit(data: Path, *options: str) -> None:
-    cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--data.dataset", str(data), *QUICK, *options])
+    cli.main(
+        [
+            "fit",
+            "--config",
+            str(ROOT / "configs/yolo.yaml"),
+            "--data.dataset",
+            str(data),
+            *QUICK,
+            *options,
+        ]
+    )
 
 
 def rows(run: Path) -> list[dict[str, str]]:

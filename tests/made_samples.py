@@ -36,7 +36,12 @@ def random_sample(seed: int, height: int, width: int, n: int = 3, polygons: bool
         x1, y1, x2, y2 = boxes[i]
         parts[i] = [np.array(((x1, y1), (x2, (y1 + y2) / 2), (x1, y2)), np.float32)]
     return Sample(
-        noise(height, width, seed), boxes, rng.integers(0, 5, n), parts, LetterboxInfo(height, width), index=seed % 100
+        noise(height, width, seed),
+        boxes,
+        rng.integers(0, 5, n),
+        parts,
+        LetterboxInfo(height, width),
+        index=seed % 100,
     )
 
 
@@ -45,7 +50,10 @@ def painted(height: int, width: int, x1: int, y1: int, x2: int, y2: int) -> Samp
     image = np.zeros((height, width, 3), np.uint8)
     image[y1:y2, x1:x2] = 255
     return Sample(
-        image, np.array([[x1, y1, x2, y2]], np.float32), np.zeros(1, np.int64), letterbox=LetterboxInfo(height, width)
+        image,
+        np.array([[x1, y1, x2, y2]], np.float32),
+        np.zeros(1, np.int64),
+        letterbox=LetterboxInfo(height, width),
     )
 
 
@@ -59,7 +67,9 @@ def assert_same(a: Sample, b: Sample) -> None:
     assert np.array_equal(a.image, b.image)
     assert np.array_equal(a.boxes, b.boxes)
     assert np.array_equal(a.classes, b.classes)
-    assert [[p.tolist() for p in parts] for parts in a.polygons] == [[p.tolist() for p in parts] for parts in b.polygons]
+    assert [[p.tolist() for p in parts] for parts in a.polygons] == [
+        [p.tolist() for p in parts] for parts in b.polygons
+    ]
     assert (a.letterbox, a.index) == (b.letterbox, b.index)
 
 

@@ -18,13 +18,18 @@ NAMES = ["disc", "ring", "star", "triangle", "cross"]
 
 
 class Poison(L.Callback):
-    """NaN in the images of some batches, given as (epoch, batch), each time or once; only in process `rank`, if given."""
+    """NaN in the images of some batches, given as (epoch, batch), each time or once; only in
+    process `rank`, if given."""
 
-    def __init__(self, *where: tuple[int, int], once: bool = False, rank: int | None = None) -> None:
+    def __init__(
+        self, *where: tuple[int, int], once: bool = False, rank: int | None = None
+    ) -> None:
         self.where, self.once, self.rank, self.clean = list(where), once, rank, torch.zeros(0)
         self.seen: dict[tuple[int, int], list[int]] = {}  # images of each batch
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
         key = trainer.current_epoch, batch_idx
         self.clean, self.seen[key] = batch.images.clone(), batch.indices
         if key in self.where and self.rank in (None, trainer.global_rank):
@@ -32,7 +37,9 @@ class Poison(L.Callback):
             if self.once:
                 self.where.remove(key)
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Batch, idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Batch, idx: int
+    ) -> None:
         batch.images.copy_(self.clean)
 
 
@@ -42,9 +49,13 @@ class BadGradient(L.Callback):
     def __init__(self, name: str, *where: tuple[int, int]) -> None:
         self.name, self.where = name, where
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
         bad = (trainer.current_epoch, batch_idx) in self.where
-        self.handle = pl_module.get_parameter(self.name).register_hook(lambda g: g * (torch.inf if bad else 1))
+        self.handle = pl_module.get_parameter(self.name).register_hook(
+            lambda g: g * (torch.inf if bad else 1)
+        )
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.handle.remove()
@@ -72,13 +83,22 @@ def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Traine
 def detector_of_the_data(**options: Any) -> Detector:
     torch.manual_seed(0)
     return Detector(
-        NAMES, width_multiple=0.125, image_size=64, batch_size=8, **{"optimizer": "SGD", "nominal_batch_size": 8, **options}
+        NAMES,
+        width_multiple=0.125,
+        image_size=64,
+        batch_size=8,
+        **{"optimizer": "SGD", "nominal_batch_size": 8, **options},
     )
 
 
 def data_of(path: Path, **options: Any) -> DetectionData:
     """Three batches of eight images."""
-    return DetectionData(str(path), image_size=64, batch_size=8, **{"workers": 0, "augment": Augment(mosaic=0.0), **options})
+    return DetectionData(
+        str(path),
+        image_size=64,
+        batch_size=8,
+        **{"workers": 0, "augment": Augment(mosaic=0.0), **options},
+    )
 
 
 def reports(folder: Path) -> dict[str, Any]:
@@ -92,4 +112,6 @@ def reports(folder: Path) -> dict[str, Any]:
 
 
 def finite(module: nn.Module) -> bool:
-    return all(bool(v.isfinite().all()) for v in module.state_dict().values() if v.is_floating_point())
+    return all(
+        bool(v.isfinite().all()) for v in module.state_dict().values() if v.is_floating_point()
+    )

@@ -1,4 +1,5 @@
-"""The recipe as a plain loop without Lightning, and a small training under Lightning to compare with it."""
+"""The recipe as a plain loop without Lightning, and a small training under Lightning to compare
+with it."""
 
 import copy
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from boltbox.detector.training.schedule import (
     warmup_iterations,
 )
 
-BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 5, 0.5  # warm-up of 11 iterations (35 // 3), then windows of 4; 7 does not divide by 4
+# warm-up of 11 iterations (35 // 3), then windows of 4; 7 does not divide by 4
+BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 5, 0.5
 
 
 def batches() -> list[Batch]:
@@ -40,15 +42,33 @@ def batches() -> list[Batch]:
 
 def small_detector(**options: Any) -> Detector:
     torch.manual_seed(0)
-    return Detector(["a", "b"], width_multiple=0.125, depth_multiple=0.1, image_size=64, batch_size=BATCH, **MODEL | options)
+    return Detector(
+        ["a", "b"],
+        width_multiple=0.125,
+        depth_multiple=0.1,
+        image_size=64,
+        batch_size=BATCH,
+        **MODEL | options,
+    )
 
 
 def plain_loop(
-    module: Detector, scaler: Any, literal: bool, shards: Callable[[Batch], list[Batch]] = lambda b: [b], training: bool = True
+    module: Detector,
+    scaler: Any,
+    literal: bool,
+    shards: Callable[[Batch], list[Batch]] = lambda b: [b],
+    training: bool = True,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
-    """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that stepped."""
+    """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that
+    stepped."""
     network, h = module.network, module.hparams
-    optimizer = build_optimizer(network, "SGD", h["lr0"], h["momentum"], effective_weight_decay(h["weight_decay"], 64, BATCH))
+    optimizer = build_optimizer(
+        network,
+        "SGD",
+        h["lr0"],
+        h["momentum"],
+        effective_weight_decay(h["weight_decay"], 64, BATCH),
+    )
     average, updates, stepped, last_step = copy.deepcopy(network), 0, [], -1
     last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
     network.train(training)
@@ -66,12 +86,17 @@ def plain_loop(
                     group["lr"] = state.bias_lr if group["name"] == "bias" else state.lr
                     group["momentum"] = state.momentum
             with torch.autocast("cpu", torch.half, enabled=scaler is not None, cache_enabled=False):
-                total = sum(module.loss(network(b.images), b.targets, network.head)[0] for b in shards(batch))
+                total = sum(
+                    module.loss(network(b.images), b.targets, network.head)[0]
+                    for b in shards(batch)
+                )
             (scaler.scale(total) if scaler else total).backward()
             if iteration - last_step >= accumulate or (i == BATCHES - 1 and not literal):
                 if scaler:
                     scaler.unscale_(optimizer)
-                nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], CLIP)
+                nn.utils.clip_grad_norm_(
+                    [p for g in optimizer.param_groups for p in g["params"]], CLIP
+                )
                 if scaler:
                     scaler.step(optimizer)
                     scaler.update()
@@ -81,7 +106,9 @@ def plain_loop(
                 stepped.append(iteration)
                 last_step, updates = iteration, updates + 1
                 with torch.no_grad():
-                    for a, w in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
+                    for a, w in zip(
+                        average.state_dict().values(), network.state_dict().values(), strict=True
+                    ):
                         if a.is_floating_point():
                             a.lerp_(w, 1 - ema_decay(updates))
     return network.state_dict(), average.state_dict(), stepped
@@ -94,11 +121,14 @@ class Steps(L.Callback):
         self.taken: list[int] = []
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        trainer.optimizers[0].register_step_post_hook(lambda *_: self.taken.append(trainer.fit_loop.total_batch_idx))
+        trainer.optimizers[0].register_step_post_hook(
+            lambda *_: self.taken.append(trainer.fit_loop.total_batch_idx)
+        )
 
 
 class FixedNorms(Detector):
-    """Batch norm in evaluation mode: the only part of the network that looks across the images of a batch."""
+    """Batch norm in evaluation mode: the only part of the network that looks across the images of a
+    batch."""
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
@@ -112,7 +142,13 @@ def halves(batch: Batch) -> list[Batch]:
         own = batch.targets[batch.targets[:, 0] % 2 == rank].clone()
         own[:, 0] = own[:, 0] // 2
         made.append(
-            Batch(batch.images[rank::2], own, batch.indices[rank::2], batch.letterboxes[rank::2], batch.truths[rank::2])
+            Batch(
+                batch.images[rank::2],
+                own,
+                batch.indices[rank::2],
+                batch.letterboxes[rank::2],
+                batch.truths[rank::2],
+            )
         )
     return made
 

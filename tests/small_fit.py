@@ -10,4 +10,14 @@ SMALL = [
 
 
 def small_fit(data: Path, run: Path, *more: str) -> list[str]:
-    return ["fit", "--data.dataset", str(data), "--run", str(run), *SMALL, "--data.batch_size", "8", *more]
+    return [
+        "fit",
+        "--data.dataset",
+        str(data),
+        "--run",
+        str(run),
+        *SMALL,
+        "--data.batch_size",
+        "8",
+        *more,
+    ]

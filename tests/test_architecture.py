@@ -17,14 +17,18 @@ PAGE = (ROOT / "docs/architecture.md").read_text()
 
 def example(heading: str, number: int = 0) -> str:
     """A block of code below a heading."""
-    return re.findall(r"```python\n(.*?)```", PAGE.partition(f"\n### {heading}\n")[2], re.DOTALL)[number]
+    return re.findall(r"```python\n(.*?)```", PAGE.partition(f"\n### {heading}\n")[2], re.DOTALL)[
+        number
+    ]
 
 
 def test_what_it_names_is_there() -> None:
     named = set(re.findall(r"`((?:detector|callbacks|tests)/[\w./]*)`", PAGE))
     assert len(named) > 20
     assert not {path for path in named if not (ROOT / path).exists()}
-    assert not {page for page in re.findall(r"\]\((\S+?)\)", PAGE) if not (ROOT / "docs" / page).exists()}
+    assert not {
+        page for page in re.findall(r"\]\((\S+?)\)", PAGE) if not (ROOT / "docs" / page).exists()
+    }
 
 
 def test_the_picture_shows_all_rooms_in_their_order() -> None:
@@ -34,7 +38,10 @@ def test_the_picture_shows_all_rooms_in_their_order() -> None:
 
 
 def test_a_command(
-    tmp_path: Path, small_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    small_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "own_commands").mkdir()
     (tmp_path / "own_commands/count.py").write_text(example("A command"))
@@ -61,8 +68,24 @@ def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(here))
     words = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("\n### A callback\n")[2])
     options = [word for pair in words for word in pair.split()]
-    options += ["--data.dataset", str(small_data), "--data.image_size", "64", "--model.width_multiple", "0.125"]
-    options += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--data.workers", "0", "--run", "run"]
+    options += [
+        "--data.dataset",
+        str(small_data),
+        "--data.image_size",
+        "64",
+        "--model.width_multiple",
+        "0.125",
+    ]
+    options += [
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.accelerator",
+        "cpu",
+        "--data.workers",
+        "0",
+        "--run",
+        "run",
+    ]
     cli.main(["fit", *options, "--trainer.limit_train_batches", "1", "--report.enabled", "false"])
     rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
     assert len(rates) == 2

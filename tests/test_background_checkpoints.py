@@ -50,7 +50,8 @@ def test_files_hold_the_epoch_that_they_were_saved_at(
     expected, save, late = fit(small_data, tmp_path / "plain"), torch.save, []
 
     def save_late(content: Any, file: Any) -> None:
-        late.append(content["epoch"] == 2 or Trained.event.wait(60))  # no batch comes after the last epoch
+        # no batch comes after the last epoch
+        late.append(content["epoch"] == 2 or Trained.event.wait(60))
         save(content, file)
 
     monkeypatch.setattr(SAVE, save_late)
@@ -59,8 +60,17 @@ def test_files_hold_the_epoch_that_they_were_saved_at(
     assert sorted(f.name for f in found.iterdir()) == sorted(f.name for f in expected.iterdir())
     for name in ("epoch0.ckpt", "epoch1.ckpt", "previous.ckpt", "last.ckpt", "best.ckpt"):
         assert not validate(found / name)
-        ours, theirs = (torch.load(folder / name, weights_only=True) for folder in (found, expected))
-        for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch", "callbacks"):
+        ours, theirs = (
+            torch.load(folder / name, weights_only=True) for folder in (found, expected)
+        )
+        for key in (
+            "state_dict",
+            "optimizer_states",
+            "processes",
+            "global_step",
+            "epoch",
+            "callbacks",
+        ):
             assert not unlike(ours[key], theirs[key], key), name
 
 
@@ -78,7 +88,9 @@ def test_what_cannot_be_written_at_all_ends_the_training(
     assert not [f.name for f in (tmp_path / "run/checkpoints").iterdir() if "ckpt" in f.name]
 
 
-def test_a_save_returns_before_the_file_is_there_only_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_returns_before_the_file_is_there_only_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     io, save, go = AtomicCheckpointIO(), torch.save, threading.Event()
 
     def save_when_told(content: Any, file: Any) -> None:
@@ -112,20 +124,31 @@ def test_copies_are_compared_with_what_was_written(
     with io.background("last.ckpt"):
         io.save_checkpoint({"weight": torch.ones(3)}, tmp_path / "best.ckpt")
     io.teardown()
-    assert f"{tmp_path / 'last.ckpt'} could not be saved (it reads back otherwise" in capsys.readouterr().out
+    assert (
+        f"{tmp_path / 'last.ckpt'} could not be saved (it reads back otherwise"
+        in capsys.readouterr().out
+    )
     assert torch.load(tmp_path / "best.ckpt")["weight"].sum() == 3
     assert torch.load(tmp_path / "last.ckpt")["weight"].sum() == 0
     assert sorted(f.name for f in tmp_path.iterdir()) == ["best.ckpt", "last.ckpt"]
 
 
 def test_a_snapshot_is_the_same_but_for_the_memory() -> None:
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)).to(memory_format=torch.channels_last)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)).to(
+        memory_format=torch.channels_last
+    )
     state = network.state_dict()
-    content = {"state_dict": state, "again": [state["0.weight"], (1, "two", None)], "shape": state["0.weight"].shape}
+    content = {
+        "state_dict": state,
+        "again": [state["0.weight"], (1, "two", None)],
+        "shape": state["0.weight"].shape,
+    }
     copied = snapshot(content)
     assert not unlike(copied, content, "")
     assert isinstance(copied["state_dict"], OrderedDict)
     assert copied["state_dict"]._metadata == state._metadata  # type: ignore[attr-defined]
     assert copied["again"][0] is copied["state_dict"]["0.weight"]
     assert copied["again"][0].stride() == state["0.weight"].stride()
-    assert not {t.data_ptr() for t in state.values()} & {t.data_ptr() for t in copied["state_dict"].values()}
+    assert not {t.data_ptr() for t in state.values()} & {
+        t.data_ptr() for t in copied["state_dict"].values()
+    }

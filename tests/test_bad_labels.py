@@ -5,7 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_datasets import as_coco, as_voc, as_yolo, coco_with, files_of, lay_out, load, voc_object, voc_xml
+from made_datasets import (
+    as_coco,
+    as_voc,
+    as_yolo,
+    coco_with,
+    files_of,
+    lay_out,
+    load,
+    voc_object,
+    voc_xml,
+)
 
 from boltbox.detector.data.report import DataReport, Fault
 from boltbox.detector.system.errors import InputError
@@ -43,13 +53,20 @@ def test_bad_yolo_line(tmp_path: Path, line: str, problem: str) -> None:
     dataset = load(tmp_path)
     assert dataset.report.faults == [Fault(str(tmp_path / "labels/train/c.txt"), "line 3", problem)]
     assert (dataset.report.images, dataset.report.boxes) == (3, 5)
-    assert dataset.labels[2].boxes.tolist() == [[16, 16, 48, 48], [12, 12, 20, 20]]  # of 64 x 64 pixels
+    # of 64 x 64 pixels
+    assert dataset.labels[2].boxes.tolist() == [[16, 16, 48, 48], [12, 12, 20, 20]]
     assert dataset.labels[2].classes.tolist() == [0, 1]
 
 
 def test_several_bad_lines_in_several_files(tmp_path: Path) -> None:
     as_yolo(tmp_path)
-    lay_out(tmp_path, {"labels/train/b.txt": "x\n0 2 2 2 2\n", "labels/train/c.txt": f"0\n{GOOD_FIRST}\n{GOOD_FIRST}\n"})
+    lay_out(
+        tmp_path,
+        {
+            "labels/train/b.txt": "x\n0 2 2 2 2\n",
+            "labels/train/c.txt": f"0\n{GOOD_FIRST}\n{GOOD_FIRST}\n",
+        },
+    )
     dataset = load(tmp_path)
     report = dataset.report
     assert [(Path(f.file).name, f.where) for f in report.faults] == [
@@ -59,7 +76,11 @@ def test_several_bad_lines_in_several_files(tmp_path: Path) -> None:
         ("c.txt", "line 3"),
     ]
     assert files_of(dataset) == ["a.png", "c.png"], "b.png lost all it had, and is no background"
-    lost = Fault(str(tmp_path / "images/train/b.png"), "", "none of its 2 objects can be used, first: line 1, not a number")
+    lost = Fault(
+        str(tmp_path / "images/train/b.png"),
+        "",
+        "none of its 2 objects can be used, first: line 1, not a number",
+    )
     assert report == DataReport(2, 2, background=0, faults=report.faults, lost_images=[lost])
 
 
@@ -89,13 +110,24 @@ def test_yolo_box_may_leave_the_image(tmp_path: Path) -> None:
         (voc_object("cat", "left", 5, 5, 9), "object 2 (cat)", "missing or non-finite coordinate"),
         (voc_object("cat", "nan", 5, 5, 9), "object 2 (cat)", "missing or non-finite coordinate"),
         ("<object><name>cat</name></object>", "object 2 (cat)", "missing or non-finite coordinate"),
-        ("<object><name>dog</name><bndbox/></object>", "object 2 (dog)", "missing or non-finite coordinate"),
+        (
+            "<object><name>dog</name><bndbox/></object>",
+            "object 2 (dog)",
+            "missing or non-finite coordinate",
+        ),
         ("<object/>", "object 2 ()", "missing or non-finite coordinate"),
     ],
 )
 def test_bad_voc_object(tmp_path: Path, item: str, where: str, problem: str) -> None:
     as_voc(tmp_path)
-    lay_out(tmp_path, {"Annotations/a.xml": voc_xml(voc_object("cat", 1, 2, 11, 22), item, voc_object("dog", 0.5, 0, 9, 9))})
+    lay_out(
+        tmp_path,
+        {
+            "Annotations/a.xml": voc_xml(
+                voc_object("cat", 1, 2, 11, 22), item, voc_object("dog", 0.5, 0, 9, 9)
+            )
+        },
+    )
     dataset = load(tmp_path)
     assert dataset.report.faults == [Fault(str(tmp_path / "Annotations/a.xml"), where, problem)]
     assert dataset.report.images == 3
@@ -110,7 +142,11 @@ MISSING = "missing or non-finite coordinate"
     ("annotation", "where", "problem"),
     [
         ({"bbox": [5, 5, 0, 9]}, "annotation 102 (cat)", "zero or negative width or height"),
-        ({"bbox": [5, 5, 9, -1], "category_id": 3}, "annotation 102 (dog)", "zero or negative width or height"),
+        (
+            {"bbox": [5, 5, 9, -1], "category_id": 3},
+            "annotation 102 (dog)",
+            "zero or negative width or height",
+        ),
         ({"bbox": []}, "annotation 102 (cat)", MISSING),
         ({"bbox": None}, "annotation 102 (cat)", MISSING),
         ({"bbox": [5, 5, 9, float("nan")]}, "annotation 102 (cat)", MISSING),
@@ -120,13 +156,16 @@ MISSING = "missing or non-finite coordinate"
         ({"bbox": [None, 5, 9, 9]}, "annotation 102 (cat)", MISSING),
         ({"bbox": [1, 1, 1e39, 9]}, "annotation 102 (cat)", MISSING),
         ({"bbox": [1, 1, 10**400, 9]}, "annotation 102 (cat)", MISSING),
-        ({"bbox": [1e7, 1, 0.4, 9]}, "annotation 102 (cat)", "zero or negative width or height"),  # in float32
+        # in float32
+        ({"bbox": [1e7, 1, 0.4, 9]}, "annotation 102 (cat)", "zero or negative width or height"),
         ({"bbox": [1e9, 1, 1, 9]}, "annotation 102 (cat)", "coordinate beyond 16777216 px"),
         ({"image_id": [30]}, "annotation 102", "its image [30] is not listed"),
         (5, "annotation at position 2", "no map with image_id, category_id and bbox"),
     ],
 )
-def test_bad_coco_annotation(tmp_path: Path, annotation: dict[str, Any] | int, where: str, problem: str) -> None:
+def test_bad_coco_annotation(
+    tmp_path: Path, annotation: dict[str, Any] | int, where: str, problem: str
+) -> None:
     content = coco_with([{}, {}, {"category_id": 3, "bbox": [0.5, 0, 8.5, 9]}])
     good = content["annotations"][1]
     content["annotations"][1] = good | annotation if isinstance(annotation, dict) else annotation
@@ -151,7 +190,9 @@ def test_coco_annotation_without_a_key_names_the_file(tmp_path: Path, key: str) 
     assert "annotation 101" in where
 
 
-@pytest.mark.parametrize("text", ["<annotation><object>", "", '<?xml version="1.0" encoding="gbk"?><annotation/>'])
+@pytest.mark.parametrize(
+    "text", ["<annotation><object>", "", '<?xml version="1.0" encoding="gbk"?><annotation/>']
+)
 def test_broken_xml_drops_the_image(tmp_path: Path, text: str) -> None:
     as_voc(tmp_path)
     lay_out(tmp_path, {"Annotations/b.xml": text})
@@ -164,7 +205,14 @@ def test_broken_xml_drops_the_image(tmp_path: Path, text: str) -> None:
 
 def test_report_in_words() -> None:
     faults = [Fault(f"{k}.txt", "line 1", "negative value") for k in range(3)]
-    report = DataReport(7, 9, background=2, unlabelled=1, faults=faults, lost_images=[Fault("x.png", "", "no such image file")])
+    report = DataReport(
+        7,
+        9,
+        background=2,
+        unlabelled=1,
+        faults=faults,
+        lost_images=[Fault("x.png", "", "no such image file")],
+    )
     assert report.lines("val", most=3) == [
         "val: 7 images, 9 boxes, 2 images without objects (1 without a label file), 3 boxes dropped, 1 images dropped",
         "  left out: x.png: no such image file",

@@ -1,4 +1,5 @@
-"""Files of weights that would run something, are damaged or are something else: none does harm, each is refused by name."""
+"""Files of weights that would run something, are damaged or are something else: none does harm,
+each is refused by name."""
 
 import io
 import os
@@ -35,7 +36,8 @@ def zipped(data: bytes) -> bytes:
 
 
 def payload(kind: str, marker: Path) -> tuple[bytes, str]:
-    """A file that creates `marker` when torch loads it without care, and the name that must be in the message."""
+    """A file that creates `marker` when torch loads it without care, and the name that must be in
+    the message."""
     shell, python = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
     system = Call(os.system, shell)
     objects: dict[str, tuple[Any, str]] = {
@@ -44,8 +46,14 @@ def payload(kind: str, marker: Path) -> tuple[bytes, str]:
         "exec": (Call(exec, python), "'exec'"),
         "getattr": (Call(Call(getattr, Call(__import__, "os"), "system"), shell), "'getattr'"),
         "Popen": (Call(subprocess.Popen, ["touch", str(marker)]), "'subprocess.Popen'"),
-        "in a state dict": ({"model": {"a.weight": torch.zeros(2).tolist(), "b.weight": [system]}}, f"'{os.name}.system'"),
-        "in the names": ({"state_dict": {}, "hyper_parameters": {"names": ["cat", system]}}, f"'{os.name}.system'"),
+        "in a state dict": (
+            {"model": {"a.weight": torch.zeros(2).tolist(), "b.weight": [system]}},
+            f"'{os.name}.system'",
+        ),
+        "in the names": (
+            {"state_dict": {}, "hyper_parameters": {"names": ["cat", system]}},
+            f"'{os.name}.system'",
+        ),
         "protocol 4": (system, "not a checkpoint"),  # torch refuses the instruction itself
         "not a zip": (system, f"'{os.name}.system'"),
     }
@@ -65,7 +73,17 @@ def ran(marker: Path, seconds: float) -> bool:
     return marker.exists()
 
 
-PAYLOADS = ["os.system", "eval", "exec", "getattr", "Popen", "in a state dict", "in the names", "protocol 4", "not a zip"]
+PAYLOADS = [
+    "os.system",
+    "eval",
+    "exec",
+    "getattr",
+    "Popen",
+    "in a state dict",
+    "in the names",
+    "protocol 4",
+    "not a zip",
+]
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".ckpt"])
@@ -87,19 +105,32 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, kind: str, suffix: str) -
 
 
 @pytest.mark.parametrize(
-    "name", ["evil.module.Thing", "torch.serialization.load", "models.common.os.system", "numpy.load", "posixpath.join"]
+    "name",
+    [
+        "evil.module.Thing",
+        "torch.serialization.load",
+        "models.common.os.system",
+        "numpy.load",
+        "posixpath.join",
+    ],
 )
 def test_unknown_names_are_refused(tmp_path: Path, name: str) -> None:
     """Also names beside the allowed ones."""
     module, _, attribute = name.rpartition(".")
-    (tmp_path / "file.pt").write_bytes(zipped(f"\x80\x02c{module}\n{attribute}\n)R.".encode("latin-1")))
+    (tmp_path / "file.pt").write_bytes(
+        zipped(f"\x80\x02c{module}\n{attribute}\n)R.".encode("latin-1"))
+    )
     with pytest.raises(InputError, match=f"file.pt: refused, because it holds '{name}'"):
         read_yolov5(tmp_path / "file.pt")
 
 
-def test_allowed_names_are_stand_ins(tmp_path: Path, as_yolov5: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_names_are_stand_ins(
+    tmp_path: Path, as_yolov5: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a file may name is neither imported nor called."""
-    torch.save({"model": as_yolov5(small(), nc=3), "opt": Path("/etc/passwd")}, tmp_path / "file.pt")
+    torch.save(
+        {"model": as_yolov5(small(), nc=3), "opt": Path("/etc/passwd")}, tmp_path / "file.pt"
+    )
     monkeypatch.delitem(sys.modules, "models.yolo")
     content = load_restricted(tmp_path / "file.pt", ALLOWED)
     assert [type(v) for v in content.values()] == [StandIn, StandIn]
@@ -167,7 +198,8 @@ def test_damaged_files(tmp_path: Path, kind: str, suffix: str) -> None:
 
 @pytest.mark.parametrize("zip_format", [True, False])
 def test_cut_anywhere(tmp_path: Path, zip_format: bool) -> None:
-    """A download that broke off after any number of bytes; in the old format a short file may happen to be whole."""
+    """A download that broke off after any number of bytes; in the old format a short file may
+    happen to be whole."""
     data, file = tiny(zip_format), tmp_path / "cut.pt"
     for end in range(0, len(data), 1 if not zip_format else 7):
         file.write_bytes(data[:end])

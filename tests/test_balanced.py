@@ -1,4 +1,5 @@
-"""Drawing images by the rarity of their classes: how often each comes, over ranks, and over an interruption."""
+"""Drawing images by the rarity of their classes: how often each comes, over ranks, and over an
+interruption."""
 
 import json
 import os
@@ -19,7 +20,12 @@ from ranks import together
 import cli
 from benchmarks.resume_fuzz import difference
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.loading.sampler import TrainBatches, class_weights, draw_weights, image_weights
+from boltbox.detector.data.loading.sampler import (
+    TrainBatches,
+    class_weights,
+    draw_weights,
+    image_weights,
+)
 
 EPOCHS, BATCHES = 3, 6  # of the runs below: 24 images in batches of 4
 
@@ -40,7 +46,8 @@ def drawn(weights: np.ndarray, epochs: int = 300) -> np.ndarray:
 
 
 def test_classes_come_alike_where_images_hold_one() -> None:
-    """90, 9 and 1 images of three classes: each class is drawn a third of the time instead of 90, 9 and 1 %."""
+    """90, 9 and 1 images of three classes: each class is drawn a third of the time instead of 90, 9
+    and 1 %."""
     images = [[0]] * 90 + [[1]] * 9 + [[2]]
     share = drawn(weights_of(images, 3))
     of_class = [share[:90].sum(), share[90:99].sum(), share[99]]
@@ -55,7 +62,8 @@ def test_a_class_that_is_found_comes_less_often() -> None:
 
 
 def test_images_without_objects_keep_their_share() -> None:
-    """Two of eight images, and the two of class 1 are drawn as often as the four of class 0: 3 / 8 each."""
+    """Two of eight images, and the two of class 1 are drawn as often as the four of class 0: 3 / 8
+    each."""
     weights = weights_of([[0]] * 4 + [[1]] * 2 + [[]] * 2, 3)
     np.testing.assert_allclose(weights, [3 / 32] * 4 + [3 / 16] * 2 + [1 / 8] * 2)
 
@@ -66,14 +74,17 @@ def test_images_without_objects_keep_their_share() -> None:
 )
 @few
 def test_every_image_can_be_drawn(images: list[list[int]], maps: list[float]) -> None:
-    """Whatever the labels and the mAP: none at all, a class without examples, mAP 1 for all, everything background."""
+    """Whatever the labels and the mAP: none at all, a class without examples, mAP 1 for all,
+    everything background."""
     weights = weights_of(images, 5, np.array([*maps, 0.0]))
     n = len(images)
     assert weights.sum() == pytest.approx(1)
     assert (weights > 0.0009 / n).all()
     background = [i for i in range(n) if not images[i]]
     np.testing.assert_allclose(weights[background], 1 / n, rtol=2e-3)
-    assert len(TrainBatches(n, 4, 0, position=lambda: (0, 0), weights=lambda: weights).order(0)) == n
+    assert (
+        len(TrainBatches(n, 4, 0, position=lambda: (0, 0), weights=lambda: weights).order(0)) == n
+    )
 
 
 def test_all_weights_nothing() -> None:
@@ -83,14 +94,20 @@ def test_all_weights_nothing() -> None:
 
 @pytest.fixture
 def uneven(tmp_path: Path) -> Path:
-    """24 images: the first 12 hold three objects of a common class, the fourth of them one of a rare class too."""
+    """24 images: the first 12 hold three objects of a common class, the fourth of them one of a
+    rare class too."""
     for split in ("train", "val"):
         for k in range(24):
             save(tmp_path / f"images/{split}/{k:02}.png", picture(40, 40, k))
-            lines = ["1 0.5 0.5 0.2 0.2", "1 0.2 0.2 0.2 0.2", "1 0.8 0.8 0.2 0.2"] if k < 12 else []
+            lines = (
+                ["1 0.5 0.5 0.2 0.2", "1 0.2 0.2 0.2 0.2", "1 0.8 0.8 0.2 0.2"] if k < 12 else []
+            )
             lines += ["0 0.5 0.2 0.2 0.2"] if k == 3 else []
             lay_out(tmp_path, {f"labels/{split}/{k:02}.txt": "\n".join(lines)})
-    lay_out(tmp_path, {"data.yaml": "train: images/train\nval: images/val\nnames: [rare, common, absent]\n"})
+    lay_out(
+        tmp_path,
+        {"data.yaml": "train: images/train\nval: images/val\nnames: [rare, common, absent]\n"},
+    )
     return tmp_path / "data.yaml"
 
 
@@ -112,10 +129,13 @@ def test_rare_images_of_a_data_set(uneven: Path) -> None:
 
 
 def test_mosaics_are_balanced_too(uneven: Path) -> None:
-    """The three other tiles are drawn by the same weights: the rare image makes up as much of what is seen as of the draws."""
+    """The three other tiles are drawn by the same weights: the rare image makes up as much of what
+    is seen as of the draws."""
 
     def rare(weighted: bool) -> float:
-        data = DetectionData(str(uneven), image_size=64, batch_size=8, workers=0, image_weights=weighted)
+        data = DetectionData(
+            str(uneven), image_size=64, batch_size=8, workers=0, image_weights=weighted
+        )
         data.setup("fit")
         loader, classes = data.train_dataloader(), []
         for epoch in range(10):
@@ -124,12 +144,16 @@ def test_mosaics_are_balanced_too(uneven: Path) -> None:
         return classes.count(0) / len(classes)
 
     assert rare(weighted=False) < 0.05, "1 of 37 objects"
-    assert rare(weighted=True) > 0.11, "0.26 of 0.26 * 4 + 0.24 * 3, or 0.15; with other tiles at random 0.06"
+    assert rare(weighted=True) > 0.11, (
+        "0.26 of 0.26 * 4 + 0.24 * 3, or 0.15; with other tiles at random 0.06"
+    )
 
 
 def test_map_is_an_option(uneven: Path) -> None:
     by_map, by_rarity = (
-        DetectionData(str(uneven), image_size=64, workers=0, image_weights=True, image_weights_by_map=use)
+        DetectionData(
+            str(uneven), image_size=64, workers=0, image_weights=True, image_weights_by_map=use
+        )
         for use in (True, False)
     )
     before = shares(by_rarity)
@@ -140,7 +164,9 @@ def test_map_is_an_option(uneven: Path) -> None:
 
 def test_image_weights_turn_rect_off(uneven: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As in YOLOv5, but not in silence."""
-    both = shares(DetectionData(str(uneven), image_size=64, workers=0, image_weights=True, rect=True))
+    both = shares(
+        DetectionData(str(uneven), image_size=64, workers=0, image_weights=True, rect=True)
+    )
     assert "turns data.rect off" in capsys.readouterr().out
     assert both[3] > 0.23
 
@@ -161,12 +187,15 @@ def test_ranks_draw_stripes_of_one_order(world: int) -> None:
 
 
 class Trace(L.Callback):
-    """Writes down which images each batch holds, gives each class a new mAP at every validation, and stops where it is told."""
+    """Writes down which images each batch holds, gives each class a new mAP at every validation,
+    and stops where it is told."""
 
     seen: ClassVar[list[tuple[int, list[int]]]] = []
     stop_after: ClassVar[int] = -1
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         at = trainer.fit_loop.epoch_loop.batch_progress.total.processed
         self.seen.append((at, list(batch.indices)))
         if at == self.stop_after:
@@ -175,11 +204,15 @@ class Trace(L.Callback):
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         """The real figures have just come; those of so young a network are all about 0."""
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        found = trainer.fit_loop.epoch_loop.batch_progress.total.processed // 3 % len(data.class_maps)
+        found = (
+            trainer.fit_loop.epoch_loop.batch_progress.total.processed // 3 % len(data.class_maps)
+        )
         data.class_maps = [0.999 if c == found else 0.0 for c in range(len(data.class_maps))]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        (Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.json").write_text(json.dumps(self.seen))
+        (Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.json").write_text(
+            json.dumps(self.seen)
+        )
 
 
 def line(data: Path, run: Path, *more: str) -> list[str]:
@@ -207,10 +240,19 @@ def images(arguments: list[str], stop_after: int = -1) -> list[tuple[int, list[i
 
 
 def test_stopped_within_an_epoch_and_resumed(small_data: Path, here: Path) -> None:
-    """The epoch goes on with the weights it began with, although a validation has changed the figures since."""
+    """The epoch goes on with the weights it began with, although a validation has changed the
+    figures since."""
     whole = images(line(small_data, here / "whole"))
     assert [at for at, _ in whole] == list(range(1, EPOCHS * BATCHES + 1))
-    assert len({tuple(sorted(i for _, batch in whole[k : k + BATCHES] for i in batch)) for k in (0, 6, 12)}) == 3
+    assert (
+        len(
+            {
+                tuple(sorted(i for _, batch in whole[k : k + BATCHES] for i in batch))
+                for k in (0, 6, 12)
+            }
+        )
+        == 3
+    )
     stop = BATCHES + 4  # in the second epoch, after the validation in its middle
     first = images(line(small_data, here / "cut"), stop)
     saved = torch.load(here / "cut/checkpoints/last.ckpt", weights_only=True)["DetectionData"]
@@ -225,5 +267,8 @@ def test_two_processes(small_data: Path, here: Path) -> None:
     """Together they draw what one would."""
     together(images, line(small_data, here / "run", "--trainer.devices", "2"))
     zero, one = (json.loads((here / f"run/rank{r}.json").read_text()) for r in (0, 1))
-    both = [(at, [i for turn in zip(a, b, strict=True) for i in turn]) for (at, a), (_, b) in zip(zero, one, strict=True)]
+    both = [
+        (at, [i for turn in zip(a, b, strict=True) for i in turn])
+        for (at, a), (_, b) in zip(zero, one, strict=True)
+    ]
     assert both == images(line(small_data, here / "alone"))

@@ -28,28 +28,47 @@ def pass_through(norm: nn.BatchNorm2d, x: Tensor, gradient: Tensor) -> dict[str,
     y = norm(x)
     y.backward(gradient)
     grads = {"x": x.grad, "weight": norm.weight.grad, "bias": norm.bias.grad}
-    return {"y": y.detach().double(), **{k: v.double() for k, v in grads.items()}, **dict(norm.double().named_buffers())}
+    return {
+        "y": y.detach().double(),
+        **{k: v.double() for k, v in grads.items()},
+        **dict(norm.double().named_buffers()),
+    }
 
 
-@pytest.mark.parametrize("shape", [(8, 16, 160, 160), (3, 24, 20, 12), (2, 5, 13, 11), (1, 300, 7, 7), (2, 4, 1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(8, 16, 160, 160), (3, 24, 20, 12), (2, 5, 13, 11), (1, 300, 7, 7), (2, 4, 1, 1)]
+)
 def test_exact_in_channels_last(shape: tuple[int, ...]) -> None:
     """torch's own is off by 2e-4 in the first shape."""
     generator = torch.Generator().manual_seed(0)
-    x, gradient = torch.randn(shape, generator=generator) + 3, torch.randn(shape, generator=generator) + 0.1
+    x, gradient = (
+        torch.randn(shape, generator=generator) + 3,
+        torch.randn(shape, generator=generator) + 0.1,
+    )
     options: dict[str, Any] = {"eps": 1e-3, "momentum": 0.03}
-    exact = pass_through(learned(nn.BatchNorm2d(shape[1], **options)).double(), x.double(), gradient.double())
+    exact = pass_through(
+        learned(nn.BatchNorm2d(shape[1], **options)).double(), x.double(), gradient.double()
+    )
     last = {"memory_format": CHANNELS_LAST}
-    ours = pass_through(learned(BatchNorm2d(shape[1], **options)), x.contiguous(**last), gradient.contiguous(**last))
+    ours = pass_through(
+        learned(BatchNorm2d(shape[1], **options)), x.contiguous(**last), gradient.contiguous(**last)
+    )
     assert ours.pop("num_batches_tracked") == exact.pop("num_batches_tracked") == 1
     for name, value in exact.items():
-        bar = 3e-5 * value.abs().max() if name in ("weight", "bias") else 8e-6  # the former are sums over the batch
+        # the former are sums over the batch
+        bar = 3e-5 * value.abs().max() if name in ("weight", "bias") else 8e-6
         assert float((ours[name] - value).abs().max()) < bar, name
 
 
 def test_gradient_by_differences() -> None:
-    """The backward pass is that of the forward pass: float32 differences of a smooth function of x."""
+    """The backward pass is that of the forward pass: float32 differences of a smooth function of
+    x."""
     generator = torch.Generator().manual_seed(1)
-    x = torch.randn(2, 3, 5, 4, generator=generator).contiguous(memory_format=CHANNELS_LAST).requires_grad_()
+    x = (
+        torch.randn(2, 3, 5, 4, generator=generator)
+        .contiguous(memory_format=CHANNELS_LAST)
+        .requires_grad_()
+    )
     weights = torch.randn(x.shape, generator=generator)
     norm = learned(BatchNorm2d(3))
 
@@ -58,8 +77,12 @@ def test_gradient_by_differences() -> None:
 
     (gradient,) = torch.autograd.grad(value(x), x)
     for direction in torch.randn(3, *x.shape, generator=generator):
-        difference = (value((x + 1e-2 * direction).detach()) - value((x - 1e-2 * direction).detach())) / 2e-2
-        torch.testing.assert_close(difference.detach(), (gradient * direction).sum().double(), rtol=5e-3, atol=5e-3)
+        difference = (
+            value((x + 1e-2 * direction).detach()) - value((x - 1e-2 * direction).detach())
+        ) / 2e-2
+        torch.testing.assert_close(
+            difference.detach(), (gradient * direction).sum().double(), rtol=5e-3, atol=5e-3
+        )
 
 
 @pytest.mark.parametrize("case", ["evaluation", "contiguous", "bfloat16"])
@@ -67,7 +90,9 @@ def test_elsewhere_it_is_torchs(case: str) -> None:
     x = torch.randn(4, 6, 10, 8, generator=torch.Generator().manual_seed(2))
     x = x if case == "contiguous" else x.contiguous(memory_format=CHANNELS_LAST)
     x = x.bfloat16() if case == "bfloat16" else x
-    ours, theirs = (learned(kind(6)).train(case != "evaluation") for kind in (BatchNorm2d, nn.BatchNorm2d))
+    ours, theirs = (
+        learned(kind(6)).train(case != "evaluation") for kind in (BatchNorm2d, nn.BatchNorm2d)
+    )
     assert torch.equal(ours(x), theirs(x))
     assert all(torch.equal(a, b) for a, b in zip(ours.buffers(), theirs.buffers(), strict=True))
 
@@ -82,7 +107,9 @@ def test_the_detector_has_it() -> None:
     seen = []
     for module in detector.network.modules():
         if isinstance(module, Conv):
-            module.bn.register_forward_hook(lambda norm, x, y: seen.append((type(norm), type(y.grad_fn).__name__)))
+            module.bn.register_forward_hook(
+                lambda norm, x, y: seen.append((type(norm), type(y.grad_fn).__name__))
+            )
     detector.network.train()(torch.rand(2, 3, 64, 64))
     assert len(seen) > 50
     assert set(seen) == {(BatchNorm2d, "_NormaliseBackward")}

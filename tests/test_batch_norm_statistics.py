@@ -32,7 +32,9 @@ class Seen(L.Callback):
         pl_module.network.get_submodule(FIRST).register_forward_pre_hook(look)
 
 
-def train(data: Path, run: Path, average: EMA, **options: Any) -> tuple[Detector, list[tuple[Tensor, Tensor]]]:
+def train(
+    data: Path, run: Path, average: EMA, **options: Any
+) -> tuple[Detector, list[tuple[Tensor, Tensor]]]:
     L.seed_everything(0)
     seen, module = Seen(), DetectionData(str(data), image_size=64, batch_size=4, workers=0)
     detector = Detector(module.names, width_multiple=0.125, depth_multiple=0.1, **options)
@@ -49,7 +51,8 @@ def assert_statistics(network: nn.Module, expected: tuple[Tensor, Tensor]) -> No
 
 
 def test_averaged_as_the_weights_are(small_data: Path, tmp_path: Path) -> None:
-    """Each step moves the average towards the batch's own statistics, not towards running ones that lag behind."""
+    """Each step moves the average towards the batch's own statistics, not towards running ones that
+    lag behind."""
     average = EMA()
     detector, batches = train(small_data, tmp_path / "run", average, nominal_batch_size=4)
     assert average.updates == len(batches) > 8
@@ -57,18 +60,26 @@ def test_averaged_as_the_weights_are(small_data: Path, tmp_path: Path) -> None:
     for update, batch in enumerate(batches, 1):
         average.updates = update
         kept = average._kept()
-        expected = tuple(kept * old + (1 - kept) * new for old, new in zip(expected, batch, strict=True))  # type: ignore[assignment]
+        expected = tuple(
+            kept * old + (1 - kept) * new for old, new in zip(expected, batch, strict=True)
+        )  # type: ignore[assignment]
     assert detector.ema is not None
     assert_statistics(detector.ema, expected)
 
 
-@pytest.mark.parametrize(("options", "momentum"), [({}, 0.1), ({"bn_momentum": 0.03}, 0.03), (MODEL, 0.03)])
-def test_running_statistics(options: dict[str, Any], momentum: float, small_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "momentum"), [({}, 0.1), ({"bn_momentum": 0.03}, 0.03), (MODEL, 0.03)]
+)
+def test_running_statistics(
+    options: dict[str, Any], momentum: float, small_data: Path, tmp_path: Path
+) -> None:
     """Without an average, and with a momentum of one's own: YOLOv5's is .03."""
     detector, batches = train(small_data, tmp_path / "run", EMA(enabled=False), **options)
     expected = (torch.zeros(()), torch.ones(()))
     for batch in batches:
-        expected = tuple(old + momentum * (new - old) for old, new in zip(expected, batch, strict=True))  # type: ignore[assignment]
+        expected = tuple(
+            old + momentum * (new - old) for old, new in zip(expected, batch, strict=True)
+        )  # type: ignore[assignment]
     assert_statistics(detector.network, expected)
 
 

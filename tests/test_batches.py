@@ -35,20 +35,29 @@ def data_yaml(tmp_path_factory: pytest.TempPathFactory) -> str:
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), st.integers(0, 5), seeds)
 @few
 def test_each_image_once_an_epoch(n: int, per_rank: int, world: int, epoch: int, seed: int) -> None:
-    batches = TrainBatches(n, per_rank * world, seed, position=lambda: (0, 0), world=world).batches(epoch)
+    batches = TrainBatches(n, per_rank * world, seed, position=lambda: (0, 0), world=world).batches(
+        epoch
+    )
     assert all(key.epoch == epoch and key.repeat == 0 for batch in batches for key in batch)
-    own = [key for batch in batches for key in dict.fromkeys(batch)]  # without what fills a batch up
+    # without what fills a batch up
+    own = [key for batch in batches for key in dict.fromkeys(batch)]
     assert sorted(key.index for key in own) == list(range(n))
 
 
 @given(st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 3]), st.integers(0, 30), seeds)
 @few
-def test_ranks_share_one_global_order(n: int, per_rank: int, world: int, done: int, seed: int) -> None:
+def test_ranks_share_one_global_order(
+    n: int, per_rank: int, world: int, done: int, seed: int
+) -> None:
     batch_size = 6 * per_rank  # divides by 1, 2, 3
-    assume(world == 1 or (n - 1) % min(batch_size, n) + 1 >= world)  # fewer in the last batch: see the next test
+    # fewer in the last batch: see the next test
+    assume(world == 1 or (n - 1) % min(batch_size, n) + 1 >= world)
     at = divmod(done, -(-n // min(batch_size, n)))
     alone = list(TrainBatches(n, batch_size, seed, position=lambda: at))
-    ranks = [list(TrainBatches(n, batch_size, seed, position=lambda: at, rank=r, world=world)) for r in range(world)]
+    ranks = [
+        list(TrainBatches(n, batch_size, seed, position=lambda: at, rank=r, world=world))
+        for r in range(world)
+    ]
     for k, batch in enumerate(alone):
         shares = [ranks[r][k] for r in range(world)]
         assert len({len(share) for share in shares}) == 1, "all ranks do the same work"
@@ -62,15 +71,24 @@ def test_ranks_share_one_global_order(n: int, per_rank: int, world: int, done: i
 
 @pytest.mark.parametrize(("n", "batch_size", "world"), [(7, 6, 3), (1, 6, 3), (9, 8, 4), (2, 6, 6)])
 def test_last_batch_smaller_than_the_world(n: int, batch_size: int, world: int) -> None:
-    ranks = [list(TrainBatches(n, batch_size, 0, position=lambda: (0, 0), rank=r, world=world)) for r in range(world)]
+    ranks = [
+        list(TrainBatches(n, batch_size, 0, position=lambda: (0, 0), rank=r, world=world))
+        for r in range(world)
+    ]
     assert len({tuple(map(len, rank)) for rank in ranks}) == 1
     assert all(len(share) > 0 for rank in ranks for share in rank)
 
 
 def test_order_changes_with_epoch_and_seed() -> None:
-    orders = [TrainBatches(30, 4, seed, position=lambda: (0, 0)).order(epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    orders = [
+        TrainBatches(30, 4, seed, position=lambda: (0, 0)).order(epoch).tolist()
+        for seed in (0, 1)
+        for epoch in (0, 1)
+    ]
     assert len({tuple(o) for o in orders}) == 4
-    assert TrainBatches(30, 7, 0, position=lambda: (0, 0)).order(1).tolist() == orders[1], "whatever the batch size"
+    assert TrainBatches(30, 7, 0, position=lambda: (0, 0)).order(1).tolist() == orders[1], (
+        "whatever the batch size"
+    )
 
 
 @pytest.mark.parametrize("limit", [None, 3])
@@ -81,7 +99,9 @@ def test_resume(limit: int | None) -> None:
     assert len(whole) == length
     stream = [b for epoch in range(4) for b in whole.batches(epoch)[:length]]
     for done in range(3 * length):
-        at = TrainBatches(10, 3, seed=1, position=lambda done=done: divmod(done, length), limit=limit)
+        at = TrainBatches(
+            10, 3, seed=1, position=lambda done=done: divmod(done, length), limit=limit
+        )
         rest_of_epoch = length - done % length
         assert list(at) == stream[done : done + rest_of_epoch]
         assert len(at) == length, "Lightning counts whole epochs"
@@ -102,7 +122,8 @@ def test_position_is_asked_for_at_the_start_of_each_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "batch_size", "limit", "batches"), [(10, 3, None, 4), (10, 3, 3, 3), (10, 3, 9, 4), (4, 16, None, 1), (8, 8, 1, 1)]
+    ("n", "batch_size", "limit", "batches"),
+    [(10, 3, None, 4), (10, 3, 3, 3), (10, 3, 9, 4), (4, 16, None, 1), (8, 8, 1, 1)],
 )
 def test_number_of_batches(n: int, batch_size: int, limit: int | None, batches: int) -> None:
     sampler = TrainBatches(n, batch_size, 0, position=lambda: (0, 0), limit=limit)
@@ -116,7 +137,9 @@ def test_fixed_order() -> None:
 
 
 def test_repeats_are_numbered() -> None:
-    sampler = TrainBatches(40, 7, 0, position=lambda: (0, 0), weights=lambda: np.array([1.0, 3.0] + [0.0] * 38))
+    sampler = TrainBatches(
+        40, 7, 0, position=lambda: (0, 0), weights=lambda: np.array([1.0, 3.0] + [0.0] * 38)
+    )
     keys = [key for batch in sampler.batches(2) for key in batch]
     assert len(keys) == 40
     for index in (0, 1):
@@ -155,7 +178,8 @@ def test_given_batches() -> None:
 
 
 def test_rare_classes_come_more_often() -> None:
-    """Nine images of class 0, one of class 1: weights 1/9 : 1 = 0.1 : 0.9; the rare image takes 0.9 / (9 * 0.1 + 0.9)."""
+    """Nine images of class 0, one of class 1: weights 1/9 : 1 = 0.1 : 0.9; the rare image takes 0.9
+    / (9 * 0.1 + 0.9)."""
     classes = [np.zeros(1, int)] * 9 + [np.ones(1, int)]
     weights = image_weights(classes, class_weights(np.array([9, 1])))
     np.testing.assert_allclose(weights, [0.1] * 9 + [0.9])
@@ -172,7 +196,8 @@ def test_class_weights_in_numbers() -> None:
 
 
 def test_image_weights_in_the_data_module(data_yaml: str) -> None:
-    """A class that is found well already is drawn less; without its weight only images with another class come."""
+    """A class that is found well already is drawn less; without its weight only images with another
+    class come."""
     data = DetectionData(data_yaml, image_size=SIZE, batch_size=4, workers=0, image_weights=True)
     data.setup("fit")
     sampler = data.train_dataloader().batch_sampler
@@ -184,7 +209,8 @@ def test_image_weights_in_the_data_module(data_yaml: str) -> None:
 
 
 def test_literal_validation_batches() -> None:
-    """Twice the training batch; equal aspect ratios as numpy's default sort leaves them, which is the original's order."""
+    """Twice the training batch; equal aspect ratios as numpy's default sort leaves them, which is
+    the original's order."""
     shapes = np.array([(h, w) for h, w in np.random.default_rng(0).integers(2, 5, (200, 2)) * 60])
     ratio = shapes[:, 0] / shapes[:, 1]
     literal = np.concatenate(rectangular_batches(shapes, 320, 16, 32, 0.5, stable=False)[0])
@@ -195,7 +221,9 @@ def test_literal_validation_batches() -> None:
 
 
 def test_literal_yaml_reaches_the_loader(data_yaml: str) -> None:
-    literal = yaml.safe_load((Path(__file__).parents[1] / "configs/literal.yaml").read_text())["data"]
+    literal = yaml.safe_load((Path(__file__).parents[1] / "configs/literal.yaml").read_text())[
+        "data"
+    ]
     sizes = []
     for options in ({}, literal, {**literal, "val_batch_size": 5}):
         data = DetectionData(data_yaml, image_size=SIZE, batch_size=3, workers=0, **options)
@@ -208,7 +236,10 @@ def test_literal_yaml_reaches_the_loader(data_yaml: str) -> None:
     assert sizes == [3, 6, 5]
 
 
-@given(st.lists(st.tuples(st.integers(10, 900), st.integers(10, 900)), min_size=1, max_size=30), st.integers(1, 8))
+@given(
+    st.lists(st.tuples(st.integers(10, 900), st.integers(10, 900)), min_size=1, max_size=30),
+    st.integers(1, 8),
+)
 @few
 def test_rectangular_batches(shapes: list[tuple[int, int]], batch_size: int) -> None:
     given_shapes = np.array(shapes)
@@ -233,12 +264,15 @@ def test_rectangular_batches(shapes: list[tuple[int, int]], batch_size: int) -> 
 
 
 def test_rectangular_training(data_yaml: str) -> None:
-    """Height over width: 20/60, 30/64, 40/64, then 50/50 and 64/64, then 48/40, 90/70, 64/33, in batches of three.
+    """Height over width: 20/60, 30/64, 40/64, then 50/50 and 64/64, then 48/40, 90/70, 64/33, in
+    batches of three.
 
-    Least rectangles of 64 pixels in steps of 32: 64 * 40/64 = 40 -> 64 high; the second holds ratios 1 and above: 64 x 64;
-    the third: 64 / (90/70) = 49.8 -> 64 wide.
+    Least rectangles of 64 pixels in steps of 32: 64 * 40/64 = 40 -> 64 high; the second holds
+    ratios 1 and above: 64 x 64; the third: 64 / (90/70) = 49.8 -> 64 wide.
     """
-    data = DetectionData(data_yaml, image_size=128, batch_size=2, workers=0, rect=True, augment=Augment(mosaic=1.0))
+    data = DetectionData(
+        data_yaml, image_size=128, batch_size=2, workers=0, rect=True, augment=Augment(mosaic=1.0)
+    )
     data.setup("fit")
     loader = data.train_dataloader()
     sampler = loader.batch_sampler
@@ -249,19 +283,31 @@ def test_rectangular_training(data_yaml: str) -> None:
     batches = list(loader)
     assert [b.indices for b in batches] == expected
     # 128 * 0.469 = 60 -> 64; up to ratio 1; from ratio 1; 128 / 1.286 = 99.6 -> 128
-    assert [tuple(b.images.shape) for b in batches] == [(2, 3, 64, 128), (2, 3, 128, 128), (2, 3, 128, 128), (2, 3, 128, 128)]
+    assert [tuple(b.images.shape) for b in batches] == [
+        (2, 3, 64, 128),
+        (2, 3, 128, 128),
+        (2, 3, 128, 128),
+        (2, 3, 128, 128),
+    ]
     assert all(len(b.targets) > 0 for b in batches)
 
 
 def test_collate_in_numbers() -> None:
     boxes = np.array([[-5, 10, 70, 200], [20, 5, 40, 25], [150, 60, 160, 70]], np.float32)
-    a = Sample(noise(50, 100, 1), boxes, np.array([2, 0, 1]), letterbox=LetterboxInfo(50, 100), index=7)
+    a = Sample(
+        noise(50, 100, 1), boxes, np.array([2, 0, 1]), letterbox=LetterboxInfo(50, 100), index=7
+    )
     b = Sample(noise(50, 100, 2), np.zeros((0, 4), np.float32), np.zeros(0, np.int64), index=3)
-    c = flip(Sample(noise(50, 100, 3), np.array([[0, 0, 100, 50]], np.float32), np.array([4]), index=5), 1)
+    c = flip(
+        Sample(noise(50, 100, 3), np.array([[0, 0, 100, 50]], np.float32), np.array([4]), index=5),
+        1,
+    )
     batch = collate([a, b, c])
     assert (batch.images.shape, batch.images.dtype) == ((3, 3, 50, 100), torch.uint8)
     for k, s in enumerate((a, b, c)):
-        assert np.array_equal(batch.images[k].numpy(), s.image.transpose(2, 0, 1)), "channels first, RGB"
+        assert np.array_equal(batch.images[k].numpy(), s.image.transpose(2, 0, 1)), (
+            "channels first, RGB"
+        )
     right, bottom = 100 - 1e-3, 50 - 1e-3
     expected = [
         [0, 2, 70 / 2 / 100, (10 + bottom) / 2 / 50, 70 / 100, (bottom - 10) / 50],
@@ -290,16 +336,29 @@ def test_collate_gives_the_boxes_back(seed: int, n: int, shape: tuple[int, int])
     height, width = shape
     samples = [random_sample(seed + k, 32, 32, n=k) for k in range(n)]
     for k, s in enumerate(samples):
-        s.image, s.boxes = np.zeros((height, width, 3), np.uint8), random_boxes(np.random.default_rng(k), k, width, height)
+        s.image, s.boxes = (
+            np.zeros((height, width, 3), np.uint8),
+            random_boxes(np.random.default_rng(k), k, width, height),
+        )
     targets = collate(samples).targets.numpy()
     assert targets[:, 0].tolist() == [k for k in range(n) for _ in range(k)]
     assert targets[:, 1].tolist() == [float(c) for s in samples for c in s.classes]
     boxes = np.concatenate([s.boxes for s in samples])
-    np.testing.assert_allclose(cxcywhn_to_xyxy(targets[:, 2:], width, height), boxes, rtol=0, atol=2e-3)
+    np.testing.assert_allclose(
+        cxcywhn_to_xyxy(targets[:, 2:], width, height), boxes, rtol=0, atol=2e-3
+    )
 
 
 def test_device_hook_scales_to_one(data_yaml: str) -> None:
-    batch = collate([Sample(np.full((8, 8, 3), 51, np.uint8), np.zeros((0, 4), np.float32), np.zeros(0, np.int64))])
+    batch = collate(
+        [
+            Sample(
+                np.full((8, 8, 3), 51, np.uint8),
+                np.zeros((0, 4), np.float32),
+                np.zeros(0, np.int64),
+            )
+        ]
+    )
     moved = DetectionData(data_yaml, workers=0).on_after_batch_transfer(batch, 0)
     assert moved.images.dtype == torch.float32
     assert moved.images.unique().tolist() == [pytest.approx(0.2)]

@@ -1,4 +1,5 @@
-"""The command `benchmark`: its rows against what a plain count says, rows that fail, nothing left running."""
+"""The command `benchmark`: its rows against what a plain count says, rows that fail, nothing left
+running."""
 
 import itertools
 import json
@@ -18,26 +19,70 @@ from forked import forks
 import cli
 from benchmarks import gpu
 from boltbox.detector.commands.benchmark import stopwatch
-from boltbox.detector.commands.benchmark.report import Row, content, recommendation, recommended, table
+from boltbox.detector.commands.benchmark.report import (
+    Row,
+    content,
+    recommendation,
+    recommended,
+    table,
+)
 from boltbox.detector.commands.benchmark.setting import Setting, settings
 from boltbox.detector.commands.benchmark.trial import Trial, attempt
 
-TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--trainer.accelerator", "cpu"]
+TINY = [
+    "--model.width_multiple",
+    "0.125",
+    "--data.image_size",
+    "64",
+    "--trainer.accelerator",
+    "cpu",
+]
 HOST = {"processor": "abacus"}
 
 
 def row(precision: str, devices: int, rate: float, waiting: float = 0.1, workers: int = 2) -> Row:
     """A row of `rate` images/s; 0 is one that failed."""
-    measured = {"images": int(rate * 10), "seconds": 10.0, "steps": 7, "waiting": waiting, "gpu_memory": 0}
+    measured = {
+        "images": int(rate * 10),
+        "seconds": 10.0,
+        "steps": 7,
+        "waiting": waiting,
+        "gpu_memory": 0,
+    }
     trial = Trial(measured, "") if rate else Trial({}, "out of beads")
-    return Row(Setting(precision, "ddp" if devices > 1 else "auto", devices, workers), ["--data.dataset", "my data"], trial)
+    return Row(
+        Setting(precision, "ddp" if devices > 1 else "auto", devices, workers),
+        ["--data.dataset", "my data"],
+        trial,
+    )
 
 
-def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_the_command(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One device, then two processes: table and JSON; each row says how to train that way."""
-    options = ["--data.dataset", str(small_data), "--data.batch_size", "6", *TINY, "--data.workers", "0"]
+    options = [
+        "--data.dataset",
+        str(small_data),
+        "--data.batch_size",
+        "6",
+        *TINY,
+        "--data.workers",
+        "0",
+    ]
     with forks():
-        cli.main(["benchmark", *options, "--seconds", "0.2", "--rows", "2", "--trainer.precision", "16-mixed"])
+        cli.main(
+            [
+                "benchmark",
+                *options,
+                "--seconds",
+                "0.2",
+                "--rows",
+                "2",
+                "--trainer.precision",
+                "16-mixed",
+            ]
+        )
     printed = capsys.readouterr().out
     found = json.loads((here / "runs/benchmark-1/benchmark.json").read_text())
     assert "2 of 7 combinations are measured" in printed
@@ -51,7 +96,9 @@ def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.Captur
         assert r["images"] == 6 * r["steps"] > 0  # 24 images are 4 whole batches
         assert r["images_per_second"] == pytest.approx(r["images"] / r["seconds"])
         assert 0 < r["waiting"] < 1
-        assert r["command"].startswith(f"python cli.py fit --data.dataset {small_data} --data.batch_size 6 --model.width")
+        assert r["command"].startswith(
+            f"python cli.py fit --data.dataset {small_data} --data.batch_size 6 --model.width"
+        )
         rest = "--model.compile false --data.cache auto --data.workers 0"
         assert r["command"].endswith(f"--trainer.devices {r['devices']} {rest}")
         assert not {"--seconds", "--rows", "16-mixed"} & set(r["command"].split())
@@ -61,9 +108,11 @@ def test_rows_of_the_command(small_data: Path, here: Path, capsys: pytest.Captur
     assert not list((here / "runs").glob("fit-*"))
 
 
-def test_stopwatch_counts_as_a_clock_that_ticks(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the clock is a second after the one before: one second of waiting and one of work for each step, whatever
-    lies between epochs. 24 images in batches of 7: 7, 7, 7, 3."""
+def test_stopwatch_counts_as_a_clock_that_ticks(
+    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock is a second after the one before: one second of waiting and one of
+    work for each step, whatever lies between epochs. 24 images in batches of 7: 7, 7, 7, 3."""
     ticks = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)), monotonic=time.monotonic)
     monkeypatch.setattr(stopwatch, "time", clock)
@@ -103,7 +152,18 @@ def test_errors_come_before_the_first_row(
 def test_no_row_in_time(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The row is given up, and that is what its table, and the error, say."""
     with forks(), pytest.raises(SystemExit) as e:
-        cli.main(["benchmark", "--data.dataset", str(small_data), *TINY, "--rows", "1", "--deadline", "0.2"])
+        cli.main(
+            [
+                "benchmark",
+                "--data.dataset",
+                str(small_data),
+                *TINY,
+                "--rows",
+                "1",
+                "--deadline",
+                "0.2",
+            ]
+        )
     assert e.value.code == 2
     printed = capsys.readouterr()
     assert "1/1 32-true, 1 device" in printed.out
@@ -112,8 +172,19 @@ def test_no_row_in_time(small_data: Path, here: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_path: Path) -> None:
-    line = [sys.executable, str(Path(cli.__file__)), "benchmark", "--data.dataset", str(small_data), *TINY, "--seconds", "600"]
-    process = subprocess.Popen([*line, "--rows", "1"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    line = [
+        sys.executable,
+        str(Path(cli.__file__)),
+        "benchmark",
+        "--data.dataset",
+        str(small_data),
+        *TINY,
+        "--seconds",
+        "600",
+    ]
+    process = subprocess.Popen(
+        [*line, "--rows", "1"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     try:
         until(lambda: [pid for pid in running(str(small_data)) if pid != process.pid])
         process.send_signal(signal.SIGTERM)
@@ -124,7 +195,8 @@ def test_a_terminated_benchmark_leaves_nothing_running(small_data: Path, tmp_pat
 
 
 def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) -> None:
-    """SystemExit, as a signal raises it, comes when the process runs already and Popen is not back yet."""
+    """SystemExit, as a signal raises it, comes when the process runs already and Popen is not back
+    yet."""
     root = Path(cli.__file__).parent
     child = "import os, time; from pathlib import Path; from boltbox.detector.system.parent import die_with_parent\n"
     child += "Path('pid').write_text(str(os.getpid())); die_with_parent(); time.sleep(600)"
@@ -142,9 +214,15 @@ subprocess.Popen.__init__ = ended
 attempt([sys.executable, "-c", {child!r}], Path("none.json"), 30)
 """
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False).returncode == 143
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False
+        ).returncode
+        == 143
+    )
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    command_line = Path("/proc") / (tmp_path / "pid").read_text() / "cmdline"  # empty when it has ended and nobody has asked
+    # empty when it has ended and nobody has asked
+    command_line = Path("/proc") / (tmp_path / "pid").read_text() / "cmdline"
     until(lambda: not command_line.exists() or not command_line.read_bytes())
 
 
@@ -172,8 +250,14 @@ def until(true: Any, seconds: float = 120) -> None:
 @pytest.mark.parametrize(
     ("program", "error"),
     [
-        ("import os; os.kill(os.getpid(), 9)", "killed by the system (SIGKILL), as it does when memory runs out"),
-        ("import sys; print('error: no beads', file=sys.stderr); print('done'); sys.exit(2)", "no beads"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "killed by the system (SIGKILL), as it does when memory runs out",
+        ),
+        (
+            "import sys; print('error: no beads', file=sys.stderr); print('done'); sys.exit(2)",
+            "no beads",
+        ),
         ("[][0]", "IndexError: list index out of range"),
         ("import os; os._exit(5)", "exit code 5"),
         ("pass", "the training ended before there was anything to measure"),
@@ -181,14 +265,22 @@ def until(true: Any, seconds: float = 120) -> None:
     ],
 )
 def test_a_trial_that_ends_badly_says_why(program: str, error: str, tmp_path: Path) -> None:
-    trial = attempt([sys.executable, "-c", program], tmp_path / "none.json", 0.5 if "sleep" in program else 30)
+    trial = attempt(
+        [sys.executable, "-c", program], tmp_path / "none.json", 0.5 if "sleep" in program else 30
+    )
     assert (trial.measured, trial.error, trial.rate) == ({}, error, 0.0)
 
 
 def test_settings_that_tell_most_come_first() -> None:
     found = settings(("32-true", "bf16-mixed"), "ddp", (1, 4), cores=8, workers=8, cache="ram")
     assert found[0] == Setting("32-true", "auto", 1, 8, cache="ram")
-    single = {("bf16-mixed", 1, 8), ("32-true", 4, 2), ("32-true", 1, 0), ("32-true", 1, 2), ("32-true", 1, 4)}
+    single = {
+        ("bf16-mixed", 1, 8),
+        ("32-true", 4, 2),
+        ("32-true", 1, 0),
+        ("32-true", 1, 2),
+        ("32-true", 1, 4),
+    }
     assert {(s.precision, s.devices, s.workers) for s in found[1:6]} == single
     assert len(found) == len(set(found)) == 2 * (4 + 2)
     assert {s.workers for s in found if s.devices == 4} == {2, 0}, "four devices share eight cores"
@@ -202,7 +294,14 @@ def test_settings_that_tell_most_come_first() -> None:
         Setting("32-true", "auto", 1, 0, compiled=True),
         Setting("bf16-mixed", "auto", 1, 0, compiled=True),
     ]
-    assert more[3].options()[-6:] == ["--model.compile", "true", "--data.cache", "auto", "--data.workers", "0"]
+    assert more[3].options()[-6:] == [
+        "--model.compile",
+        "true",
+        "--data.cache",
+        "auto",
+        "--data.workers",
+        "0",
+    ]
     assert str(more[3]) == "32-true, 1 device, 0 workers, compiled"
 
 
@@ -245,8 +344,11 @@ def test_table_of_rows_that_failed() -> None:
     assert content(HOST, rows)["rows"][1]["error"] == "out of beads"
 
 
-def test_precisions_over_whole_trainings(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The dry run of benchmarks/gpu.py: its figures are those of the runs, and what is finished is not done again."""
+def test_precisions_over_whole_trainings(
+    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dry run of benchmarks/gpu.py: its figures are those of the runs, and what is finished is
+    not done again."""
     line = ["--data", str(small_data), "--epochs", "1", "--image-size", "64", "--seeds", "0", "--folder", str(tmp_path / "gpu"),
             "--page", str(tmp_path / "gpu.md"), "--data.batch_size", "4", "--trainer.accelerator", "cpu",
             "--model.width_multiple", "0.125", "--autoanchor.enabled", "false"]  # fmt: skip
@@ -289,10 +391,16 @@ def test_verdicts() -> None:
 
 def test_commands_of_the_committed_page_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(cli.__file__).parent / "benchmarks/benchmark.md").read_text()
-    commands = [line.partition("  #")[0].split() for line in page.splitlines() if line.startswith("    python cli.py fit")]
+    commands = [
+        line.partition("  #")[0].split()
+        for line in page.splitlines()
+        if line.startswith("    python cli.py fit")
+    ]
     assert len(commands) == 8
     for words in (commands[0], commands[-1]):
         with pytest.raises(SystemExit) as e:
             cli.main([*words[2:], "--print_config"])
         assert e.value.code == 0
-        assert f"precision: {words[words.index('--trainer.precision') + 1]}" in capsys.readouterr().out
+        assert (
+            f"precision: {words[words.index('--trainer.precision') + 1]}" in capsys.readouterr().out
+        )

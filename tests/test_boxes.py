@@ -45,7 +45,10 @@ def test_numpy_and_torch_agree(seed: int, n: int) -> None:
         area_xyxy,
     ):
         for dtype in (np.float32, np.float64):
-            ours, theirs = convert(boxes.astype(dtype)), convert(torch.from_numpy(boxes.astype(dtype)))
+            ours, theirs = (
+                convert(boxes.astype(dtype)),
+                convert(torch.from_numpy(boxes.astype(dtype))),
+            )
             assert isinstance(theirs, torch.Tensor)
             assert np.array_equal(ours, theirs.numpy())
             assert ours.dtype == dtype
@@ -56,7 +59,9 @@ def test_conversions_in_numbers() -> None:
     corners = np.array([[40.0, 15, 60, 35]])
     assert xyxy_to_cxcywh(corners).tolist() == [[50, 25, 20, 20]]
     assert xyxy_to_cxcywhn(corners, 100, 50).tolist() == [[0.5, 0.5, 0.2, 0.4]]
-    assert cxcywhn_to_xyxy(np.array([[0.5, 0.5, 0.25, 0.5]]), 100, 50, 10, 20).tolist() == [[47.5, 32.5, 72.5, 57.5]]
+    assert cxcywhn_to_xyxy(np.array([[0.5, 0.5, 0.25, 0.5]]), 100, 50, 10, 20).tolist() == [
+        [47.5, 32.5, 72.5, 57.5]
+    ]
     assert clip_xyxy(np.array([[-3.0, 5, 120, 60]]), 100, 50).tolist() == [[0, 5, 100, 50]]
     assert area_xyxy(np.array([[[1.0, 2, 4, 6]]])).tolist() == [[12]], "any leading shape"
 

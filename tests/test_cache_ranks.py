@@ -9,11 +9,20 @@ from benchmarks.cache_memory import RANKS, WORKERS, train
 BUDGET = 1_500_000
 
 
-def test_one_copy_for_all(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_copy_for_all(
+    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the kernel's count: a page that k processes have mapped is 1 / k page in each."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
     options = ["--data.image_size", "128", "--data.batch_size", "8", "--data.cache", "ram"]
-    options += ["--report.enabled", "false", "--pictures.enabled", "false", "--doctor.enabled", "false"]
+    options += [
+        "--report.enabled",
+        "false",
+        "--pictures.enabled",
+        "false",
+        "--doctor.enabled",
+        "false",
+    ]
     found = train(str(small_data), tmp_path, *options, "--data.cache_budget", str(BUDGET))
     assert found["images"] == 32
     assert found["stored"] <= BUDGET
@@ -22,5 +31,6 @@ def test_one_copy_for_all(small_data: Path, tmp_path: Path, monkeypatch: pytest.
     assert all(p["maps"] == 2 for p in processes), "each has both stores mapped, once"
     together = sum(p["store"] for p in processes)
     assert sum(p["store"] > 0 for p in processes) >= RANKS * (1 + WORKERS)
-    assert 0.9 * found["stored"] < together <= found["stored"] + 2 * 4096  # a part of a page at the end of each
+    # a part of a page at the end of each
+    assert 0.9 * found["stored"] < together <= found["stored"] + 2 * 4096
     assert found["output"].count("of 24 images cached in") == 1, "one process tells"

@@ -1,4 +1,5 @@
-"""A data set that changes between a kill and the resume: what differs is printed, and epochs are trained whole."""
+"""A data set that changes between a kill and the resume: what differs is printed, and epochs are
+trained whole."""
 
 import csv
 import os
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a data set of 24 images and a run on it, killed in epoch 1 when 8 images of it were trained on."""
+    """A folder with a data set of 24 images and a run on it, killed in epoch 1 when 8 images of it
+    were trained on."""
     folder = tmp_path_factory.mktemp("killed")
     data = make_demo(folder / "data", train=24, val=8)
     assert start(command(data, folder / "run", workers=0, ranks=1), "batch:8") == -9
@@ -29,7 +31,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def resume(folder: Path, *more: str) -> tuple[Counter[int], int]:
     """Rows of iterations.csv, one a batch, by epoch; all batches that were trained on."""
-    line = command(folder / "data/data.yaml", folder / "run", workers=0, ranks=1, more=("--ckpt_path", "last", *more))
+    line = command(
+        folder / "data/data.yaml",
+        folder / "run",
+        workers=0,
+        ranks=1,
+        more=("--ckpt_path", "last", *more),
+    )
     cli.main(line[2:])
     with open(folder / "run/iterations.csv", newline="") as file:
         epochs = Counter(int(row["epoch"]) for row in csv.DictReader(file))
@@ -62,7 +70,8 @@ def keep(count: int) -> Callable[[Path], None]:
 
 
 def edit(folder: Path) -> None:
-    """Other labels, another picture under the same name, a new name, one image less to validate on."""
+    """Other labels, another picture under the same name, a new name, one image less to validate
+    on."""
     first, second, third, *_ = images(folder)
     label_of(first).write_text(label_of(first).read_text() + "0 0.5 0.5 0.25 0.25\n")
     cv2.imwrite(str(second), cv2.imread(str(second))[:, ::-1])
@@ -77,8 +86,13 @@ def edit(folder: Path) -> None:
     [
         (add, ["train: 1 added"], [6, 7, 7]),
         (keep(9), ["train: 15 removed"], [6, 3, 3]),
-        (keep(4), ["train: 20 removed"], [6, 3, 1]),  # nothing is left of epoch 1 but its last batch, the only one
-        (edit, ["1 with other labels", "1 with another picture", "1 renamed", "val: 1 removed"], [6, 6, 6]),
+        # nothing is left of epoch 1 but its last batch, the only one
+        (keep(4), ["train: 20 removed"], [6, 3, 1]),
+        (
+            edit,
+            ["1 with other labels", "1 with another picture", "1 renamed", "val: 1 removed"],
+            [6, 6, 6],
+        ),
     ],
     ids=["added", "removed", "nearly all removed", "edited"],
 )
@@ -99,8 +113,11 @@ def test_epochs_are_whole(
     assert epochs[2] == batches[2]
 
 
-def test_another_batch_size(killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two batches of 8."""
+def test_another_batch_size(
+    killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The epoch goes on at the image, not at the batch: 8 of 24 images are done, which leaves two
+    batches of 8."""
     folder = shutil.copytree(killed, tmp_path / "copy")
     epochs, total = resume(folder, "--data.batch_size", "8")
     assert total == 6 + 2 + 2 + 3
@@ -110,17 +127,25 @@ def test_another_batch_size(killed: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_between_epochs(tmp_path: Path) -> None:
     data = make_demo(tmp_path / "data", train=24, val=8)
-    cli.main(command(data, tmp_path / "run", workers=0, ranks=1, more=("--trainer.max_epochs", "1"))[2:])
+    cli.main(
+        command(data, tmp_path / "run", workers=0, ranks=1, more=("--trainer.max_epochs", "1"))[2:]
+    )
     add(tmp_path)
     assert resume(tmp_path) == (Counter({0: 6, 1: 7, 2: 7}), 20)
 
 
 def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
-    """The iterations of fewer images have lower numbers; the optimizer does not wait until they have caught up."""
+    """The iterations of fewer images have lower numbers; the optimizer does not wait until they
+    have caught up."""
     data = make_demo(tmp_path / "data", train=24, val=8)
-    line = command(data, tmp_path / "run", workers=0, ranks=1, more=("--model.nominal_batch_size", "4"))[2:]
+    line = command(
+        data, tmp_path / "run", workers=0, ranks=1, more=("--model.nominal_batch_size", "4")
+    )[2:]
     cli.main([*line, "--trainer.max_epochs", "2"])
     before = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
     keep(12)(tmp_path)
     cli.main([*line, "--ckpt_path", "last"])
-    assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] == before + 3
+    assert (
+        torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
+        == before + 3
+    )

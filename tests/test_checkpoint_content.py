@@ -39,13 +39,36 @@ OWN = (boltbox.callbacks.Warmup, boltbox.callbacks.EMA, boltbox.callbacks.EarlyS
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one epoch, not to be written to: `previous.ckpt` is from before its last batch, with a window of gradients
-    open."""
+    """A run of one epoch, not to be written to: `previous.ckpt` is from before its last batch, with
+    a window of gradients open."""
     folder = tmp_path_factory.mktemp("whole")
     data = make_demo(folder / "demo", train=8, val=2)
-    options = ["--data.image_size", "64", "--data.batch_size", "2", "--data.workers", "0", "--model.width_multiple", "0.125"]
-    options += ["--trainer.max_epochs", "1", "--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
-    options += ["--pictures.enabled", "false", "--warmup.warmup_epochs", "0", "--checkpoints.every_batches", "1"]
+    options = [
+        "--data.image_size",
+        "64",
+        "--data.batch_size",
+        "2",
+        "--data.workers",
+        "0",
+        "--model.width_multiple",
+        "0.125",
+    ]
+    options += [
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.enable_progress_bar",
+        "false",
+        "--report.enabled",
+        "false",
+    ]
+    options += [
+        "--pictures.enabled",
+        "false",
+        "--warmup.warmup_epochs",
+        "0",
+        "--checkpoints.every_batches",
+        "1",
+    ]
     options += ["--model.nominal_batch_size", "4"]  # two batches a step, of four batches
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("BOLTBOX_RUN", raising=False)
@@ -61,14 +84,20 @@ def whole(run: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def detector(whole: dict[str, Any]) -> Detector:
     """Made like the run's."""
-    return Detector(**{**whole["hyper_parameters"], "names": list(whole["hyper_parameters"]["names"])})
+    return Detector(
+        **{**whole["hyper_parameters"], "names": list(whole["hyper_parameters"]["names"])}
+    )
 
 
 def test_real_checkpoints_pass(run: Path, whole: dict[str, Any], detector: Detector) -> None:
-    """In the middle of an epoch and after it; and every callback of ours that keeps something is looked at."""
+    """In the middle of an epoch and after it; and every callback of ours that keeps something is
+    looked at."""
     assert whole["processes"][0]["gradients"]
     assert whole["optimizer_states"][0]["state"]
-    assert whole["callbacks"]["Iterations"]["sum"] is None or len(whole["callbacks"]["Iterations"]["sum"]) == 4
+    assert (
+        whole["callbacks"]["Iterations"]["sum"] is None
+        or len(whole["callbacks"]["Iterations"]["sum"]) == 4
+    )
     for name in ("previous", "last", "best"):
         assert not validate(run / f"checkpoints/{name}.ckpt", Detector)
     check_resume(detector, whole, 1)
@@ -88,7 +117,13 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
     """Paths of everything in a checkpoint; of many alike only the first and the last."""
     if path:
         yield path
-    entries = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list | tuple) else ()
+    entries = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list | tuple)
+        else ()
+    )
     entries = list(entries)
     alike = len(entries) > 50
     for key, value in [entries[0], entries[-1]] if alike else entries:
@@ -111,7 +146,13 @@ def swapped(content: Any, path: tuple[Any, ...], value: Any, drop: bool = False)
 def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -> None:
     """What Lightning and we do with a checkpoint on a resume and to predict, after the checks."""
     if content["hyper_parameters"] is not base["hyper_parameters"]:
-        detector = Detector(**{k: v for k, v in content["hyper_parameters"].items() if k not in ("weights", "ensemble")})
+        detector = Detector(
+            **{
+                k: v
+                for k, v in content["hyper_parameters"].items()
+                if k not in ("weights", "ensemble")
+            }
+        )
     check_network(detector, content)
     check_resume(detector, content, None)
     fresh = copy.deepcopy(detector)
@@ -122,23 +163,39 @@ def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -
     for parameter in fresh.network.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, max_epochs=5, enable_progress_bar=False)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        max_epochs=5,
+        enable_progress_bar=False,
+    )
     loops = content["loops"]
-    for loop, name in ((trainer.fit_loop, "fit"), (trainer.validate_loop, "validate"), (trainer.predict_loop, "predict")):
+    for loop, name in (
+        (trainer.fit_loop, "fit"),
+        (trainer.validate_loop, "validate"),
+        (trainer.predict_loop, "predict"),
+    ):
         loop.load_state_dict(loops[f"{name}_loop"])
     assert trainer.current_epoch + trainer.global_step >= 0
     trainer.fit_loop.epoch_progress.reset_on_restart()
     trainer.fit_loop.epoch_loop.batch_progress.reset_on_restart()
     for kind in OWN:
         callback = kind()
-        state = content["callbacks"].get(next((k for k in base["callbacks"] if k.partition("{")[0] == kind.__name__), ""))
+        state = content["callbacks"].get(
+            next((k for k in base["callbacks"] if k.partition("{")[0] == kind.__name__), "")
+        )
         if state:
             callback.load_state_dict(copy.deepcopy(state))
     data = DetectionData.__new__(DetectionData)
     data.trainer = None
     if "DetectionData" in content:
         data.load_state_dict(content["DetectionData"])
-        assert np.array(data.class_maps).shape == np.array(data.epoch_maps).shape == (len(fresh.names),)
+        assert (
+            np.array(data.class_maps).shape
+            == np.array(data.epoch_maps).shape
+            == (len(fresh.names),)
+        )
     state = boltbox.callbacks.RunState("")
     trainer.strategy.connect(fresh)
     state.on_load_checkpoint(trainer, fresh, content)
@@ -148,9 +205,11 @@ def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_what_passes_can_be_used(data: st.DataObject, whole: dict[str, Any], detector: Detector) -> None:
-    """One value of a real checkpoint is swapped for one of another type, or left out: either that is said, or nothing that
-    reads the checkpoint stumbles."""
+def test_what_passes_can_be_used(
+    data: st.DataObject, whole: dict[str, Any], detector: Detector
+) -> None:
+    """One value of a real checkpoint is swapped for one of another type, or left out: either that
+    is said, or nothing that reads the checkpoint stumbles."""
     top = data.draw(st.sampled_from(sorted(whole)))
     path = data.draw(st.sampled_from(list(places({top: whole[top]}))))
     value = data.draw(st.sampled_from([("drop", None), *(("swap", v) for v in values())]))
@@ -171,7 +230,8 @@ def test_what_passes_can_be_used(data: st.DataObject, whole: dict[str, Any], det
 
 
 def test_most_swaps_are_noticed(whole: dict[str, Any]) -> None:
-    """Bytes in every place that is read, one after the other: none is overlooked. What nobody reads may hold anything."""
+    """Bytes in every place that is read, one after the other: none is overlooked. What nobody reads
+    may hold anything."""
     read = ("callbacks", "loops", "optimizer_states", "state_dict", "hyper_parameters", "processes", "epoch", "global_step",
             "pytorch-lightning_version", "DetectionData", "lr_schedulers", "accumulate_grad_batches")  # fmt: skip
     paths = [path for top in read for path in places({top: whole[top]})]
@@ -181,26 +241,49 @@ def test_most_swaps_are_noticed(whole: dict[str, Any]) -> None:
             check_checkpoint(swapped(whole, path, b"odd"), Detector)
         except InvalidContent:
             continue
-        if path[:3] != ("optimizer_states", 0, "param_groups"):  # see check_resume, which knows the optimizer
+        # see check_resume, which knows the optimizer
+        if path[:3] != ("optimizer_states", 0, "param_groups"):
             passed.append(path)
     assert not passed
 
 
 def other_optimizer(content: dict[str, Any]) -> None:
     for values in content["optimizer_states"][0]["state"].values():
-        values |= {name: value[..., :1] for name, value in values.items() if name in ("exp_avg", "momentum_buffer")}
+        values |= {
+            name: value[..., :1]
+            for name, value in values.items()
+            if name in ("exp_avg", "momentum_buffer")
+        }
 
 
 CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "fit": (lambda c: c["loops"]["fit_loop"].update(epoch_progress={"total": []}), "loops.fit_loop.epoch_progress.total"),
+    "fit": (
+        lambda c: c["loops"]["fit_loop"].update(epoch_progress={"total": []}),
+        "loops.fit_loop.epoch_progress.total",
+    ),
     "fit optimizer": (other_optimizer, "optimizer state is not one of Muon"),
     "fit run": (lambda c: c.update(run={"loggers": "x"}), "run.loggers is a str"),
-    "fit weights": (lambda c: c.update(state_dict={"network.a": 1}), "state_dict.network.a is 1, not a tensor"),
-    "validate": (lambda c: c["hyper_parameters"].update(names={"a": 1}), "hyper_parameters.names is a dict"),
+    "fit weights": (
+        lambda c: c.update(state_dict={"network.a": 1}),
+        "state_dict.network.a is 1, not a tensor",
+    ),
+    "validate": (
+        lambda c: c["hyper_parameters"].update(names={"a": 1}),
+        "hyper_parameters.names is a dict",
+    ),
     "predict": (lambda c: c["state_dict"].pop("ema.anchors"), "1 tensors, like ema.anchors"),
-    "ensemble": (lambda c: c["hyper_parameters"].update(levels="345"), "hyper_parameters.levels is a str"),
-    "export": (lambda c: c["hyper_parameters"].update(depth_multiple=1e9), "hyper_parameters.depth_multiple is 1000000000.0"),
-    "doctor": (lambda c: c["state_dict"].update({"network.anchors": torch.zeros(2)}), "1 tensors, like network.anchors"),
+    "ensemble": (
+        lambda c: c["hyper_parameters"].update(levels="345"),
+        "hyper_parameters.levels is a str",
+    ),
+    "export": (
+        lambda c: c["hyper_parameters"].update(depth_multiple=1e9),
+        "hyper_parameters.depth_multiple is 1000000000.0",
+    ),
+    "doctor": (
+        lambda c: c["state_dict"].update({"network.anchors": torch.zeros(2)}),
+        "1 tensors, like network.anchors",
+    ),
 }
 
 
@@ -215,14 +298,33 @@ def test_one_sentence_and_nothing_half_done(
     crafted, good = here / "run/checkpoints/best.ckpt", str(here / "run/checkpoints/last.ckpt")
     torch.save(content, crafted)
     assert not validate_file(crafted), "the file itself is whole"
-    data, logger = str(run.parent / "demo/data.yaml"), {"class_path": "CSVLogger", "init_args": {"save_dir": "logs"}}
+    data, logger = (
+        str(run.parent / "demo/data.yaml"),
+        {"class_path": "CSVLogger", "init_args": {"save_dir": "logs"}},
+    )
     image = str(run.parent / "demo/images/val/0000.jpg")
     line = {
         "fit": ["fit", "--ckpt_path", "best", "--run", "run", "--trainer.logger", str(logger)],
-        "fit weights": ["fit", "--model.weights", str(crafted), "--data.dataset", data, "--model.width_multiple", "0.125"],
+        "fit weights": [
+            "fit",
+            "--model.weights",
+            str(crafted),
+            "--data.dataset",
+            data,
+            "--model.width_multiple",
+            "0.125",
+        ],
         "validate": ["validate", "--ckpt_path", str(crafted), "--data.dataset", data],
         "predict": ["predict", "--ckpt_path", str(crafted), "--data.source", image],
-        "ensemble": ["predict", "--ckpt_path", good, "--model.ensemble", f"[{crafted}]", "--data.source", image],
+        "ensemble": [
+            "predict",
+            "--ckpt_path",
+            good,
+            "--model.ensemble",
+            f"[{crafted}]",
+            "--data.source",
+            image,
+        ],
         "export": ["export", "--ckpt_path", str(crafted)],
         "doctor": ["doctor", "--ckpt_path", str(crafted), "--data.dataset", data],
     }
@@ -248,22 +350,37 @@ YOLOV5: dict[str, Callable[[Any], object]] = {
     "nc is a word": lambda m: setattr(m, "nc", "three"),
     "nc is huge": lambda m: setattr(m, "nc", 10**12),
     "buffers are a list": lambda m: m.__dict__.update(_buffers=[1]),
-    "parameters with numbers as names": lambda m: m.__dict__.update(_parameters={1: torch.zeros(3)}),
+    "parameters with numbers as names": lambda m: m.__dict__.update(
+        _parameters={1: torch.zeros(3)}
+    ),
     "modules are a word": lambda m: m.__dict__.update(_modules="x"),
     "a module holds itself": cyclic,
-    "anchors are a number": lambda m: m.get_submodule("model.24")._buffers.update(anchors=torch.zeros(())),
-    "anchors are many": lambda m: m.get_submodule("model.24")._buffers.update(anchors=torch.zeros(3, 1, 2).expand(3, 10**8, 2)),
-    "a sparse tensor": lambda m: m.get_submodule("model.24")._buffers.update(anchors=torch.eye(3).to_sparse()),
-    "complex numbers": lambda m: m.get_submodule("model.24")._buffers.update(anchors=torch.ones(3, 3, 2, dtype=torch.cfloat)),
-    "multiples are huge": lambda m: setattr(m, "yaml", {"depth_multiple": 1e12, "width_multiple": 1e12}),
-    "multiples are not numbers": lambda m: setattr(m, "yaml", {"depth_multiple": float("nan"), "width_multiple": True}),
+    "anchors are a number": lambda m: m.get_submodule("model.24")._buffers.update(
+        anchors=torch.zeros(())
+    ),
+    "anchors are many": lambda m: m.get_submodule("model.24")._buffers.update(
+        anchors=torch.zeros(3, 1, 2).expand(3, 10**8, 2)
+    ),
+    "a sparse tensor": lambda m: m.get_submodule("model.24")._buffers.update(
+        anchors=torch.eye(3).to_sparse()
+    ),
+    "complex numbers": lambda m: m.get_submodule("model.24")._buffers.update(
+        anchors=torch.ones(3, 3, 2, dtype=torch.cfloat)
+    ),
+    "multiples are huge": lambda m: setattr(
+        m, "yaml", {"depth_multiple": 1e12, "width_multiple": 1e12}
+    ),
+    "multiples are not numbers": lambda m: setattr(
+        m, "yaml", {"depth_multiple": float("nan"), "width_multiple": True}
+    ),
     "yaml is a list": lambda m: setattr(m, "yaml", [1]),
 }
 
 
 @pytest.mark.parametrize("case", YOLOV5)
 def test_crafted_files_of_yolov5(case: str, tmp_path: Path, as_yolov5: Callable[..., Any]) -> None:
-    """One sentence, from `predict`, `export` and an ensemble, which read it alike, and as weights to start from."""
+    """One sentence, from `predict`, `export` and an ensemble, which read it alike, and as weights
+    to start from."""
     model = as_yolov5(small(3), yaml={"depth_multiple": 0.33, "width_multiple": 0.125})
     if "nc" not in case:
         model.names = ["a", "b", "c"]
@@ -279,17 +396,25 @@ def test_crafted_files_of_yolov5(case: str, tmp_path: Path, as_yolov5: Callable[
 
 def test_a_tensor_is_no_larger_than_its_file(whole: dict[str, Any]) -> None:
     """A number that claims to be gigabytes is not filled out."""
-    tensors: dict[str, Tensor] = {**whole["state_dict"], "network.anchors": torch.zeros(1).expand(10**11)}
+    tensors: dict[str, Tensor] = {
+        **whole["state_dict"],
+        "network.anchors": torch.zeros(1).expand(10**11),
+    }
     with pytest.raises(InvalidContent, match=r"network\.anchors is an unusual tensor"):
         check_detector({**whole, "state_dict": tensors})
 
 
 def test_plain_files_are_those_that_load(whole: dict[str, Any], tmp_path: Path) -> None:
-    """The quick look at what was just written passes nothing that the restricted reading refuses."""
+    """The quick look at what was just written passes nothing that the restricted reading
+    refuses."""
     contents = {
         "whole": (whole, True, ""),
         "sixteen bits": (
-            {"a": torch.ones(2, dtype=torch.bfloat16), "b": torch.ones(2).half(), "c": torch.ones(1) > 0},
+            {
+                "a": torch.ones(2, dtype=torch.bfloat16),
+                "b": torch.ones(2).half(),
+                "c": torch.ones(1) > 0,
+            },
             True,
             "",
         ),
@@ -304,7 +429,10 @@ def test_plain_files_are_those_that_load(whole: dict[str, Any], tmp_path: Path) 
             assert is_plain(file) == plain, name
         assert problem in validate_file(path), name
         assert bool(validate_file(path)) == bool(problem), name
-    with zipfile.ZipFile(tmp_path / "whole.ckpt") as old, zipfile.ZipFile(tmp_path / "short.ckpt", "w") as new:
+    with (
+        zipfile.ZipFile(tmp_path / "whole.ckpt") as old,
+        zipfile.ZipFile(tmp_path / "short.ckpt", "w") as new,
+    ):
         for name in old.namelist()[:-3]:  # the last tensor's record is not there
             new.writestr(name, old.read(name))
     with open(tmp_path / "short.ckpt", "rb") as file:

@@ -1,4 +1,5 @@
-"""Checkpoint files that are damaged, that somebody else made, that would run something, that did not fit on the disk."""
+"""Checkpoint files that are damaged, that somebody else made, that would run something, that did
+not fit on the disk."""
 
 import ctypes
 import io
@@ -30,7 +31,18 @@ QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", 
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    cli.main(["fit", "--data.dataset", str(small_data), *QUICK, "--trainer.max_epochs", "2", "--run", str(run)])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            str(small_data),
+            *QUICK,
+            "--trainer.max_epochs",
+            "2",
+            "--run",
+            str(run),
+        ]
+    )
     return run
 
 
@@ -46,7 +58,11 @@ def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
         assert name in states
     assert {"gradients", "epoch_losses", "random"} == set(content["processes"][0])
     run = content["run"]
-    assert run["names"] == content["hyper_parameters"]["names"] == ["disc", "ring", "star", "triangle", "cross"]
+    assert (
+        run["names"]
+        == content["hyper_parameters"]["names"]
+        == ["disc", "ring", "star", "triangle", "cross"]
+    )
     assert run["versions"]["torch"] == torch.__version__
     assert "width_multiple: 0.125" in run["config"]
 
@@ -124,12 +140,17 @@ def test_a_damaged_file_is_named_and_passed_over(
     assert f"warning: {last}: " in told
     assert "passed over" in told
     assert f"going on from {folder / 'previous.ckpt'}" in told
-    ours, theirs = (torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (tmp_path / "run", trained))
+    ours, theirs = (
+        torch.load(r / "checkpoints/last.ckpt", weights_only=True)
+        for r in (tmp_path / "run", trained)
+    )
     assert all(torch.equal(t, theirs["state_dict"][k]) for k, t in ours["state_dict"].items())
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_file_given_by_name(kind: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_given_by_name(
+    kind: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "my.ckpt"
     file.write_bytes(DAMAGE[kind]((trained / "checkpoints/last.ckpt").read_bytes()))
     with pytest.raises(SystemExit) as leaving:
@@ -141,7 +162,9 @@ def test_a_damaged_file_given_by_name(kind: str, trained: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("newer", ["previous.ckpt", "best.ckpt", "epoch0.ckpt"])
-def test_last_is_what_was_trained_most(newer: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_is_what_was_trained_most(
+    newer: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whatever the times are that a copy of the folder has given to its files."""
     run = shutil.copytree(trained, tmp_path / "run")
     for name in ("best.ckpt", "epoch0.ckpt"):
@@ -152,7 +175,9 @@ def test_last_is_what_was_trained_most(newer: str, trained: Path, tmp_path: Path
     assert "finished: all 2 epochs" in capsys.readouterr().out
 
 
-def test_without_last_the_most_trained_is_taken(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_last_the_most_trained_is_taken(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = shutil.copytree(trained, tmp_path / "run")
     folder = run / "checkpoints"
     (folder / "last.ckpt").rename(folder / "epoch1.ckpt")
@@ -175,7 +200,9 @@ def test_a_run_that_went_back_to_its_best_goes_on_from_there(trained: Path, tmp_
     assert (found and found.path, passed) == (folder / "last.ckpt", [])
 
 
-def test_nothing_intact_is_an_error(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_intact_is_an_error(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(trained, tmp_path / "run")
     for file in (tmp_path / "run/checkpoints").iterdir():
         file.write_bytes(b"")
@@ -191,12 +218,15 @@ def test_an_older_checkpoint_does_not_replace_a_newer_last(trained: Path, tmp_pa
     folder = tmp_path / "run/checkpoints"
     before = (folder / "last.ckpt").read_bytes()
     shutil.copy(folder / "previous.ckpt", folder / "best.ckpt")
-    cli.main(["fit", "--run", str(tmp_path / "run"), "--ckpt_path", "best", "--trainer.max_epochs", "1"])
+    cli.main(
+        ["fit", "--run", str(tmp_path / "run"), "--ckpt_path", "best", "--trainer.max_epochs", "1"]
+    )
     assert (folder / "last.ckpt").read_bytes() == before
 
 
 def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A fresh start where there is none, in a folder whose run never came to a checkpoint too; then it goes on."""
+    """A fresh start where there is none, in a folder whose run never came to a checkpoint too; then
+    it goes on."""
     (here / "run").mkdir()
     (here / "run/config.yaml").write_text("")
     line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", "run", "--ckpt_path", "auto"]
@@ -208,11 +238,18 @@ def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def archive(data: bytes, **others: bytes) -> bytes:
-    return zipped({"archive/data.pkl": data, "archive/version": b"3\n", **{f"archive/{k}": v for k, v in others.items()}})
+    return zipped(
+        {
+            "archive/data.pkl": data,
+            "archive/version": b"3\n",
+            **{f"archive/{k}": v for k, v in others.items()},
+        }
+    )
 
 
 def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
-    """A file that would create `marker` under a careless reader, or that makes a careless reader fail badly."""
+    """A file that would create `marker` under a careless reader, or that makes a careless reader
+    fail badly."""
     shell, python = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
     system = Call(os.system, shell)
     nested = {**whole, "callbacks": {"deep": [{"down": (system,)}]}}
@@ -234,7 +271,10 @@ def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
     if kind == "an absolute path":
         return zipped({"archive/data.pkl": pickle.dumps({}, 2), str(marker): b"x"})
     if kind == "a bomb":
-        return zipped({"archive/data.pkl": pickle.dumps({}, 2), "archive/data/0": bytes(50_000_000)}, zipfile.ZIP_DEFLATED)
+        return zipped(
+            {"archive/data.pkl": pickle.dumps({}, 2), "archive/data/0": bytes(50_000_000)},
+            zipfile.ZIP_DEFLATED,
+        )
     if kind == "a storage that is too short":
         data = saved({**whole, "state_dict": {"a": torch.arange(1000.0)}})
         with zipfile.ZipFile(io.BytesIO(data)) as source:
@@ -248,8 +288,22 @@ def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
 
 
 PAYLOADS = [
-    *("os.system", "eval", "exec", "a chain of getattr", "deep in a state", "a partial", "a class of ours"),
-    *("a path out of the archive", "an absolute path", "a bomb", "a storage that is too short", "the old format"),
+    *(
+        "os.system",
+        "eval",
+        "exec",
+        "a chain of getattr",
+        "deep in a state",
+        "a partial",
+        "a class of ours",
+    ),
+    *(
+        "a path out of the archive",
+        "an absolute path",
+        "a bomb",
+        "a storage that is too short",
+        "the old format",
+    ),
 ]
 
 
@@ -269,7 +323,10 @@ def test_nothing_in_a_checkpoint_is_executed(
     assert found is not None
     assert found.path != last
     assert str(last) in passed[0]
-    for line in (["validate", "--ckpt_path", str(last)], ["fit", "--data.dataset", "demo", "--model.weights", str(last)]):
+    for line in (
+        ["validate", "--ckpt_path", str(last)],
+        ["fit", "--data.dataset", "demo", "--model.weights", str(last)],
+    ):
         with pytest.raises(SystemExit) as leaving:
             cli.main(line)
         assert leaving.value.code == 2
@@ -290,9 +347,11 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     libc.umount(str(folder).encode())
 
 
-def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checkpoints and pictures do not fit; the older checkpoint stays, training goes on to its end, says so, and ends with an
-    error."""
+def test_a_full_disk_loses_nothing(
+    tiny_disk: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checkpoints and pictures do not fit; the older checkpoint stays, training goes on to its end,
+    says so, and ends with an error."""
     line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", str(tiny_disk / "run")]
     cli.main([*line, "--trainer.max_epochs", "1"])
     last = tiny_disk / "run/checkpoints/last.ckpt"
@@ -315,7 +374,10 @@ def test_a_full_disk_loses_nothing(tiny_disk: Path, small_data: Path, here: Path
 
 
 def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A disk that loses bits: found before the older checkpoint goes."""
     last = tmp_path / "last.ckpt"

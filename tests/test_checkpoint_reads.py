@@ -1,4 +1,5 @@
-"""How often a command reads its checkpoint file: bytes are counted in every file object that is opened on one."""
+"""How often a command reads its checkpoint file: bytes are counted in every file object that is
+opened on one."""
 
 import gc
 import io
@@ -23,13 +24,25 @@ QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", 
 @pytest.fixture
 def run(small_data: Path, here: Path) -> Path:
     """A run of one epoch."""
-    cli.main(["fit", "--data.dataset", str(small_data), *QUICK, "--trainer.max_epochs", "1", "--run", "run"])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            str(small_data),
+            *QUICK,
+            "--trainer.max_epochs",
+            "1",
+            "--run",
+            "run",
+        ]
+    )
     return here / "run"
 
 
 class BytesRead:
-    """Bytes read from files `*.ckpt`, by path. Whoever opens one in Python, Lightning and torch included, gets a reader that
-    counts; what a file object hands out is counted anew at every reading, from the page cache or not."""
+    """Bytes read from files `*.ckpt`, by path. Whoever opens one in Python, Lightning and torch
+    included, gets a reader that counts; what a file object hands out is counted anew at every
+    reading, from the page cache or not."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.of: dict[Path, int] = {}
@@ -81,11 +94,16 @@ def test_a_resume_reads_its_checkpoint_twice(run: Path, monkeypatch: pytest.Monk
 
     assert 1.5 < read.of[last] / size < 2.2
     assert len(loaded) == 1
-    assert read.of[last.with_name("best.ckpt")] / size < 0.5, "only looked at: how much was trained, and how good it is"
+    assert read.of[last.with_name("best.ckpt")] / size < 0.5, (
+        "only looked at: how much was trained, and how good it is"
+    )
 
 
-def test_what_was_read_is_let_go_of_before_the_training_starts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Network and average are copied out of the file's tensors; the optimizer keeps its own, as Lightning's loading has it."""
+def test_what_was_read_is_let_go_of_before_the_training_starts(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Network and average are copied out of the file's tensors; the optimizer keeps its own, as
+    Lightning's loading has it."""
     read: dict[str, Any] = {}
     kept: list[str] = []
     plain = torch.load

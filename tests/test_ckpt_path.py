@@ -1,4 +1,5 @@
-"""`--ckpt_path`: a checkpoint brings all that it needs, from any folder; YOLOv5's files are taken too."""
+"""`--ckpt_path`: a checkpoint brings all that it needs, from any folder; YOLOv5's files are taken
+too."""
 
 import csv
 import shutil
@@ -20,7 +21,14 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
-QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]
+QUIET = [
+    "--trainer.enable_progress_bar",
+    "false",
+    "--report.enabled",
+    "false",
+    "--pictures.enabled",
+    "false",
+]
 DEBUGGED = {  # what a run may have been given, and other commands should not go by
     "limit_train_batches": 1,
     "limit_val_batches": 1,
@@ -33,19 +41,38 @@ DEBUGGED = {  # what a run may have been given, and other commands should not go
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a data set and a run of one epoch, both by relative paths; the weights it started from are gone. Not to be
-    written to."""
+    """A folder with a data set and a run of one epoch, both by relative paths; the weights it
+    started from are gone. Not to be written to."""
     folder = tmp_path_factory.mktemp("work") / "project"
     with pytest.MonkeyPatch.context() as patch:
         folder.mkdir()
         patch.chdir(folder)
         patch.delenv("BOLTBOX_RUN", raising=False)
         make_demo(Path("my/demo"), train=4, val=4)
-        start = {f"network.{name}": tensor for name, tensor in YOLOv5(5, width_multiple=0.125).state_dict().items()}
+        start = {
+            f"network.{name}": tensor
+            for name, tensor in YOLOv5(5, width_multiple=0.125).state_dict().items()
+        }
         torch.save({"state_dict": start, "hyper_parameters": {"names": NAMES}}, "start.ckpt")
         Path("debug.yaml").write_text(yaml.safe_dump({"trainer": DEBUGGED, "ema": {"tau": 1.0}}))
-        options = ["--data.image_size", "64", "--data.batch_size", "2", "--data.workers", "0", "--trainer.max_epochs", "1"]
-        options += ["--model.width_multiple", "0.125", "--model.weights", "start.ckpt", "--config", "debug.yaml"]
+        options = [
+            "--data.image_size",
+            "64",
+            "--data.batch_size",
+            "2",
+            "--data.workers",
+            "0",
+            "--trainer.max_epochs",
+            "1",
+        ]
+        options += [
+            "--model.width_multiple",
+            "0.125",
+            "--model.weights",
+            "start.ckpt",
+            "--config",
+            "debug.yaml",
+        ]
         cli.main(["fit", "--data.dataset", "my/demo/data.yaml", *options, *QUIET])
         Path("start.ckpt").unlink()
     return folder
@@ -68,9 +95,11 @@ def error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return told
 
 
-def test_another_folder_is_as_good(project: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither the weights that the training started from nor the working folder matter, and the run's limits, loggers,
-    callbacks and switches stay its own."""
+def test_another_folder_is_as_good(
+    project: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the weights that the training started from nor the working folder matter, and the
+    run's limits, loggers, callbacks and switches stay its own."""
     checkpoint = project / "runs/fit-1/checkpoints/best.ckpt"
     cli.main(["validate", "--ckpt_path", str(checkpoint), *QUIET])
     told = capsys.readouterr().out
@@ -80,9 +109,14 @@ def test_another_folder_is_as_good(project: Path, here: Path, capsys: pytest.Cap
     assert len(lines) == 1
     assert str(project / "runs/fit-1/config.yaml") in lines[0]
     boxes = told.partition("val: 4 images, ")[2].split()[0]
-    assert f"all {boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
+    assert f"all {boxes:>14}" in told, (
+        "all batches were looked at, not limit_val_batches of the run"
+    )
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
-    trainer, fresh = config["trainer"], {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"}
+    trainer, fresh = (
+        config["trainer"],
+        {"logger": False, "callbacks": None, "detect_anomaly": False, "precision": "32-true"},
+    )
     assert {key: trainer[key] for key in fresh} == fresh
     assert trainer["limit_val_batches"] in (None, 1.0)
     assert config["ema"]["tau"] is None
@@ -91,7 +125,9 @@ def test_another_folder_is_as_good(project: Path, here: Path, capsys: pytest.Cap
     assert not list((here / "runs/validate-1").rglob("lightning_logs"))
 
 
-def test_a_training_goes_on_from_another_folder(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_goes_on_from_another_folder(
+    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = moved / "runs/fit-1"
     cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
     assert "took" not in capsys.readouterr().out
@@ -99,11 +135,16 @@ def test_a_training_goes_on_from_another_folder(moved: Path, here: Path, capsys:
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["model"]["weights"] == "start.ckpt"
     assert config["data"]["dataset"] == str(moved / "my/demo/data.yaml")
-    assert config["trainer"]["limit_train_batches"] == 1, "a training goes on with all of its options"
+    assert config["trainer"]["limit_train_batches"] == 1, (
+        "a training goes on with all of its options"
+    )
 
 
-def test_another_data_set_has_its_own_split(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What describes the run's data set is not taken over with another one; the same by another name keeps it."""
+def test_another_data_set_has_its_own_split(
+    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What describes the run's data set is not taken over with another one; the same by another
+    name keeps it."""
     file, data = moved / "runs/fit-1/config.yaml", moved / "my/demo"
     config = yaml.safe_load(file.read_text())
     config["data"] |= {"split": 0.5, "format": "yolo"}
@@ -113,7 +154,9 @@ def test_another_data_set_has_its_own_split(moved: Path, here: Path, capsys: pyt
     cli.main([*line, "--data.dataset", str(here / "other/data.yaml"), "--run", "a"])
     taken = yaml.safe_load((here / "a/config.yaml").read_text())["data"]
     assert (taken["split"], taken["format"], taken["batch_size"]) == (None, None, 2)
-    assert "0.5 was given" in error([*line, "--data.dataset", str(here / "other"), "--data.split", "0.5"], capsys)
+    assert "0.5 was given" in error(
+        [*line, "--data.dataset", str(here / "other"), "--data.split", "0.5"], capsys
+    )
     description = yaml.safe_load((data / "data.yaml").read_text())
     del description["val"]
     (data / "data.yaml").write_text(yaml.safe_dump(description))
@@ -122,30 +165,52 @@ def test_another_data_set_has_its_own_split(moved: Path, here: Path, capsys: pyt
         assert yaml.safe_load((here / f"same-{k}/config.yaml").read_text())["data"]["split"] == 0.5
 
 
-def test_typed_weights_do_not_replace_a_checkpoint(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_typed_weights_do_not_replace_a_checkpoint(
+    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     last = moved / "runs/fit-1/checkpoints/last.ckpt"
-    line = ["fit", "--ckpt_path", "last", "--run", str(moved / "runs/fit-1"), "--trainer.max_epochs", "1"]
+    line = [
+        "fit",
+        "--ckpt_path",
+        "last",
+        "--run",
+        str(moved / "runs/fit-1"),
+        "--trainer.max_epochs",
+        "1",
+    ]
     cli.main([*line, "--model.weights", "nowhere.pt"])
-    assert f"model.weights nowhere.pt is not read: {last} gives the weights" in capsys.readouterr().out
-    assert yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["weights"] == "start.ckpt"
+    assert (
+        f"model.weights nowhere.pt is not read: {last} gives the weights" in capsys.readouterr().out
+    )
+    assert (
+        yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["weights"]
+        == "start.ckpt"
+    )
 
 
-def test_a_data_set_that_is_gone_is_asked_for(moved: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_set_that_is_gone_is_asked_for(
+    moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It was looked for where the project lies now, where it lay, and here."""
     (moved / "my").rename(moved / "other")
     told = ["machine.json", "config.yaml"]
     for name in told:  # as if the first project were gone too
         file = moved / "runs/fit-1" / name
         file.write_text(file.read_text().replace("/project", "/nowhere"))
-    told_off = error(["validate", "--ckpt_path", str(moved / "runs/fit-1/checkpoints/best.ckpt")], capsys)
+    told_off = error(
+        ["validate", "--ckpt_path", str(moved / "runs/fit-1/checkpoints/best.ckpt")], capsys
+    )
     assert "data.dataset my/demo/data.yaml, which " in told_off
     assert f"looked in {moved}, " in told_off
     assert "give --data.dataset FILE" in told_off
     assert not (here / "runs").exists()
 
 
-def test_relative_paths_start_where_the_run_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places in their order: moved together with the run, as it was, here; without a record beside `runs/`."""
+def test_relative_paths_start_where_the_run_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places in their order: moved together with the run, as it was, here; without a record beside
+    `runs/`."""
     for folder in ("then", "now", "here"):
         (tmp_path / folder / "runs/a").mkdir(parents=True)
         (tmp_path / folder / "data.yaml").touch()
@@ -156,17 +221,24 @@ def test_relative_paths_start_where_the_run_did(tmp_path: Path, monkeypatch: pyt
         (tmp_path / folder / "data.yaml").unlink()
     assert place.find("data.yaml") == "data.yaml"
     (tmp_path / "now/data.yaml").touch()
-    assert PathOrigin.of(tmp_path / "now/runs/a").find("data.yaml") == str(tmp_path / "now/data.yaml")
+    assert PathOrigin.of(tmp_path / "now/runs/a").find("data.yaml") == str(
+        tmp_path / "now/data.yaml"
+    )
     assert place.find("/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 
 def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     project: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only the head starts fresh, and a line says so; anchors of one's own stay too. The size need be given, and an error says
-    which."""
+    """Only the head starts fresh, and a line says so; anchors of one's own stay too. The size need
+    be given, and an error says which."""
     checkpoint, names = project / "runs/fit-1/checkpoints/last.ckpt", [*NAMES, "another"]
-    content = {"path": str(project / "my/demo"), "train": "images/train", "val": "images/val", "names": names}
+    content = {
+        "path": str(project / "my/demo"),
+        "train": "images/train",
+        "val": "images/val",
+        "names": names,
+    }
     (here / "six.yaml").write_text(yaml.safe_dump(content))
     line = ["fit", "--data.dataset", "six.yaml", "--model.weights", str(checkpoint), "--data.image_size", "64",
             "--data.batch_size", "2", "--data.workers", "0", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
@@ -189,34 +261,52 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     fresh = Detector(names, width_multiple=0.125).network.state_dict()
     torch.manual_seed(0)
     capsys.readouterr()
-    network = Detector(names, width_multiple=0.125, weights=str(checkpoint), reuse_head=False).network.state_dict()
-    assert "took 343 of 349 tensors; not the head (5 classes there, 6 here), which starts fresh" in capsys.readouterr().out
+    network = Detector(
+        names, width_multiple=0.125, weights=str(checkpoint), reuse_head=False
+    ).network.state_dict()
+    assert (
+        "took 343 of 349 tensors; not the head (5 classes there, 6 here), which starts fresh"
+        in capsys.readouterr().out
+    )
     for name, tensor in network.items():
         wanted = fresh[name] if name.startswith("head.") else start[f"ema.{name}"]
         assert torch.equal(tensor, wanted), name
     anchors = [[10.0, 20.0] * 2, [30.0, 40.0] * 2, [64.0, 96.0] * 2]
     capsys.readouterr()
     other = Detector(names, width_multiple=0.125, weights=str(checkpoint), anchors=anchors)
-    assert "not the head (5 classes there, 6 here; 3 anchors a level there, 2 here)" in capsys.readouterr().out
+    assert (
+        "not the head (5 classes there, 6 here; 3 anchors a level there, 2 here)"
+        in capsys.readouterr().out
+    )
     assert other.network.head.anchors_px.flatten(1).tolist() == anchors
-    assert torch.equal(other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"])
+    assert torch.equal(
+        other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"]
+    )
 
 
 def test_load_from_checkpoint(project: Path) -> None:
     """Lightning's way is as good as ours; with other classes it is refused, not half done."""
     checkpoint = project / "runs/fit-1/checkpoints/last.ckpt"
-    ours, theirs = Detector.load(checkpoint, "cpu"), Detector.load_from_checkpoint(checkpoint, map_location="cpu")
+    ours, theirs = (
+        Detector.load(checkpoint, "cpu"),
+        Detector.load_from_checkpoint(checkpoint, map_location="cpu"),
+    )
     assert dict(ours.hparams) == dict(theirs.hparams)
     saved, loaded = ours.state_dict(), theirs.state_dict()
     assert saved.keys() == loaded.keys()
     assert any(name.startswith("ema.") for name in saved)
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in saved.items())
-    with pytest.raises(InputError, match=r"does not fit this network \(12 tensors, .* with --model.weights$"):
+    with pytest.raises(
+        InputError, match=r"does not fit this network \(12 tensors, .* with --model.weights$"
+    ):
         Detector.load_from_checkpoint(checkpoint, map_location="cpu", names=["a", "b"])
 
 
 def test_weights_bring_their_class_names_to_predict(project: Path, here: Path) -> None:
-    checkpoint, image = project / "runs/fit-1/checkpoints/last.ckpt", project / "my/demo/images/val/0000.jpg"
+    checkpoint, image = (
+        project / "runs/fit-1/checkpoints/last.ckpt",
+        project / "my/demo/images/val/0000.jpg",
+    )
     cli.main(["predict", "--model.weights", str(checkpoint), "--model.width_multiple", "0.125", "--data.source", str(image),
               "--data.image_size", "64", "--data.workers", "0", "--run", "out", *QUIET[:2]])  # fmt: skip
     assert yaml.safe_load((here / "out/config.yaml").read_text())["data"]["names"] == NAMES
@@ -238,10 +328,32 @@ def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:
 def test_predict_and_validate_take_a_file_of_yolov5(
     published: Path, project: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its size and names are read from it; what it finds is what the same file finds from Python."""
+    """Its size and names are read from it; what it finds is what the same file finds from
+    Python."""
     image = project / "my/demo/images/val/0000.jpg"
-    common = ["--ckpt_path", str(published), "--data.image_size", "64", "--data.workers", "0", *QUIET[:2]]
-    cli.main(["predict", *common, "--data.source", str(image), "--save.csv", "true", "--model.conf", "0.01", "--run", "out"])
+    common = [
+        "--ckpt_path",
+        str(published),
+        "--data.image_size",
+        "64",
+        "--data.workers",
+        "0",
+        *QUIET[:2],
+    ]
+    cli.main(
+        [
+            "predict",
+            *common,
+            "--data.source",
+            str(image),
+            "--save.csv",
+            "true",
+            "--model.conf",
+            "0.01",
+            "--run",
+            "out",
+        ]
+    )
     with open(here / "out/predictions.csv", newline="") as file:
         found = [(row["name"], float(row["confidence"])) for row in csv.DictReader(file)]
     wanted = Detector.load(published, "cpu").predict(image, image_size=64, conf=0.01)
@@ -262,7 +374,12 @@ def test_a_file_of_yolov5_on_data_with_other_classes(
     published: Path, project: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = project / "my/demo"
-    content = {"path": str(data), "train": "images/train", "val": "images/val", "names": [*NAMES, "another"]}
+    content = {
+        "path": str(data),
+        "train": "images/train",
+        "val": "images/val",
+        "names": [*NAMES, "another"],
+    }
     (here / "six.yaml").write_text(yaml.safe_dump(content))
     told = error(["validate", "--ckpt_path", str(published), "--data.dataset", "six.yaml"], capsys)
     assert "knows 5 classes, but here there are 6" in told
@@ -272,15 +389,28 @@ def test_a_file_of_yolov5_on_data_with_other_classes(
 
 
 @pytest.mark.parametrize(
-    "options", [{"levels": [3, 4]}, {"levels": [2, 3, 4, 5], "anchors": 2}, {"depth_multiple": 0.1}, {"size": "n6"}]
+    "options",
+    [
+        {"levels": [3, 4]},
+        {"levels": [2, 3, 4, 5], "anchors": 2},
+        {"depth_multiple": 0.1},
+        {"size": "n6"},
+    ],
 )
-def test_a_file_of_yolov5_says_what_it_is(options: dict[str, Any], tmp_path: Path, as_yolov5: Any) -> None:
+def test_a_file_of_yolov5_says_what_it_is(
+    options: dict[str, Any], tmp_path: Path, as_yolov5: Any
+) -> None:
     network = small(3, **options)
     given = {"depth_multiple": 0.33, "width_multiple": 0.125, **options}
     multiples = {key: given[key] for key in ("depth_multiple", "width_multiple")}
-    torch.save({"model": as_yolov5(network, names=["a", "b", "c"], yaml=multiples)}, tmp_path / "theirs.pt")
+    torch.save(
+        {"model": as_yolov5(network, names=["a", "b", "c"], yaml=multiples)}, tmp_path / "theirs.pt"
+    )
     trained = read_trained(tmp_path / "theirs.pt")
     assert trained.network.levels == network.levels
     assert trained.image_size == (1280 if "size" in options else 640)
     detector = Detector.load(tmp_path / "theirs.pt", "cpu")
-    assert all(torch.equal(t, detector.network.state_dict()[name]) for name, t in network.state_dict().items())
+    assert all(
+        torch.equal(t, detector.network.state_dict()[name])
+        for name, t in network.state_dict().items()
+    )

@@ -58,7 +58,15 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
     table = rows(trained)
     # 24 images in batches of 8: in the warm-up each batch is a step.
     assert [(r["epoch"], r["step"]) for r in table] == [("0", "3"), ("1", "6")]
-    for name in ("train/box_loss", "val/obj_loss", "val/P", "val/mAP50-95", "val/coco/AP", "lr/bias", "seconds"):
+    for name in (
+        "train/box_loss",
+        "val/obj_loss",
+        "val/P",
+        "val/mAP50-95",
+        "val/coco/AP",
+        "lr/bias",
+        "seconds",
+    ):
         assert all(r[name] for r in table), name
     figures = json.loads((trained / "metrics.json").read_text())
     best = max(table, key=lambda r: float(r["val/fitness"]))
@@ -66,7 +74,13 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
     assert figures["epoch"] == int(best["epoch"])
     for name in ("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP", "coco/AP50"):
         assert figures[name] == pytest.approx(float(best[f"val/{name}"]), rel=1e-4, abs=1e-9)
-    assert {c["name"] for c in figures["per_class"]} <= {"disc", "ring", "star", "triangle", "cross"}
+    assert {c["name"] for c in figures["per_class"]} <= {
+        "disc",
+        "ring",
+        "star",
+        "triangle",
+        "cross",
+    }
     for picture in (trained / "plots").iterdir():
         image = cv2.imread(str(picture))
         assert image is not None
@@ -82,11 +96,17 @@ def test_without_validation(small_data: Path, here: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.count("checkpoint: run/checkpoints/last.ckpt\n") == 2
 
 
-def test_the_end_tells_where_everything_lies(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_end_tells_where_everything_lies(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
     """The best epoch's table and the files; after a resume that has nothing left to do too."""
     fit(small_data, "--trainer.max_epochs", "1", "--pictures.enabled", "true", "--run", "run")
     told = capsys.readouterr().out
-    assert re.search(r"^epoch +box .*\n +1/1 [\d. ]+s +- +\S+@1\n\nbest: epoch 1/1\nclass +objects .*\nall ", told, re.M)
+    assert re.search(
+        r"^epoch +box .*\n +1/1 [\d. ]+s +- +\S+@1\n\nbest: epoch 1/1\nclass +objects .*\nall ",
+        told,
+        re.M,
+    )
     assert not re.search("epoch 1/1.*/3", told), "QUICK: no progress bar"
     for path in ("run/checkpoints/best.ckpt", "run/metrics.csv", "run/plots"):
         assert re.search(f": {path}$", told, re.M)
@@ -95,19 +115,34 @@ def test_the_end_tells_where_everything_lies(small_data: Path, here: Path, capsy
     capsys.readouterr()
     cli.main(["fit", "--run", "run", "--ckpt_path", "last"])
     told = capsys.readouterr().out
-    assert "; run folder run, finished: all 1 epochs; 24 training and 8 validation images, 5 classes\n" in told
+    assert (
+        "; run folder run, finished: all 1 epochs; 24 training and 8 validation images, 5 classes\n"
+        in told
+    )
     assert re.search("^best: epoch 1/1\nclass ", told, re.M)
 
 
-def test_what_was_dropped_is_named_in_the_folder(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_was_dropped_is_named_in_the_folder(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
     shutil.copytree(small_data.parent, here / "data")
     labels = next(p for p in sorted((here / "data/labels/train").iterdir()) if p.read_text())
     whole = labels.read_text()
     labels.write_text(whole + "0 0.5 0.5 1.5 0.2\n" * 12)
-    fit(here / "data" / small_data.name, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--run", "run")
+    fit(
+        here / "data" / small_data.name,
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.limit_train_batches",
+        "1",
+        "--run",
+        "run",
+    )
     lines = (here / "run/dropped.txt").read_text().splitlines()
     assert len(lines) == 12
-    assert lines[0].startswith(f"train: {labels}, line {len(whole.splitlines()) + 1}: coordinate above 1")
+    assert lines[0].startswith(
+        f"train: {labels}, line {len(whole.splitlines()) + 1}: coordinate above 1"
+    )
     told = capsys.readouterr().out
     assert "12 boxes dropped" in told
     assert "... and 2 more, all in dropped.txt" in told
@@ -131,9 +166,14 @@ def test_checkpoints_hold_plain_types(trained: Path) -> None:
 
 @pytest.mark.parametrize("which", ["best", "last"])
 def test_validate_gives_the_figures_of_the_fit(
-    trained: Path, here: Path, which: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    trained: Path,
+    here: Path,
+    which: str,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not fused, as within the fit: the rounding of a fused network swaps detections that are equally sure after two epochs."""
+    """Not fused, as within the fit: the rounding of a fused network swaps detections that are
+    equally sure after two epochs."""
     monkeypatch.setattr(YOLOv5, "fused", lambda self: copy.deepcopy(self).eval())
     cli.main(["validate", "--ckpt_path", str(trained / f"checkpoints/{which}.ckpt"), *QUIET])
     figures = json.loads((here / "runs/validate-1/metrics.json").read_text())
@@ -146,9 +186,21 @@ def test_validate_gives_the_figures_of_the_fit(
 
 
 def test_test_uses_the_test_split(trained: Path, small_data: Path, here: Path) -> None:
-    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "test": "images/train"}
+    content = yaml.safe_load(small_data.read_text()) | {
+        "path": str(small_data.parent),
+        "test": "images/train",
+    }
     (here / "data.yaml").write_text(yaml.safe_dump(content))
-    cli.main(["test", "--ckpt_path", str(trained / "checkpoints/best.ckpt"), "--data.dataset", "data.yaml", *QUIET])
+    cli.main(
+        [
+            "test",
+            "--ckpt_path",
+            str(trained / "checkpoints/best.ckpt"),
+            "--data.dataset",
+            "data.yaml",
+            *QUIET,
+        ]
+    )
     figures = json.loads((here / "runs/test-1/metrics.json").read_text())
     assert (figures["command"], figures["split"], figures["images"]) == ("test", "test", 24)
 
@@ -160,11 +212,17 @@ def test_predict_writes_pictures_and_labels(trained: Path, small_data: Path, her
     cv2.imwrite(str(source / "0000.png"), np.zeros((300, 100, 3), np.uint8))
     (source / "broken.jpg").write_bytes(b"no picture")
     checkpoint = str(trained / "checkpoints/best.ckpt")
-    cli.main(["predict", "--ckpt_path", checkpoint, "--data.source", "pictures", "--model.conf", "0.001"])
+    cli.main(
+        ["predict", "--ckpt_path", checkpoint, "--data.source", "pictures", "--model.conf", "0.001"]
+    )
     run = here / "runs/predict-1"
     names = {"0000_jpg", "0000_png"} | {f"deep/{i:04d}" for i in range(8)}
-    assert {str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt")} == names
-    lines = [line.split() for p in (run / "labels").rglob("*.txt") for line in p.read_text().splitlines()]
+    assert {
+        str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt")
+    } == names
+    lines = [
+        line.split() for p in (run / "labels").rglob("*.txt") for line in p.read_text().splitlines()
+    ]
     assert lines
     for c, *numbers in lines:
         assert int(c) < 5
@@ -172,14 +230,28 @@ def test_predict_writes_pictures_and_labels(trained: Path, small_data: Path, her
         assert len(numbers) == 5
     for path in (run / "images").rglob("*.jpg"):
         name = path.relative_to(run / "images").with_suffix("")
-        original = source / {"0000_jpg": "0000.jpg", "0000_png": "0000.png"}.get(str(name), f"{name}.jpg")
+        original = source / {"0000_jpg": "0000.jpg", "0000_png": "0000.png"}.get(
+            str(name), f"{name}.jpg"
+        )
         assert cv2.imread(str(path)).shape == cv2.imread(str(original)).shape
 
 
-def test_predict_with_published_weights_needs_no_data_set(here: Path, small_data: Path, trained: Path) -> None:
+def test_predict_with_published_weights_needs_no_data_set(
+    here: Path, small_data: Path, trained: Path
+) -> None:
     """A checkpoint of ours stands in for a published file: both give names and size."""
     image = str(small_data.parent / "images/val/0000.jpg")
-    cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--data.source", image, "--run", "out"])
+    cli.main(
+        [
+            "predict",
+            "--ckpt_path",
+            str(trained / "checkpoints/last.ckpt"),
+            "--data.source",
+            image,
+            "--run",
+            "out",
+        ]
+    )
     assert (here / "out/images/0000.jpg").is_file()
 
 
@@ -197,7 +269,8 @@ def test_last_continues_the_most_recent_run_in_place(small_data: Path, here: Pat
 
 
 def test_resumed_at_an_epoch_is_the_same_run(trained: Path, small_data: Path, here: Path) -> None:
-    """One epoch, then the second after a restart: the weights of two epochs at once. (Resume within an epoch is issue 4.)"""
+    """One epoch, then the second after a restart: the weights of two epochs at once. (Resume within
+    an epoch is issue 4.)"""
     precise = ["--trainer.precision", "32-true", "--run", "run", "--trainer.max_epochs", "2"]
     fit(small_data, *precise, "--trainer.limit_val_batches", "1", "--checkpoints.save_period", "1")
     shutil.copy(here / "run/checkpoints/epoch0.ckpt", here / "run/checkpoints/last.ckpt")
@@ -207,12 +280,23 @@ def test_resumed_at_an_epoch_is_the_same_run(trained: Path, small_data: Path, he
     assert [r["epoch"] for r in rows(here / "run")] == ["0", "1"]
 
 
-def test_fine_tuning_from_a_checkpoint_of_ours(trained: Path, small_data: Path, here: Path, capsys) -> None:
+def test_fine_tuning_from_a_checkpoint_of_ours(
+    trained: Path, small_data: Path, here: Path, capsys
+) -> None:
     content = yaml.safe_load(small_data.read_text())
     content |= {"path": str(small_data.parent), "names": [*"abcdef"], "nc": 6}
     (here / "six.yaml").write_text(yaml.safe_dump(content))
-    fit(here / "six.yaml", "--model.weights", str(trained / "checkpoints/best.ckpt"), "--trainer.max_epochs", "1")
-    assert "of the head for 5 classes boxes and objectness, its 6 classes start fresh" in capsys.readouterr().out
+    fit(
+        here / "six.yaml",
+        "--model.weights",
+        str(trained / "checkpoints/best.ckpt"),
+        "--trainer.max_epochs",
+        "1",
+    )
+    assert (
+        "of the head for 5 classes boxes and objectness, its 6 classes start fresh"
+        in capsys.readouterr().out
+    )
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +307,9 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [c for c in COMMANDS if not re.search(rf"\b{c}\b", told)] == []
 
 
-def test_a_fresh_fit_never_writes_into_an_older_run(trained: Path, small_data: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_fresh_fit_never_writes_into_an_older_run(
+    trained: Path, small_data: Path, capsys: pytest.CaptureFixture
+) -> None:
     before = {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
     with pytest.raises(SystemExit):
         fit(small_data, "--run", str(trained))
@@ -231,53 +317,129 @@ def test_a_fresh_fit_never_writes_into_an_older_run(trained: Path, small_data: P
     assert before == {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
 
 
-def test_a_checkpoint_does_not_override_what_was_typed(trained: Path, small_data: Path, here: Path) -> None:
-    """The new learning rate holds from the first resumed epoch on; so does the new patience of the early stop."""
+def test_a_checkpoint_does_not_override_what_was_typed(
+    trained: Path, small_data: Path, here: Path
+) -> None:
+    """The new learning rate holds from the first resumed epoch on; so does the new patience of the
+    early stop."""
     shutil.copytree(trained, here / "run")
     cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "4", "--model.lr0", "0.123",
               "--warmup.warmup_epochs", "0", "--early_stop.patience", "7"])  # fmt: skip
     table = rows(here / "run")
     # epoch 2 of 4, linear: (1 - 2 / 4) * (1 - 0.01) + 0.01 = 0.505
     assert float(table[2]["lr/weight"]) == pytest.approx(0.123 * 0.505, rel=1e-4)
-    stop = next(s for key, s in load(here / "run/checkpoints/last.ckpt")["callbacks"].items() if key.startswith("EarlyStop"))
+    stop = next(
+        s
+        for key, s in load(here / "run/checkpoints/last.ckpt")["callbacks"].items()
+        if key.startswith("EarlyStop")
+    )
     assert stop["patience"] == 7
 
 
-def test_a_demo_run_keeps_its_sizes(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """And its precision, which depends on the machine: here on a processor that computes in bfloat16."""
+def test_a_demo_run_keeps_its_sizes(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And its precision, which depends on the machine: here on a processor that computes in
+    bfloat16."""
     monkeypatch.setattr(demo, "make_demo", lambda root: make_demo(root, train=8, val=4))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    small = ["--model.width_multiple", "0.125", "--data.workers", "0", "--trainer.accelerator", "cpu"]
-    small += ["--pictures.enabled", "false", "--report.enabled", "false", "--autoanchor.enabled", "false"]
-    cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--trainer.max_epochs", "1", *small])
+    small = [
+        "--model.width_multiple",
+        "0.125",
+        "--data.workers",
+        "0",
+        "--trainer.accelerator",
+        "cpu",
+    ]
+    small += [
+        "--pictures.enabled",
+        "false",
+        "--report.enabled",
+        "false",
+        "--autoanchor.enabled",
+        "false",
+    ]
+    cli.main(
+        ["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--trainer.max_epochs", "1", *small]
+    )
     told = capsys.readouterr().out
-    assert "no --data.dataset is given: this is on the demo data set, with its data.image_size 128, data.batch_size 64" in told
+    assert (
+        "no --data.dataset is given: this is on the demo data set, with its data.image_size 128, data.batch_size 64"
+        in told
+    )
     assert "precision: bf16-mixed (16-mixed needs a GPU)" in told
     sizes: list[Any] = []
     seen = DetectionData.setup
-    monkeypatch.setattr(DetectionData, "setup", lambda self, stage: (sizes.append((stage, self.image_size)), seen(self, stage)))
+    monkeypatch.setattr(
+        DetectionData,
+        "setup",
+        lambda self, stage: (sizes.append((stage, self.image_size)), seen(self, stage)),
+    )
     cli.main(["validate", "--ckpt_path", "last", *QUIET])
     assert "precision: 32-true (16-mixed needs a GPU)" in capsys.readouterr().out
-    cli.main(["fit", "--ckpt_path", "last", "--trainer.max_epochs", "2", "--trainer.precision", "32-true"])
+    cli.main(
+        [
+            "fit",
+            "--ckpt_path",
+            "last",
+            "--trainer.max_epochs",
+            "2",
+            "--trainer.precision",
+            "32-true",
+        ]
+    )
     assert "precision: " not in capsys.readouterr().out
     assert sizes == [("validate", 128), ("fit", 128)]
     assert [r["epoch"] for r in rows(here / "runs/fit-1")] == ["0", "1"]
 
 
-def test_classes_of_checkpoint_and_data_must_agree(trained: Path, small_data: Path, here: Path, capsys) -> None:
-    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "names": [*"abcde"]}
+def test_classes_of_checkpoint_and_data_must_agree(
+    trained: Path, small_data: Path, here: Path, capsys
+) -> None:
+    content = yaml.safe_load(small_data.read_text()) | {
+        "path": str(small_data.parent),
+        "names": [*"abcde"],
+    }
     (here / "other.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(SystemExit):
-        cli.main(["validate", "--ckpt_path", str(trained / "checkpoints/best.ckpt"), "--data.dataset", "other.yaml"])
+        cli.main(
+            [
+                "validate",
+                "--ckpt_path",
+                str(trained / "checkpoints/best.ckpt"),
+                "--data.dataset",
+                "other.yaml",
+            ]
+        )
     assert "the checkpoint knows the classes ['disc'" in capsys.readouterr().err
 
 
 def test_two_devices(small_data: Path, here: Path) -> None:
-    """Two processes on the CPU, started by Lightning: one run folder, one row an epoch, figures of all eight images."""
-    command = [sys.executable, str(ROOT / "cli.py"), "fit", "--config", str(ROOT / "configs/yolo.yaml")]
-    options = ["--data.dataset", str(small_data), *QUICK, "--trainer.accelerator", "cpu", "--trainer.devices", "2"]
+    """Two processes on the CPU, started by Lightning: one run folder, one row an epoch, figures of
+    all eight images."""
+    command = [
+        sys.executable,
+        str(ROOT / "cli.py"),
+        "fit",
+        "--config",
+        str(ROOT / "configs/yolo.yaml"),
+    ]
+    options = [
+        "--data.dataset",
+        str(small_data),
+        *QUICK,
+        "--trainer.accelerator",
+        "cpu",
+        "--trainer.devices",
+        "2",
+    ]
     with forks():
-        subprocess.run([*command, *options, "--trainer.max_epochs", "2"], check=True, timeout=240, capture_output=True)
+        subprocess.run(
+            [*command, *options, "--trainer.max_epochs", "2"],
+            check=True,
+            timeout=240,
+            capture_output=True,
+        )
     assert [p.name for p in (here / "runs").iterdir()] == ["fit-1"]
     assert [(r["epoch"], r["step"]) for r in rows(here / "runs/fit-1")] == [("0", "3"), ("1", "6")]
     assert json.loads((here / "runs/fit-1/metrics.json").read_text())["images"] == 8

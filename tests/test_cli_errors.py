@@ -1,4 +1,5 @@
-"""What goes wrong in a command: the user's errors, told in one sentence, and a loss that is not finite."""
+"""What goes wrong in a command: the user's errors, told in one sentence, and a loss that is not
+finite."""
 
 import json
 import re
@@ -29,12 +30,17 @@ ERRORS = {
     "no such weights": (["--model.weights", "nowhere.pt"], "nowhere.pt: no such weights file"),
     "no such layer": (["--model.freeze", "99"], "model.freeze 99"),
     "no checkpoint": (["--ckpt_path", "last"], "no checkpoint in runs/fit-*/checkpoints"),
-    "no such transform": (["--data.augment.albumentations", "[{Blurr: {}}]"], "did you mean 'Blur'"),
+    "no such transform": (
+        ["--data.augment.albumentations", "[{Blurr: {}}]"],
+        "did you mean 'Blur'",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_are_one_sentence(case: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_errors_are_one_sentence(
+    case: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
     if torch.cuda.is_available() and case == "no such GPU":
         return
     options, wanted = ERRORS[case]
@@ -53,12 +59,21 @@ def test_errors_are_one_sentence(case: str, small_data: Path, here: Path, capsys
     [
         ("exprt --ckpt_path last", "error: there is no command 'exprt'; did you mean 'export'?\n"),
         ("", "error: a command is missing; choose from fit, "),
-        ("fit --config http://127.0.0.1:1/a.yaml", "error: --config http://127.0.0.1:1/a.yaml: only files of this machine"),
+        (
+            "fit --config http://127.0.0.1:1/a.yaml",
+            "error: --config http://127.0.0.1:1/a.yaml: only files of this machine",
+        ),
         *(
-            (f"{name} --weights yolov5n.pt", "error: there is no option --weights; here it is --ckpt_path\n")
+            (
+                f"{name} --weights yolov5n.pt",
+                "error: there is no option --weights; here it is --ckpt_path\n",
+            )
             for name in ("validate", "test", "predict", "export")
         ),
-        ("fit --weights yolov5n.pt", "error: there is no option --weights; here it is --model.weights\n"),
+        (
+            "fit --weights yolov5n.pt",
+            "error: there is no option --weights; here it is --model.weights\n",
+        ),
     ],
 )
 def test_words_that_do_not_exist(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +85,15 @@ def test_words_that_do_not_exist(words: str, told: str, capsys: pytest.CaptureFi
 
 def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
     """Found in a process that launches others: all of them end."""
-    options = ["--data.dataset", str(small_data), *QUICK, "--data.batch_size", "3", "--trainer.accelerator", "cpu"]
+    options = [
+        "--data.dataset",
+        str(small_data),
+        *QUICK,
+        "--data.batch_size",
+        "3",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     command = [sys.executable, cli.__file__, "fit", *options, "--trainer.devices", "2"]
     with forks():
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -79,13 +102,21 @@ def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path)
     assert not (here / "runs").exists()
 
 
-def test_wrong_class_number_and_empty_sets(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "names": ["one"], "nc": 1}
+def test_wrong_class_number_and_empty_sets(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    content = yaml.safe_load(small_data.read_text()) | {
+        "path": str(small_data.parent),
+        "names": ["one"],
+        "nc": 1,
+    }
     (here / "few.yaml").write_text(yaml.safe_dump(content))
     (here / "empty/images").mkdir(parents=True)
     (here / "empty.yaml").write_text("path: empty\ntrain: images\nval: images\nnames: [a]\n")
     shutil.copytree(small_data.parent / "images/val", here / "unlabelled/images")
-    (here / "unlabelled.yaml").write_text("path: unlabelled\ntrain: images\nval: images\nnames: [a]\n")
+    (here / "unlabelled.yaml").write_text(
+        "path: unlabelled\ntrain: images\nval: images\nnames: [a]\n"
+    )
     for data, wanted in {
         "few.yaml": r"\d+\.jpg: its labels hold class \d, but the data set has 1 names",
         "empty.yaml": "train has no usable image",
@@ -114,11 +145,25 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
 def test_policies_on_a_loss_that_is_not_finite(
-    policy: str, poison: set[tuple[int, int]], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    policy: str,
+    poison: set[tuple[int, int]],
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The report names the images; stop: one sentence, exit code 2; skip, roll_back: the run comes to its end."""
+    """The report names the images; stop: one sentence, exit code 2; skip, roll_back: the run comes
+    to its end."""
     poison.add((1, 1))
-    line = ["--trainer.max_epochs", "3", "--run", "run", "--flight_recorder.policy", policy, "--warmup.warmup_epochs", "0"]
+    line = [
+        "--trainer.max_epochs",
+        "3",
+        "--run",
+        "run",
+        "--flight_recorder.policy",
+        policy,
+        "--warmup.warmup_epochs",
+        "0",
+    ]
     if policy == "stop":
         with pytest.raises(SystemExit) as leaving:
             fit(small_data, *line)
@@ -132,7 +177,9 @@ def test_policies_on_a_loss_that_is_not_finite(
         last = load(here / "run/checkpoints/last.ckpt")
         assert all(t.isfinite().all() for t in last["state_dict"].values())
         lr = last["optimizer_states"][0]["param_groups"][1]["lr"]
-        assert lr == pytest.approx(RATES["Muon"].lr0 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1))
+        assert lr == pytest.approx(
+            RATES["Muon"].lr0 * (0.01 + 0.99 / 3) * (0.5 if policy == "roll_back" else 1)
+        )
     report = json.loads((here / "run/checkpoints/incident-1-1.json").read_text())
     assert report["kind"] == "non-finite loss"
     assert len(report["files"]) == 8

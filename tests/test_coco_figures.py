@@ -15,20 +15,31 @@ from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.metrics import COCO_NAMES, coco_metrics
 
 
-def evaluated(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The twelve figures and the precisions (IoU, recall, class, size, detections) of hotcoco, then of pycocotools."""
+def evaluated(
+    detections: list[np.ndarray], truths: list[Labels], num_classes: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The twelve figures and the precisions (IoU, recall, class, size, detections) of hotcoco, then
+    of pycocotools."""
     import hotcoco
     import pycocotools.coco
     import pycocotools.cocoeval
 
-    images = [{"id": i, "file_name": f"{i}.jpg", "width": 600, "height": 600} for i in range(len(truths))]
+    images = [
+        {"id": i, "file_name": f"{i}.jpg", "width": 600, "height": 600} for i in range(len(truths))
+    ]
     categories = [{"id": c, "name": str(c)} for c in range(num_classes)]
 
     def entries(numbers: list[int], boxes: list[np.ndarray], **more: list) -> list[dict[str, Any]]:
         rows = []
         for k, (i, b) in enumerate(zip(numbers, boxes, strict=True)):
             x1, y1, x2, y2 = (float(v) for v in b)
-            row = {"id": k + 1, "image_id": i, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
+            row = {
+                "id": k + 1,
+                "image_id": i,
+                "bbox": [x1, y1, x2 - x1, y2 - y1],
+                "area": (x2 - x1) * (y2 - y1),
+                "iscrowd": 0,
+            }
             rows.append(row | {name: values[k] for name, values in more.items()})
         return rows
 
@@ -57,7 +68,8 @@ def evaluated(detections: list[np.ndarray], truths: list[Labels], num_classes: i
     )
     whole = hotcoco.COCO(content(true))
     for evaluation in (
-        hotcoco.COCOeval(whole, whole.load_res(found), "bbox"),  # before pycocotools, which writes into the entries
+        # before pycocotools, which writes into the entries
+        hotcoco.COCOeval(whole, whole.load_res(found), "bbox"),
         pycocotools.cocoeval.COCOeval(indexed(content(true)), indexed(content(found)), "bbox"),
     ):
         with contextlib.redirect_stdout(io.StringIO()):
@@ -67,7 +79,9 @@ def evaluated(detections: list[np.ndarray], truths: list[Labels], num_classes: i
         yield np.array(evaluation.stats), np.array(evaluation.eval["precision"])
 
 
-def check_coco(detections: list[np.ndarray], truths: list[Labels], num_classes: int) -> dict[str, float]:
+def check_coco(
+    detections: list[np.ndarray], truths: list[Labels], num_classes: int
+) -> dict[str, float]:
     ours, by_class = coco_metrics(detections, truths, num_classes)
     (also, also_precision), (stats, precision) = evaluated(detections, truths, num_classes)
     assert np.array_equal(also, stats), "hotcoco and pycocotools agree to the bit"
@@ -96,16 +110,21 @@ def test_coco_figures_are_those_of_pycocotools(kind: str) -> None:
     rng = np.random.default_rng(list(SETS).index(kind))
     classes = SETS[kind].get("classes", 3)
     sets = [random_set(rng, **SETS[kind]) for _ in range(25)]
-    found = [check_coco(*s, num_classes=classes + 2)["AP"] for s in sets]  # two classes have no objects
+    # two classes have no objects
+    found = [check_coco(*s, num_classes=classes + 2)["AP"] for s in sets]
     assert np.nanmedian(found) > 0.1, "sets that say something"
 
 
 def test_coco_figures_with_more_than_100_detections() -> None:
     """Of an image and class only the best 100 count, so a true one among the rest does not."""
-    detections, truths = random_set(np.random.default_rng(0), images=3, classes=2, clutter=500, most_objects=10)
+    detections, truths = random_set(
+        np.random.default_rng(0), images=3, classes=2, clutter=500, most_objects=10
+    )
     assert max(Counter(d[:, 5]).most_common(1)[0][1] for d in detections) > 100
     check_coco(detections, truths, 2)
-    spread = np.array([[20 * i, 0, 20 * i + 10, 10, 1 - i / 200, 0] for i in range(101)], np.float32)
+    spread = np.array(
+        [[20 * i, 0, 20 * i + 10, 10, 1 - i / 200, 0] for i in range(101)], np.float32
+    )
     last = [Labels.of(spread[-1:, :4], [0], 10, 3000)]
     assert check_coco([spread], last, 1)["AR100"] == 0
     assert check_coco([spread[1:]], last, 1)["AR100"] == 1

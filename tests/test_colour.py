@@ -40,13 +40,17 @@ def test_flip_twice_is_the_identity(seed: int, height: int, width: int, axis: in
 
 def test_flip_in_numbers() -> None:
     triangle = np.array(((1, 2), (4, 2), (4, 8)), np.float32)
-    sample = Sample(noise(20, 10), np.array([[1, 2, 4, 8]], np.float32), np.array([3]), [[triangle]])
+    sample = Sample(
+        noise(20, 10), np.array([[1, 2, 4, 8]], np.float32), np.array([3]), [[triangle]]
+    )
     left_right, upside_down = flip(sample, 1), flip(sample, 0)
     assert left_right.boxes.tolist() == [[6, 2, 9, 8]]  # 10 - 4, 10 - 1
     assert left_right.polygons[0][0].tolist() == [[9, 2], [6, 2], [6, 8]]
     assert upside_down.boxes.tolist() == [[1, 12, 4, 18]]  # 20 - 8, 20 - 2
     assert upside_down.polygons[0][0].tolist() == [[1, 18], [4, 18], [4, 12]]
-    assert np.array_equal(left_right.image[:, 6:9], sample.image[:, 3:0:-1]), "the box holds the same pixels"
+    assert np.array_equal(left_right.image[:, 6:9], sample.image[:, 3:0:-1]), (
+        "the box holds the same pixels"
+    )
     assert sample.boxes.tolist() == [[1, 2, 4, 8]], "the input is not touched"
 
 
@@ -54,11 +58,13 @@ def test_flip_in_numbers() -> None:
 def test_flip_probability(p: float, share: int) -> None:
     sample, rng = random_sample(0, 10, 12), np.random.default_rng(0)
     flipped = sum(RandomFlip(1, p)(sample, rng) is not sample for _ in range(400))
-    assert abs(flipped - share) <= (0 if p in (0, 1) else 35)  # four standard deviations: 4 sqrt(400 * 0.25 * 0.75)
+    # four standard deviations: 4 sqrt(400 * 0.25 * 0.75)
+    assert abs(flipped - share) <= (0 if p in (0, 1) else 35)
 
 
 def test_hsv_gains_of_one_change_nearly_nothing() -> None:
-    """Hue is kept in steps of 2 degrees, of which 60 take a channel through 255: rounding by half a step moves it by 4.25."""
+    """Hue is kept in steps of 2 degrees, of which 60 take a channel through 255: rounding by half a
+    step moves it by 4.25."""
     steps = np.arange(0, 256, 5, dtype=np.uint8)
     every = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(52, -1, 3)
     change = np.abs(adjust_hsv(every, (1, 1, 1)).astype(int) - every)
@@ -79,14 +85,17 @@ def test_hsv_gains_of_one_change_nearly_nothing() -> None:
         ((255, 0, 0), (1.5, 1, 1), (255, 0, 0)),  # red is hue 0 and stays
     ],
 )
-def test_hsv_in_numbers(colour: tuple[int, ...], gains: tuple[float, ...], expected: tuple[int, ...]) -> None:
+def test_hsv_in_numbers(
+    colour: tuple[int, ...], gains: tuple[float, ...], expected: tuple[int, ...]
+) -> None:
     assert adjust_hsv(np.array([[colour]], np.uint8), gains)[0, 0].tolist() == list(expected)
 
 
 @given(st.tuples(st.floats(0.5, 2), st.floats(0, 2), st.floats(0, 2)))
 @few
 def test_each_level_times_its_gain(gains: tuple[float, float, float]) -> None:
-    """Rounded down, whichever of the two ways it goes; a hue of 180 or more stands for one from 0 on."""
+    """Rounded down, whichever of the two ways it goes; a hue of 180 or more stands for one from 0
+    on."""
     levels = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, -1)
     ours = _multiplied(levels, gains)[0].astype(int)
     wanted = np.floor(np.arange(256)[:, None] * gains)
@@ -121,10 +130,15 @@ def test_albumentations_moves_the_boxes() -> None:
 
 
 def test_albumentations_clips_and_drops_boxes() -> None:
-    boxes = np.array([[-5, -5, 10, 10], [20, 5, 20, 9], [60, 5, 70, 9], [5, 5, 45, 35], [30, 2, 39, 9]], np.float32)
+    boxes = np.array(
+        [[-5, -5, 10, 10], [20, 5, 20, 9], [60, 5, 70, 9], [5, 5, 45, 35], [30, 2, 39, 9]],
+        np.float32,
+    )
     sample = Sample(noise(40, 50), boxes, np.array([1, 2, 3, 4, 5]))
     kept = with_transform("Blur", sample, p=0)
-    assert kept.boxes.round(3).tolist() == [[0, 0, 10, 10], [5, 5, 45, 35], [30, 2, 39, 9]], "no size; outside"
+    assert kept.boxes.round(3).tolist() == [[0, 0, 10, 10], [5, 5, 45, 35], [30, 2, 39, 9]], (
+        "no size; outside"
+    )
     assert kept.classes.tolist() == [1, 4, 5]
     cropped = with_transform("Crop", sample, x_min=0, y_min=0, x_max=25, y_max=20, p=1)
     assert cropped.boxes.round(3).tolist() == [[0, 0, 10, 10], [5, 5, 25, 20]]
@@ -139,7 +153,9 @@ def test_albumentations_without_objects() -> None:
 
 
 def test_albumentations_follows_the_given_generator() -> None:
-    step = Albumentations([{"RandomBrightnessContrast": {"p": 0.5}}, {"Affine": {"rotate": [-30, 30], "p": 0.5}}])
+    step = Albumentations(
+        [{"RandomBrightnessContrast": {"p": 0.5}}, {"Affine": {"rotate": [-30, 30], "p": 0.5}}]
+    )
     sample = random_sample(0, 30, 30)
     first = [step(sample, np.random.default_rng(k)) for k in range(6)]
     for k in (4, 0, 5):
@@ -151,7 +167,10 @@ def test_albumentations_follows_the_given_generator() -> None:
     ("transforms", "words"),
     [
         ([{"Blurr": {}}], ["no transform 'Blurr'", "did you mean 'Blur'?"]),
-        ([{"Blur": {}}, {"HorizontalFlop": {"p": 1}}], ["'HorizontalFlop'", "did you mean 'HorizontalFlip'?"]),
+        (
+            [{"Blur": {}}, {"HorizontalFlop": {"p": 1}}],
+            ["'HorizontalFlop'", "did you mean 'HorizontalFlip'?"],
+        ),
         ([{"np": {}}], ["no transform 'np'"]),
         ([{"Blur": {"p": 2}}], ["transform Blur", "p ", "less than or equal to 1"]),
         ([{"Blur": {"blur_limit": "wide"}}], ["transform Blur", "blur_limit"]),
@@ -172,10 +191,21 @@ def test_albumentations_errors(transforms: list[Any], words: list[str]) -> None:
 
 def test_groups_of_albumentations() -> None:
     """One of the two, never both, and each now and then."""
-    step = Albumentations([{"OneOf": {"transforms": [{"HorizontalFlip": {"p": 1}}, {"VerticalFlip": {"p": 1}}], "p": 1}}])
+    step = Albumentations(
+        [
+            {
+                "OneOf": {
+                    "transforms": [{"HorizontalFlip": {"p": 1}}, {"VerticalFlip": {"p": 1}}],
+                    "p": 1,
+                }
+            }
+        ]
+    )
     sample = random_sample(0, 30, 30)
     images = {step(sample, np.random.default_rng(k)).image.tobytes() for k in range(20)}
-    assert images == {np.ascontiguousarray(np.flip(sample.image, axis)).tobytes() for axis in (0, 1)}
+    assert images == {
+        np.ascontiguousarray(np.flip(sample.image, axis)).tobytes() for axis in (0, 1)
+    }
 
 
 def test_albumentations_transforms_decide_each_for_itself() -> None:
@@ -185,14 +215,20 @@ def test_albumentations_transforms_decide_each_for_itself() -> None:
 
 
 def test_colours_on_the_device_are_those_of_the_loader() -> None:
-    """Up to rounding: OpenCV's hue has steps of two degrees, which is 255 / 30 levels at most where colours are strongest."""
+    """Up to rounding: OpenCV's hue has steps of two degrees, which is 255 / 30 levels at most where
+    colours are strongest."""
     rng = np.random.default_rng(0)
     images = [noise(40, 50, k) for k in range(6)]
     images[1] = cv2.cvtColor(np.dstack([noise(40, 50, 1)[..., 0]] * 3), cv2.COLOR_RGB2BGR)  # grey
     images[2][:] = 0
     gains = 1 + rng.uniform(-1, 1, (6, 3)) * (0.1, 0.7, 0.4)
     stack = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2)).float() / 255
-    changed = adjust_hsv_floats(stack, torch.from_numpy(gains.astype(np.float32))).mul(255).numpy().transpose(0, 2, 3, 1)
+    changed = (
+        adjust_hsv_floats(stack, torch.from_numpy(gains.astype(np.float32)))
+        .mul(255)
+        .numpy()
+        .transpose(0, 2, 3, 1)
+    )
     for image, gain, ours in zip(images, gains, changed, strict=True):
         apart = np.abs(adjust_hsv(image, gain) - ours)
         assert np.percentile(apart, 99) < 9

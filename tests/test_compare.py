@@ -11,13 +11,33 @@ import yaml
 import cli
 
 
-def make_run(folder: Path, lr0: float, fitness: float, epochs: int, images: int = 8, **config: Any) -> Path:
+def make_run(
+    folder: Path, lr0: float, fitness: float, epochs: int, images: int = 8, **config: Any
+) -> Path:
     """A run's files as fit writes them."""
     folder.mkdir(parents=True)
-    options = {"data": {"dataset": "demo"}, "model": {"lr0": lr0, "size": "n"}, "trainer": {"max_epochs": epochs}, **config}
+    options = {
+        "data": {"dataset": "demo"},
+        "model": {"lr0": lr0, "size": "n"},
+        "trainer": {"max_epochs": epochs},
+        **config,
+    }
     (folder / "config.yaml").write_text(yaml.safe_dump(options))
-    figures = {"fitness": fitness, "mAP50-95": fitness, "mAP50": 0.9 - fitness, "P": 0.5, "R": None, "coco/AP": 0.1}
-    figures |= {"command": "fit", "split": "val", "epoch": epochs - 1, "images": images, "objects": 20}
+    figures = {
+        "fitness": fitness,
+        "mAP50-95": fitness,
+        "mAP50": 0.9 - fitness,
+        "P": 0.5,
+        "R": None,
+        "coco/AP": 0.1,
+    }
+    figures |= {
+        "command": "fit",
+        "split": "val",
+        "epoch": epochs - 1,
+        "images": images,
+        "objects": 20,
+    }
     (folder / "metrics.json").write_text(json.dumps(figures))
     if epochs:
         rows = [f"{k},{fitness * k / epochs},0.{k},1.5,{'' if k else 'nan'}" for k in range(epochs)]
@@ -86,7 +106,9 @@ def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixtu
         (["a", "bare"], "bare: no figures yet"),
     ],
 )
-def test_bad_input_is_one_sentence(words: list[str], told: str, here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_bad_input_is_one_sentence(
+    words: list[str], told: str, here: Path, capsys: pytest.CaptureFixture
+) -> None:
     make_run(here / "a", 0.01, 0.2, 2)
     (here / "bare").mkdir()
     (here / "bare/config.yaml").write_text("data: {}\n")

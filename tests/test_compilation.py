@@ -17,12 +17,15 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training import compilation
 from boltbox.detector.training.compilation import blocks, compile_blocks, compile_for
 
-COMPILED, EAGER = (["--model.multi_scale", "false", "--model.compile", choice] for choice in ("true", "false"))
+COMPILED, EAGER = (
+    ["--model.multi_scale", "false", "--model.compile", choice] for choice in ("true", "false")
+)
 
 
 @pytest.fixture
 def graphs_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """torch.compile makes graphs and runs them as they are, also in processes that are started: machine code takes minutes."""
+    """torch.compile makes graphs and runs them as they are, also in processes that are started:
+    machine code takes minutes."""
     monkeypatch.setattr(compilation, "BACKEND", "eager")
     torch.compiler.reset()
     with forks():
@@ -33,16 +36,23 @@ def graphs_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_compiled_blocks_compute_the_same() -> None:
     """By the real compiler: output, gradients, batch norm's statistics."""
     torch.manual_seed(0)
-    eager = nn.Sequential(Conv(3, 8, 3, 2), Bottleneck(8, 8)).to(memory_format=torch.channels_last).train()
+    eager = (
+        nn.Sequential(Conv(3, 8, 3, 2), Bottleneck(8, 8))
+        .to(memory_format=torch.channels_last)
+        .train()
+    )
     compiled = copy.deepcopy(eager)
     compile_blocks(compiled)
     images = torch.rand(4, 3, 32, 32).to(memory_format=torch.channels_last)
     for network in (eager, compiled):
         network(images).square().mean().backward()
-    for (name, ours), (_, wanted) in zip(compiled.named_parameters(), eager.named_parameters(), strict=True):
+    for (name, ours), (_, wanted) in zip(
+        compiled.named_parameters(), eager.named_parameters(), strict=True
+    ):
         torch.testing.assert_close(ours.grad, wanted.grad, msg=name)
     torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
-    assert copy.deepcopy(compiled)[0]._compiled_call_impl is None  # a copy, like the moving average, is not compiled
+    # a copy, like the moving average, is not compiled
+    assert copy.deepcopy(compiled)[0]._compiled_call_impl is None
 
 
 def test_blocks_are_all_convolutions_but_the_heads() -> None:
@@ -51,7 +61,11 @@ def test_blocks_are_all_convolutions_but_the_heads() -> None:
     found = list(blocks(network))
     of_blocks = [id(m) for block in found for m in block.modules() if isinstance(m, nn.Conv2d)]
     assert len(of_blocks) == len(set(of_blocks))
-    outside = [name for name, m in network.named_modules() if isinstance(m, nn.Conv2d) and id(m) not in of_blocks]
+    outside = [
+        name
+        for name, m in network.named_modules()
+        if isinstance(m, nn.Conv2d) and id(m) not in of_blocks
+    ]
     assert outside == ["head.convs.0", "head.convs.1", "head.convs.2"]
     assert sum(isinstance(block, Bottleneck) for block in found) == 1 + 2 + 3 + 1 + 4
 
@@ -64,7 +78,9 @@ def test_auto_goes_on_as_the_run_began(before: bool | None) -> None:
     assert (network.backbone.stem._compiled_call_impl is not None) == bool(before)
 
 
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     network = YOLOv5(3, width_multiple=0.125)
     assert compile_for(network, True, None, (16, 3, 64, 64), False).shape is None
@@ -72,22 +88,38 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert network.backbone.stem._compiled_call_impl is None
 
 
-def test_images_of_several_sizes(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_several_sizes(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = {"data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.width_multiple": 0.125, "run": "run",
                "trainer.max_epochs": 1, "report.enabled": "false", "pictures.enabled": "false", "data.rect": "true",
                "model.compile": "true", "trainer.enable_progress_bar": "false"}  # fmt: skip
-    cli.main(["fit", "--data.dataset", str(small_data), *(str(x) for k, v in options.items() for x in (f"--{k}", v))])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            str(small_data),
+            *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
+        ]
+    )
     assert "not compiled: the images' size changes" in capsys.readouterr().out
 
 
-def test_a_killed_compiled_run_ends_the_same(small_data: Path, tmp_path: Path, graphs_only: None) -> None:
-    """Also with auto, which goes on as the run began: its numbers are not those of eager code to the last digit."""
+def test_a_killed_compiled_run_ends_the_same(
+    small_data: Path, tmp_path: Path, graphs_only: None
+) -> None:
+    """Also with auto, which goes on as the run began: its numbers are not those of eager code to
+    the last digit."""
     reference, plain, run = (tmp_path / name for name in ("reference", "plain", "run"))
     assert start(command(small_data, reference, 0, 1, more=COMPILED)) == 0
     assert start(command(small_data, plain, 0, 1, more=EAGER)) == 0
     assert difference(plain, reference)
     assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:9") == -signal.SIGKILL
-    auto = [*command(small_data, run, 0, 1, more=["--model.multi_scale", "false"]), "--ckpt_path", "last"]
+    auto = [
+        *command(small_data, run, 0, 1, more=["--model.multi_scale", "false"]),
+        "--ckpt_path",
+        "last",
+    ]
     assert start([*auto, "--model.compile", "auto"]) == 0
     assert not difference(run, reference)
     assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["compiled"]

@@ -1,4 +1,5 @@
-"""Every YAML file that is shipped is taken by the parser, and says what the defaults say where it claims so."""
+"""Every YAML file that is shipped is taken by the parser, and says what the defaults say where it
+claims so."""
 
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,31 @@ def sizes(options: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_sizes_of_the_demo_are_for_the_demo(capsys: pytest.CaptureFixture, here: Path) -> None:
-    """They are defaults: a configuration counts more, what is typed most. Other data have YOLOv5's."""
+    """They are defaults: a configuration counts more, what is typed most. Other data have
+    YOLOv5's."""
     recipe = ["--config", str(ROOT / "configs/yolo.yaml")]
     (here / "my_hyp.yaml").write_text("model:\n  lr0: 0.02\n")
     (here / "of_demo.yaml").write_text("data:\n  dataset: demo\n  batch_size: 32\n")
     assert sizes(printed(capsys, "fit", *recipe)) == ("demo", 128, 64, 60)
-    own = printed(capsys, "fit", *recipe, "--config", "my_hyp.yaml", "--data.dataset", "my.yaml", "--data.batch_size", "4")
+    own = printed(
+        capsys,
+        "fit",
+        *recipe,
+        "--config",
+        "my_hyp.yaml",
+        "--data.dataset",
+        "my.yaml",
+        "--data.batch_size",
+        "4",
+    )
     assert sizes(own) == ("my.yaml", 640, 4, 100)
     assert own["model"]["lr0"] == 0.02
-    assert sizes(printed(capsys, "fit", "--config", "of_demo.yaml", "--data.image_size", "96")) == ("demo", 96, 32, 60)
+    assert sizes(printed(capsys, "fit", "--config", "of_demo.yaml", "--data.image_size", "96")) == (
+        "demo",
+        96,
+        32,
+        60,
+    )
     assert sizes(printed(capsys, "benchmark", "--data.dataset", "demo")) == ("demo", 128, 64, 60)
     assert sizes(printed(capsys, "doctor")) == (None, 640, 16, 100)  # which then asks for data
 
@@ -74,12 +91,16 @@ def test_precision_that_a_machine_has(
 
 @pytest.mark.parametrize("command", ["fit", "validate", "predict"])
 def test_mixed_precision_is_the_default(command: str, capsys: pytest.CaptureFixture) -> None:
-    assert printed(capsys, command, "--data.dataset", "my.yaml")["trainer"]["precision"] == "16-mixed"
+    assert (
+        printed(capsys, command, "--data.dataset", "my.yaml")["trainer"]["precision"] == "16-mixed"
+    )
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_config_parses(path: Path, capsys: pytest.CaptureFixture) -> None:
-    found = printed(capsys, "fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(path))
+    found = printed(
+        capsys, "fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(path)
+    )
     for group, options in yaml.safe_load(path.read_text()).items():
         for name, value in options.items():
             if not isinstance(value, dict):
@@ -97,8 +118,20 @@ def test_recipe_repeats_the_defaults(name: str, capsys: pytest.CaptureFixture) -
             assert (usual | value if isinstance(value, dict) else value) == usual, f"{group}.{name}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs/datasets").glob("*.yaml")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs/datasets").glob("*.yaml")), ids=lambda p: p.name
+)
 def test_dataset_examples_are_maps_with_known_keys(path: Path) -> None:
     content = yaml.safe_load(path.read_text())
-    assert set(content) <= {"path", "format", "train", "val", "test", "names", "nc", "images", "keep_difficult"}
+    assert set(content) <= {
+        "path",
+        "format",
+        "train",
+        "val",
+        "test",
+        "names",
+        "nc",
+        "images",
+        "keep_difficult",
+    }
     assert {"train", "val"} <= set(content)

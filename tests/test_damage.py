@@ -1,4 +1,5 @@
-"""Files of weights with a flipped bit, or with sizes that they do not have: refused by every reader, before memory is taken."""
+"""Files of weights with a flipped bit, or with sizes that they do not have: refused by every
+reader, before memory is taken."""
 
 import io
 import pickle
@@ -34,9 +35,17 @@ SAVED = {"state_dict": {"a.weight": torch.zeros(3)}}
 
 @pytest.fixture(scope="module")
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint, not to be written to, of a network that finds nothing: so an export has no ties to compare."""
+    """A checkpoint, not to be written to, of a network that finds nothing: so an export has no ties
+    to compare."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    limits = ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1", "--model.bn_momentum", "0.03"]
+    limits = [
+        "--trainer.limit_train_batches",
+        "1",
+        "--trainer.limit_val_batches",
+        "1",
+        "--model.bn_momentum",
+        "0.03",
+    ]
     cli.main([*small_fit(small_data, run, "--trainer.max_epochs", "1"), *limits])
     return run / "checkpoints/last.ckpt"
 
@@ -45,7 +54,10 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def files(tmp_path: Path, trained: Path, as_yolov5: Callable[..., Any]) -> dict[str, Path]:
     """A whole file of each kind."""
     multiples = {"depth_multiple": 0.33, "width_multiple": 0.125}
-    whole = {kind: tmp_path / f"whole{kind}" for kind in (".ckpt", ".pt", ".pth", ".backbone.pth", ".old.pth")}
+    whole = {
+        kind: tmp_path / f"whole{kind}"
+        for kind in (".ckpt", ".pt", ".pth", ".backbone.pth", ".old.pth")
+    }
     whole[".ckpt"].write_bytes(trained.read_bytes())
     torch.save({"model": as_yolov5(small(5), names=NAMES, yaml=multiples)}, whole[".pt"])
     write(whole[".pth"], yolox())
@@ -91,10 +103,13 @@ READERS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_flipped_bit_changes_no_tensor(kind: str, files: dict[str, Path]) -> None:
-    """Anywhere: most places are covered by a checksum; what is not (padding, times) changes nothing."""
+    """Anywhere: most places are covered by a checksum; what is not (padding, times) changes
+    nothing."""
     rng, whole = random.Random(0), files[kind]
     expected, size = READERS[kind](whole), whole.stat().st_size
-    places = [rng.randrange(size) for _ in range(30)] + [size - 1 - rng.randrange(size // 20) for _ in range(30)]
+    places = [rng.randrange(size) for _ in range(30)] + [
+        size - 1 - rng.randrange(size // 20) for _ in range(30)
+    ]
     outcomes = []
     for at in places:
         flipped, message = flip(whole, at, 1 << rng.randrange(8)), ""
@@ -115,23 +130,43 @@ def test_a_flipped_bit_changes_no_tensor(kind: str, files: dict[str, Path]) -> N
 DOORS = {
     "fit --model.weights x.ckpt": (".ckpt", ["fit", "--model.weights", "FILE"]),
     "fit --model.weights x.pt": (".pt", ["fit", "--model.weights", "FILE"]),
-    "fit --model.weights x.pth": (".pth", ["fit", "--model.backbone", "yolox", "--model.weights", "FILE"]),
-    "fit --model.backbone_weights": (".backbone.pth", ["fit", *BACKBONE, "--model.backbone_weights", "FILE"]),
+    "fit --model.weights x.pth": (
+        ".pth",
+        ["fit", "--model.backbone", "yolox", "--model.weights", "FILE"],
+    ),
+    "fit --model.backbone_weights": (
+        ".backbone.pth",
+        ["fit", *BACKBONE, "--model.backbone_weights", "FILE"],
+    ),
     "fit --ckpt_path": (".ckpt", ["fit", "--ckpt_path", "FILE"]),
     "validate --ckpt_path x.ckpt": (".ckpt", ["validate", "--ckpt_path", "FILE"]),
     "validate --ckpt_path x.pt": (".pt", ["validate", "--ckpt_path", "FILE"]),
-    "validate --model.ensemble": (".ckpt", ["validate", "--ckpt_path", "WHOLE", "--model.ensemble", "[FILE]"]),
-    "predict --ckpt_path x.pt": (".pt", ["predict", "--ckpt_path", "FILE", "--data.source", "IMAGE"]),
+    "validate --model.ensemble": (
+        ".ckpt",
+        ["validate", "--ckpt_path", "WHOLE", "--model.ensemble", "[FILE]"],
+    ),
+    "predict --ckpt_path x.pt": (
+        ".pt",
+        ["predict", "--ckpt_path", "FILE", "--data.source", "IMAGE"],
+    ),
 }
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_flipped_bit_is_refused_at_every_door(
-    door: str, files: dict[str, Path], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    door: str,
+    files: dict[str, Path],
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     kind, line = DOORS[door]
     flipped = flip(files[kind], in_a_tensor(files[kind]))
-    words = {"FILE": str(flipped), "WHOLE": str(files[kind]), "IMAGE": str(next(small_data.parent.rglob("*.jpg")))}
+    words = {
+        "FILE": str(flipped),
+        "WHOLE": str(files[kind]),
+        "IMAGE": str(next(small_data.parent.rglob("*.jpg"))),
+    }
     for word, meant in words.items():
         line = [each.replace(word, meant) for each in line]
     if line[0] == "fit" and "--ckpt_path" not in line:
@@ -146,7 +181,12 @@ def test_a_flipped_bit_is_refused_by_export_and_python(
     kind: str, files: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flipped = flip(files[kind], in_a_tensor(files[kind]))
-    refused(["export", "--ckpt_path", str(flipped), "--format", "exported-program"], flipped, "damaged in", capsys)
+    refused(
+        ["export", "--ckpt_path", str(flipped), "--format", "exported-program"],
+        flipped,
+        "damaged in",
+        capsys,
+    )
     with pytest.raises(InputError, match="damaged in"):
         Detector.load(flipped, "cpu")
 
@@ -155,13 +195,22 @@ def test_a_flipped_bit_in_an_exported_program(
     trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = here / "whole.pt2"
-    cli.main(["export", "--ckpt_path", str(trained), "--format", "exported-program", "--out", str(whole)])
+    cli.main(
+        ["export", "--ckpt_path", str(trained), "--format", "exported-program", "--out", str(whole)]
+    )
     load_exported(whole)
     flipped = flip(whole, in_a_tensor(whole))
-    refused(["validate", "--ckpt_path", str(flipped), "--data.dataset", str(small_data)], flipped, "damaged in", capsys)
+    refused(
+        ["validate", "--ckpt_path", str(flipped), "--data.dataset", str(small_data)],
+        flipped,
+        "damaged in",
+        capsys,
+    )
 
 
-def test_the_old_format_is_read_with_a_warning(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_old_format_is_read_with_a_warning(
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """torch's from before 1.6 has no checksums."""
     assert read_yolox(files[".old.pth"])
     assert read_yolox(files[".old.pth"])
@@ -182,7 +231,10 @@ def plain_archive() -> bytes:
 def compressed() -> bytes:
     """Zeros, a thousand times as many as the file has bytes."""
     file = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(plain_archive())) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(plain_archive())) as old,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         for entry in old.infolist():
             if "/data/" not in entry.filename:
                 new.writestr(entry.filename, old.read(entry))
@@ -211,7 +263,11 @@ def shared() -> bytes:
         entry = archive.filelist[-1]
         for number in range(1, 1000):
             copy = zipfile.ZipInfo(f"archive/data/{number}")
-            copy.header_offset, copy.CRC, copy.file_size = entry.header_offset, entry.CRC, entry.file_size
+            copy.header_offset, copy.CRC, copy.file_size = (
+                entry.header_offset,
+                entry.CRC,
+                entry.file_size,
+            )
             copy.compress_size = entry.compress_size
             archive.filelist.append(copy)
     return file.getvalue()
@@ -258,7 +314,9 @@ def test_a_claimed_size_takes_no_memory(
     path = tmp_path / "large.pt"
     path.write_bytes(CLAIMS[kind]())
     assert path.stat().st_size < 2_000_000
-    ran = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True
+    )
     message, grown = ran.stdout.splitlines()
     assert message.startswith(f"{path}: refused, because ")
     assert int(grown) < 50

@@ -1,4 +1,5 @@
-"""What W&B and TensorBoard hold after a run and its resume, read back from their files. No account, no network."""
+"""What W&B and TensorBoard hold after a run and its resume, read back from their files. No account,
+no network."""
 
 import json
 from collections.abc import Iterator
@@ -41,11 +42,18 @@ class Run:
         self.folder = folder
         self.files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
         self.rows = [(step, values) for file in self.files for step, values in read_history(file)]
-        self.events = EventAccumulator(str(folder / "tensorboard"), {"images": 0, "tensors": 0, "scalars": 0})
+        self.events = EventAccumulator(
+            str(folder / "tensorboard"), {"images": 0, "tensors": 0, "scalars": 0}
+        )
         self.events.Reload()
 
     def records(self, kind: str) -> list[Any]:
-        found = [r for file in self.files for r in read_records(file) if r.WhichOneof("record_type") == kind]
+        found = [
+            r
+            for file in self.files
+            for r in read_records(file)
+            if r.WhichOneof("record_type") == kind
+        ]
         return [getattr(r, kind) for r in found]
 
     def with_name(self, name: str) -> list[dict[str, Any]]:
@@ -75,7 +83,12 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     }  # fmt: skip
     line = ["fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"MODE": "offline", "SILENT": "true", "DATA_DIR": here, "CACHE_DIR": here / "cache"}.items():
+        for name, value in {
+            "MODE": "offline",
+            "SILENT": "true",
+            "DATA_DIR": here,
+            "CACHE_DIR": here / "cache",
+        }.items():
             patch.setenv(f"WANDB_{name}", str(value))
         patch.delenv("BOLTBOX_RUN", raising=False)
         cli.main([*line, "--trainer.max_epochs", "2"])
@@ -89,8 +102,14 @@ def test_one_wandb_run_with_name_and_configuration(run: Run) -> None:
     assert len(run.files) == 2
     headers = run.records("run")
     assert len({h.run_id for h in headers}) == 1
-    assert {(h.display_name, h.project, tuple(h.tags), h.notes) for h in headers} == {("first", "test", ("a", "b"), "a note")}
-    options = {item.key: json.loads(item.value_json) for config in run.records("config") for item in config.update}
+    assert {(h.display_name, h.project, tuple(h.tags), h.notes) for h in headers} == {
+        ("first", "test", ("a", "b"), "a note")
+    }
+    options = {
+        item.key: json.loads(item.value_json)
+        for config in run.records("config")
+        for item in config.update
+    }
     assert options["model"]["lrf"] == 0.01
     assert options["data"]["image_size"] == 64
     assert options["trainer"]["max_epochs"] == 3  # the resumed run's
@@ -102,7 +121,13 @@ def test_wandb_steps_increase_and_nothing_is_doubled(run: Run) -> None:
     for file in run.files:
         steps = [step for step, _ in read_history(file)]
         assert steps == list(range(len(steps)))
-    for name in ("train/box_loss", "val/mAP50-95", "val/per_class", "val/images", "val/confusion_table"):
+    for name in (
+        "train/box_loss",
+        "val/mAP50-95",
+        "val/per_class",
+        "val/images",
+        "val/confusion_table",
+    ):
         assert [row["epoch"] for row in run.with_name(name)] == [0, 1, 2], name
     iterations = [row["trainer/global_step"] for row in run.with_name("lr/bias")]
     assert iterations == list(range(len(iterations)))
@@ -112,16 +137,28 @@ def test_wandb_steps_increase_and_nothing_is_doubled(run: Run) -> None:
 
 def test_wandb_figures_have_a_defined_step(run: Run) -> None:
     metrics = {m.name: m.step_metric for m in run.records("metric") if m.name}
-    assert {metrics[name] for name in (*BY_EPOCH, "val/images", "val/per_class", "val/confusion_table")} == {"epoch"}
+    assert {
+        metrics[name] for name in (*BY_EPOCH, "val/images", "val/per_class", "val/confusion_table")
+    } == {"epoch"}
     assert {metrics[name] for name in BY_STEP} == {"trainer/global_step"}
-    shown = {name for _, row in run.rows for name in row if name.startswith(("train/", "val/", "lr/"))}
+    shown = {
+        name for _, row in run.rows for name in row if name.startswith(("train/", "val/", "lr/"))
+    }
     assert shown <= metrics.keys()
 
 
 def test_best_figures_are_the_best_epochs(run: Run) -> None:
     best = json.loads((run.folder / "metrics.json").read_text())
-    summary = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for s in run.records("summary") for i in s.update}
-    scalars = {name: run.events.Scalars(name)[-1].value for name in BEST if name in run.events.Tags()["scalars"]}
+    summary = {
+        i.key or "/".join(i.nested_key): json.loads(i.value_json)
+        for s in run.records("summary")
+        for i in s.update
+    }
+    scalars = {
+        name: run.events.Scalars(name)[-1].value
+        for name in BEST
+        if name in run.events.Tags()["scalars"]
+    }
     assert set(scalars) >= {"best/epoch", "best/mAP50-95", "best/P"}
     for name in scalars:
         assert summary[name] == pytest.approx(best[name.removeprefix("best/")]), name
@@ -129,17 +166,27 @@ def test_best_figures_are_the_best_epochs(run: Run) -> None:
 
 
 def test_wandb_tables(run: Run) -> None:
-    """The second epoch's table has the figures that were printed; the last one is the best epoch's."""
+    """The second epoch's table has the figures that were printed; the last one is the best
+    epoch's."""
     best = json.loads((run.folder / "metrics.json").read_text())
-    expected = [[r["name"], *(r[c] for c in ("objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"))] for r in best["per_class"]]
+    expected = [
+        [r["name"], *(r[c] for c in ("objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"))]
+        for r in best["per_class"]
+    ]
     *_, last = run.with_name("best/per_class")
     for row in (last, run.with_name("val/per_class")[best["epoch"]]):
-        table = json.loads(run.media((row.get("best/per_class") or row["val/per_class"])["path"]).read_text())
+        table = json.loads(
+            run.media((row.get("best/per_class") or row["val/per_class"])["path"]).read_text()
+        )
         assert table["columns"] == ["class", "objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"]
         for found, wanted in zip(table["data"], expected, strict=True):
             assert found[0] == wanted[0]
             assert found[1:] == pytest.approx(wanted[1:])
-    cells = json.loads(run.media(run.with_name("val/confusion_table")[-1]["val/confusion_table"]["path"]).read_text())
+    cells = json.loads(
+        run.media(
+            run.with_name("val/confusion_table")[-1]["val/confusion_table"]["path"]
+        ).read_text()
+    )
     assert cells["columns"] == ["Actual", "Predicted", "nPredictions"]
     assert sum(n for true, _, n in cells["data"] if true != "background") == best["objects"]
 
@@ -179,7 +226,10 @@ def test_plots_and_artifact_come_at_the_end(run: Run) -> None:
     told = json.loads(models[-1].metadata)
     assert told["fitness"] == json.loads((run.folder / "metrics.json").read_text())["fitness"]
     assert told["names"] == ["disc", "ring", "star", "triangle", "cross"]
-    assert models[-1].manifest.contents[0].size == (run.folder / "checkpoints/best.ckpt").stat().st_size
+    assert (
+        models[-1].manifest.contents[0].size
+        == (run.folder / "checkpoints/best.ckpt").stat().st_size
+    )
 
 
 def test_tensorboard_shows_the_same(run: Run) -> None:
@@ -195,15 +245,22 @@ def test_tensorboard_shows_the_same(run: Run) -> None:
     tables = events.Tensors("val/per_class/text_summary")
     assert [e.step for e in tables] == steps
     assert "| disc |" in tables[0].tensor_proto.string_val[0].decode()
-    hits, _, _, missed, _, recall = make_ndarray(events.Tensors("val/precision_recall/disc")[-1].tensor_proto)
+    hits, _, _, missed, _, recall = make_ndarray(
+        events.Tensors("val/precision_recall/disc")[-1].tensor_proto
+    )
     assert hits.shape == (127,)
     assert recall == pytest.approx(hits / (hits + missed))
-    assert [e.step for e in events.Scalars("lr/bias")] == list(range(len(events.Scalars("lr/bias"))))
-    assert b"model.lr0" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    assert [e.step for e in events.Scalars("lr/bias")] == list(
+        range(len(events.Scalars("lr/bias")))
+    )
+    assert (
+        b"model.lr0" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    )
 
 
 class Logger:
-    """In the place of a WandbLogger and of a TensorBoardLogger with its writer: keeps what it gets."""
+    """In the place of a WandbLogger and of a TensorBoardLogger with its writer: keeps what it
+    gets."""
 
     def __init__(self) -> None:
         self.experiment, self.logged, self.curves = self, {}, []
@@ -219,16 +276,21 @@ class Logger:
         self.curves.append(list(zip(recall, precision, strict=True)))
 
 
-def test_the_report_and_both_dashboards_show_one_curve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By hand: 4 objects, detections by score 0.9 right, 0.8 wrong, 0.7 right. Recalls 0.25, 0.25, 0.5; precisions 1, 1/2, 2/3.
-    The best precision from a recall on is 1 up to 0.25, 2/3 up to 0.5, and falls to 0 at 1, as YOLOv5's AP has it."""
+def test_the_report_and_both_dashboards_show_one_curve(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By hand: 4 objects, detections by score 0.9 right, 0.8 wrong, 0.7 right. Recalls 0.25, 0.25,
+    0.5; precisions 1, 1/2, 2/3. The best precision from a recall on is 1 up to 0.25, 2/3 up to 0.5,
+    and falls to 0 at 1, as YOLOv5's AP has it."""
     hits = np.repeat(np.array([[True], [False], [True]]), 10, 1)
     metrics = class_metrics(hits, np.array([0.9, 0.8, 0.7]), np.zeros(3), np.zeros(4))
     result = Result({}, metrics, np.zeros(1), Confusion.of([], 1), 1)
     evaluation = Evaluation(result, ["cat"], 0, 0, [])
 
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr(Axes, "plot", lambda axis, x, y, **_: drawn.setdefault(axis.get_title(), (x, y)))
+    monkeypatch.setattr(
+        Axes, "plot", lambda axis, x, y, **_: drawn.setdefault(axis.get_title(), (x, y))
+    )
     draw_confidence(metrics, ["cat"], tmp_path)
     recalls, report = drawn["Precision against recall, IoU 0.5"]
     assert recalls[[0, 20, 25, 30, 50, 75, 100]].tolist() == [0, 0.2, 0.25, 0.3, 0.5, 0.75, 1]
@@ -270,16 +332,35 @@ def test_confusions_name_what_is_taken_for_what() -> None:
 
 
 def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
-    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Figures go on; plots that do not fit are named. With a full disk training ends as it does without a dashboard."""
+    """Figures go on; plots that do not fit are named. With a full disk training ends as it does
+    without a dashboard."""
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("boltbox.detector.loggers.tensorboard_board.TensorBoard.ending", full)
-    line = ["fit", "--config", str(Path(cli.__file__).parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
-    line += ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
+    line = [
+        "fit",
+        "--config",
+        str(Path(cli.__file__).parent / "configs/tensorboard.yaml"),
+        "--data.dataset",
+        str(small_data),
+    ]
+    line += [
+        "--data.image_size",
+        "64",
+        "--data.batch_size",
+        "8",
+        "--data.workers",
+        "0",
+        "--model.width_multiple",
+        "0.125",
+    ]
     line += [
         "--trainer.enable_progress_bar",
         "false",
@@ -296,7 +377,9 @@ def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
     left_out = [line for line in told.splitlines() if line.startswith("TensorBoard does not get ")]
     assert len(left_out) == 1
     assert all(path.name in left_out[0] for path in Path("run/plots").iterdir())
-    assert told.count("warning: TensorBoard failed (OSError: [Errno 28] No space left on device)") == 1
+    assert (
+        told.count("warning: TensorBoard failed (OSError: [Errno 28] No space left on device)") == 1
+    )
     events = EventAccumulator("run/tensorboard", {"images": 0})
     events.Reload()
     assert len(events.Images("val/images/0")) == 1

@@ -56,7 +56,9 @@ from boltbox.detector.system.errors import InputError
     ],
     ids=lambda x: x.__name__ if callable(x) else x[-1] if isinstance(x, list) else "",
 )  # fmt: skip
-def test_errors(tmp_path: Path, base: Callable[[Path], None], files: dict[str, str], words: list[str]) -> None:
+def test_errors(
+    tmp_path: Path, base: Callable[[Path], None], files: dict[str, str], words: list[str]
+) -> None:
     base(tmp_path)
     lay_out(tmp_path, files)
     given = tmp_path / "data.yaml"
@@ -87,7 +89,13 @@ def test_folder_that_says_nothing(tmp_path: Path) -> None:
     [
         (
             "0 .5 .5 .2 0\n",
-            ["data.yaml", "val has no usable image", "all 3 were left out", "a.png: its only object", "line 1, zero width"],
+            [
+                "data.yaml",
+                "val has no usable image",
+                "all 3 were left out",
+                "a.png: its only object",
+                "line 1, zero width",
+            ],
         ),
         ("\n", ["data.yaml", "no usable box in val (3 images)"]),
         ("9 .5 .5 .2 .2\n", ["a.png", "class 9"]),

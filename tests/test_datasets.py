@@ -1,4 +1,5 @@
-"""Files on disk -> Samples: three label formats, the variants of data.yaml, where files are found, single class."""
+"""Files on disk -> Samples: three label formats, the variants of data.yaml, where files are found,
+single class."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +42,11 @@ def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Pat
     for k, (height, width, objects) in enumerate(SCENES.values()):
         sample, truth = dataset[k], np.array(objects).reshape(-1, 5)
         assert np.array_equal(sample.image, picture(height, width, k))
-        assert (sample.image.dtype, sample.boxes.dtype, sample.classes.dtype) == (np.uint8, np.float32, np.int64)
+        assert (sample.image.dtype, sample.boxes.dtype, sample.classes.dtype) == (
+            np.uint8,
+            np.float32,
+            np.int64,
+        )
         assert sample.classes.tolist() == truth[:, 0].tolist()
         np.testing.assert_allclose(sample.boxes, truth[:, 1:], rtol=0, atol=1e-3)
         assert sample.parts() == [[] for _ in objects]
@@ -96,7 +101,9 @@ def test_where_paths_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line
     assert dataset.report.boxes == 3
 
 
-def test_path_beside_the_file_comes_before_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_beside_the_file_comes_before_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(tmp_path / "set/images/wrong.png", picture(20, 20))
     save(tmp_path / "about/set/images/right.png", picture(20, 20))
     lay_out(tmp_path, {"about/data.yaml": "path: set\ntrain: images\nnames: [cat]\n"})
@@ -124,7 +131,8 @@ def test_what_a_split_can_be(tmp_path: Path, train: str, found: str) -> None:
     lay_out(
         tmp_path,
         {
-            "labels/more/deep/d.txt": "1 0.5 0.5 0.25 0.5",  # the label of a nested image is nested too
+            # the label of a nested image is nested too
+            "labels/more/deep/d.txt": "1 0.5 0.5 0.25 0.5",
             "images/train/notes.md": "not an image",
             "dotted.txt": "./images/train/a.png\n\n./images/train/b.png\n",
             "from_root.txt": "images/train/a.png\nimages/train/b.png",
@@ -137,9 +145,9 @@ def test_what_a_split_can_be(tmp_path: Path, train: str, found: str) -> None:
     dataset = load(tmp_path)
     assert sorted(files_of(dataset)) == [f"{k}.png" for k in found]
     boxes = {"a": 1, "b": 2, "c": 0, "d": 1}
-    assert {Path(f).stem: len(x.boxes) for f, x in zip(dataset.files, dataset.labels, strict=True)} == {
-        k: boxes[k] for k in found
-    }
+    assert {
+        Path(f).stem: len(x.boxes) for f, x in zip(dataset.files, dataset.labels, strict=True)
+    } == {k: boxes[k] for k in found}
     assert dataset.report.lost_images == dataset.report.faults == []
 
 
@@ -162,7 +170,10 @@ def test_splits_are_separate(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     save(tmp_path / "images/val/v.png", picture(20, 30))
     lay_out(
-        tmp_path, {"data.yaml": "train: images/train\nval: images/val\ntest: [images/val, images/train]\nnames: [cat, dog]\n"}
+        tmp_path,
+        {
+            "data.yaml": "train: images/train\nval: images/val\ntest: [images/val, images/train]\nnames: [cat, dog]\n"
+        },
     )
     assert [len(load(tmp_path, split)) for split in ("train", "val", "test")] == [3, 1, 4]
 
@@ -177,7 +188,13 @@ def test_demo_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_voc_folder_without_yaml(tmp_path: Path) -> None:
     as_voc(tmp_path)
-    lay_out(tmp_path, {"ImageSets/Main/val.txt": "b  1\n\nc -1\n", "Annotations/b.xml": voc_xml(voc_object("bee"))})
+    lay_out(
+        tmp_path,
+        {
+            "ImageSets/Main/val.txt": "b  1\n\nc -1\n",
+            "Annotations/b.xml": voc_xml(voc_object("bee")),
+        },
+    )
     file = DatasetFile.read(str(tmp_path))
     assert file.names == ["bee", "cat"], "what occurs, in alphabetical order"
     assert sorted(file.splits) == ["train", "val"]
@@ -190,13 +207,18 @@ def test_voc_folder_without_yaml(tmp_path: Path) -> None:
 def test_voc_by_yaml(tmp_path: Path) -> None:
     as_voc(tmp_path / "VOC")
     (tmp_path / "VOC/Annotations/c.xml").unlink()
-    lay_out(tmp_path, {"data.yaml": "path: VOC\ntrain: ImageSets/Main/train.txt\nnames: [dog, cow, cat]\n"})
+    lay_out(
+        tmp_path,
+        {"data.yaml": "path: VOC\ntrain: ImageSets/Main/train.txt\nnames: [dog, cow, cat]\n"},
+    )
     dataset = load(tmp_path)
     assert [x.classes.tolist() for x in dataset.labels] == [[2], [0, 2], []]
     assert dataset.report.unlabelled == 1
 
 
-@pytest.mark.parametrize(("option", "boxes", "faults"), [("", 1, 1), ("keep_difficult: true", 2, 0)])
+@pytest.mark.parametrize(
+    ("option", "boxes", "faults"), [("", 1, 1), ("keep_difficult: true", 2, 0)]
+)
 def test_voc_difficult(tmp_path: Path, option: str, boxes: int, faults: int) -> None:
     as_voc(tmp_path)
     hard = voc_object("cat", 3, 3, 9, 9, more="<difficult>1</difficult>")
@@ -224,7 +246,10 @@ def test_coco_names_come_from_the_categories_by_id(tmp_path: Path) -> None:
 
 def test_coco_categories_are_matched_by_name(tmp_path: Path) -> None:
     as_coco(tmp_path)
-    lay_out(tmp_path, {"data.yaml": "train: train.json\nimages: photos\nnames: {0: cow, 1: dog, 2: cat}\n"})
+    lay_out(
+        tmp_path,
+        {"data.yaml": "train: train.json\nimages: photos\nnames: {0: cow, 1: dog, 2: cat}\n"},
+    )
     assert [x.classes.tolist() for x in load(tmp_path).labels] == [[2], [1, 2], []]
 
 
@@ -233,9 +258,15 @@ def test_coco_segmentation_crowd_area(tmp_path: Path) -> None:
     content = coco_with(
         [
             {"segmentation": [triangle, square], "area": 154.5, "iscrowd": 0},
-            {"segmentation": {"counts": [5, 10, 2385], "size": [40, 60]}, "iscrowd": 1, "category_id": 3, "area": 77},
+            {
+                "segmentation": {"counts": [5, 10, 2385], "size": [40, 60]},
+                "iscrowd": 1,
+                "category_id": 3,
+                "area": 77,
+            },
             {"segmentation": {"counts": "abc", "size": [40, 60]}},
-            {"segmentation": [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7]]},  # two points; an odd number of coordinates
+            # two points; an odd number of coordinates
+            {"segmentation": [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7]]},
             {"segmentation": []},
         ]
     )
@@ -253,7 +284,16 @@ def test_coco_segmentation_crowd_area(tmp_path: Path) -> None:
 
 
 def test_crowd_is_in_the_truth_but_not_in_the_sample(tmp_path: Path) -> None:
-    as_coco(tmp_path, coco_with([{"iscrowd": 1, "bbox": [0, 0, 60, 40]}, {"category_id": 3}, {"image_id": 10, "iscrowd": 1}]))
+    as_coco(
+        tmp_path,
+        coco_with(
+            [
+                {"iscrowd": 1, "bbox": [0, 0, 60, 40]},
+                {"category_id": 3},
+                {"image_id": 10, "iscrowd": 1},
+            ]
+        ),
+    )
     dataset = load(tmp_path)
     assert dataset[0].classes.tolist() == [1]
     assert dataset[0].boxes.tolist() == [[10, 20, 40, 30]]
@@ -296,7 +336,10 @@ def test_several_coco_files(tmp_path: Path) -> None:
         "categories": [{"id": 1, "name": "dog"}],
     }
     lay_out(tmp_path, {"more.json": json.dumps(other)})
-    lay_out(tmp_path, {"data.yaml": "train: [train.json, more.json]\nimages: photos\nnames: [cat, dog]\n"})
+    lay_out(
+        tmp_path,
+        {"data.yaml": "train: [train.json, more.json]\nimages: photos\nnames: [cat, dog]\n"},
+    )
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "b.png", "c.png", "z.png"]
     assert [x.classes.tolist() for x in dataset.labels] == [[0], [1, 0], [], [1]]

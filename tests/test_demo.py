@@ -1,4 +1,5 @@
-"""The demo data set: the same bytes each time, labels that fit what is drawn, nobody else's files touched."""
+"""The demo data set: the same bytes each time, labels that fit what is drawn, nobody else's files
+touched."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,9 @@ from boltbox.detector.system.errors import InputError
 def contents(root: Path) -> dict[str, str]:
     """The hash of every file below `root`, by its relative path."""
     files = (p for p in root.rglob("*") if p.is_file())
-    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    return {
+        p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files
+    }
 
 
 def read_labels(root: Path, split: str) -> np.ndarray:
@@ -29,9 +32,15 @@ def test_layout(tmp_path: Path) -> None:
     config = make_demo(tmp_path / "deep" / "demo", train=32, val=4)
     root = tmp_path / "deep" / "demo"
     assert config == root / "data.yaml"
-    assert sorted(p.name for p in (root / "images/train").iterdir()) == [f"{i:04d}.jpg" for i in range(32)]
-    assert sorted(p.name for p in (root / "images/val").iterdir()) == [f"{i:04d}.jpg" for i in range(4)]
-    assert sorted(p.name for p in (root / "labels/val").iterdir()) == [f"{i:04d}.txt" for i in range(4)]
+    assert sorted(p.name for p in (root / "images/train").iterdir()) == [
+        f"{i:04d}.jpg" for i in range(32)
+    ]
+    assert sorted(p.name for p in (root / "images/val").iterdir()) == [
+        f"{i:04d}.jpg" for i in range(4)
+    ]
+    assert sorted(p.name for p in (root / "labels/val").iterdir()) == [
+        f"{i:04d}.txt" for i in range(4)
+    ]
     assert (root / "labels/train/0010.txt").read_text() == "", "an empty image with a label file"
     assert not (root / "labels/train/0030.txt").exists(), "an empty image without one"
     first, *rest = config.read_text().splitlines()

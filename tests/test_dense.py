@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, parsed, picture, save, voc_object, voc_xml
+from made_datasets import (
+    as_coco,
+    as_voc,
+    as_yolo,
+    coco_with,
+    lay_out,
+    load,
+    parsed,
+    picture,
+    save,
+    voc_object,
+    voc_xml,
+)
 from made_samples import few, noise, seeds
 
 import cli
@@ -36,7 +48,9 @@ def lines_of(boxes: np.ndarray) -> str:
     return "".join("0 " + " ".join(f"{v:.6f}" for v in box) + "\n" for box in boxes)
 
 
-words = st.sampled_from(["0", "-0", "0.0", "1", ".5", "0.50", "5e-1", "0.25", "1e-9", "2", "nan", "x"])
+words = st.sampled_from(
+    ["0", "-0", "0.0", "1", ".5", "0.50", "5e-1", "0.25", "1e-9", "2", "nan", "x"]
+)
 
 
 @given(st.lists(st.lists(words, min_size=4, max_size=7).map(" ".join), max_size=12))
@@ -62,9 +76,16 @@ def test_duplicates_are_those_of_a_slow_loop(lines: list[str]) -> None:
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_places_are_those_of_a_slow_loop(tmp_path: Path, seed: int, cached: bool) -> None:
-    """Each object is where it was read, whether the file is parsed or not; a line alone gives its box."""
+    """Each object is where it was read, whether the file is parsed or not; a line alone gives its
+    box."""
     as_yolo(tmp_path)
-    lines = [*lines_of(crowd(12, seed, 0.2, 0.4).round(1)).splitlines(), "0 .1 .1 .5 .1 .5 .5", "", "x"]  # some are alike
+    # some are alike
+    lines = [
+        *lines_of(crowd(12, seed, 0.2, 0.4).round(1)).splitlines(),
+        "0 .1 .1 .5 .1 .5 .5",
+        "",
+        "x",
+    ]
     lay_out(tmp_path, {"labels/train/c.txt": "\n".join(lines)})
     for _ in range(1 + cached):
         dataset = load(tmp_path)
@@ -80,7 +101,21 @@ def test_places_are_those_of_a_slow_loop(tmp_path: Path, seed: int, cached: bool
     assert np.allclose(dataset.labels[2].boxes, corners * 64, atol=1e-4)
 
 
-numbers = st.sampled_from([0.0, -0.0, 1.0, 1e7, 1e7 + 0.4, 2.0**24, 2.0**24 - 1, 3.4028235e38, 3.4028236e38, -1e300, 1e-46])
+numbers = st.sampled_from(
+    [
+        0.0,
+        -0.0,
+        1.0,
+        1e7,
+        1e7 + 0.4,
+        2.0**24,
+        2.0**24 - 1,
+        3.4028235e38,
+        3.4028236e38,
+        -1e300,
+        1e-46,
+    ]
+)
 
 
 @given(st.lists(numbers | st.floats(), min_size=4, max_size=4))
@@ -103,8 +138,17 @@ def test_box_problems_are_those_of_float32_arrays(xyxy: list[float]) -> None:
 def test_overlaps_are_those_of_one_product(seed: int) -> None:
     """Bit for bit: figures hang on ties."""
     rng = np.random.default_rng(seed)
-    a, b = (np.sort(rng.integers(0, 9, (n, 2, 2)) + rng.random((n, 1, 1)), 1).reshape(n, 4).astype(np.float32) for n in (7, 5))
-    overlap = (np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])).clip(0).prod(-1)
+    a, b = (
+        np.sort(rng.integers(0, 9, (n, 2, 2)) + rng.random((n, 1, 1)), 1)
+        .reshape(n, 4)
+        .astype(np.float32)
+        for n in (7, 5)
+    )
+    overlap = (
+        (np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2]))
+        .clip(0)
+        .prod(-1)
+    )
     union = area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS
     assert np.array_equal(pairwise_iou_xyxy(a, b), overlap / union)
 
@@ -115,7 +159,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     seen: list[Path] = []
     for form in FORMATS.values():
 
-        def read(self, entry: Entry, height: int, width: int, whole=form.read) -> ImageLabels | None:
+        def read(
+            self, entry: Entry, height: int, width: int, whole=form.read
+        ) -> ImageLabels | None:
             if Path(entry.image).stem == "c":
                 seen.append(Path(entry.file))
             return whole(self, entry, height, width)
@@ -124,12 +170,18 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return seen
 
 
-def test_doctor_on_a_crowd_in_yolo_text(here: Path, looks: list[Path], capsys: pytest.CaptureFixture) -> None:
+def test_doctor_on_a_crowd_in_yolo_text(
+    here: Path, looks: list[Path], capsys: pytest.CaptureFixture
+) -> None:
     as_yolo(here)
     boxes = crowd(MANY)
     text = lines_of(boxes)
     lay_out(
-        here, {"labels/train/c.txt": text + text.partition("\n")[0], "data.yaml": "train: images/train\nnames: [cat, dog]\n"}
+        here,
+        {
+            "labels/train/c.txt": text + text.partition("\n")[0],
+            "data.yaml": "train: images/train\nnames: [cat, dog]\n",
+        },
     )
     cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -141,10 +193,15 @@ def test_doctor_on_a_crowd_in_yolo_text(here: Path, looks: list[Path], capsys: p
     assert len(looks) == 1, "places and pictures need no look of their own"
 
 
-def test_doctor_repairs_a_crowd_in_xml(here: Path, looks: list[Path], capsys: pytest.CaptureFixture) -> None:
+def test_doctor_repairs_a_crowd_in_xml(
+    here: Path, looks: list[Path], capsys: pytest.CaptureFixture
+) -> None:
     as_voc(here)
     corners = crowd(MANY // 4, 1, 0.1, 0.2) * 64
-    objects = [voc_object("cat", *(f"{v:.3f}" for v in (*b[:2] - b[2:] / 2, *b[:2] + b[2:] / 2))) for b in corners]
+    objects = [
+        voc_object("cat", *(f"{v:.3f}" for v in (*b[:2] - b[2:] / 2, *b[:2] + b[2:] / 2)))
+        for b in corners
+    ]
     lay_out(here, {"Annotations/c.xml": voc_xml(*objects, *objects)})
     cli.main(["doctor", "--data.dataset", ".", "--fix", str(here.parent / "fixed"), "--run", "run"])
     repairs = (here.parent / "fixed/repairs.txt").read_text().splitlines()
@@ -159,9 +216,13 @@ def test_doctor_on_a_crowd_in_coco_json(here: Path, capsys: pytest.CaptureFixtur
     as_coco(here, coco_with([{"bbox": box} for box in [*boxes, boxes[0]]]))
     cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
     findings = json.loads(capsys.readouterr().out)["findings"]
-    assert [f["where"] for f in findings if f["kind"] == "duplicate_box"] == [f"annotation {101 + MANY} (cat)"]
+    assert [f["where"] for f in findings if f["kind"] == "duplicate_box"] == [
+        f"annotation {101 + MANY} (cat)"
+    ]
     tiny = [f["where"] for f in findings if f["kind"] == "tiny_box"]
-    assert tiny == [f"object {n + 1}" for n in np.flatnonzero((corners[:, 2:] * 640 / 60 <= 2).any(1))]
+    assert tiny == [
+        f"object {n + 1}" for n in np.flatnonzero((corners[:, 2:] * 640 / 60 <= 2).any(1))
+    ]
 
 
 def test_many_lines_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,24 +237,38 @@ def test_many_lines_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_copies_in_a_crowd() -> None:
     """Each candidate is held against an array, not against a list that is made into one."""
     rng = np.random.default_rng(0)
-    corners = np.stack(np.meshgrid(np.arange(40) * 4, np.arange(40) * 4), -1).reshape(-1, 2).astype(np.float32)
+    corners = (
+        np.stack(np.meshgrid(np.arange(40) * 4, np.arange(40) * 4), -1)
+        .reshape(-1, 2)
+        .astype(np.float32)
+    )
     boxes = np.concatenate((corners, corners + 2), 1)
     square = np.array(((0, 0), (2, 0), (2, 2), (0, 2)), np.float32)
-    sample = Sample(noise(160, 320), boxes, np.zeros(len(boxes), int), [[square + c] for c in corners])
+    sample = Sample(
+        noise(160, 320), boxes, np.zeros(len(boxes), int), [[square + c] for c in corners]
+    )
     pasted = copy_paste(sample, rng.permutation(len(boxes)).tolist())
     assert len(pasted.boxes) == 2 * len(boxes), "the right half was empty"
 
 
 def test_names_are_left_out_where_nobody_could_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "LEGIBLE", 3)
-    rows = np.column_stack((crowd(4, 4, 0.3, 0.4)[:, [0, 1, 0, 1]] * 60, np.full(4, 0.5), np.zeros(4)))
+    rows = np.column_stack(
+        (crowd(4, 4, 0.3, 0.4)[:, [0, 1, 0, 1]] * 60, np.full(4, 0.5), np.zeros(4))
+    )
     rows[:, 2:4] += 20
     image = noise(100, 100)
-    assert np.array_equal(draw_boxes(image, rows, ["cat"]), draw_boxes(image, rows, ["cat"], labels=False))
-    assert not np.array_equal(draw_boxes(image, rows[:3], ["cat"]), draw_boxes(image, rows[:3], ["cat"], labels=False))
+    assert np.array_equal(
+        draw_boxes(image, rows, ["cat"]), draw_boxes(image, rows, ["cat"], labels=False)
+    )
+    assert not np.array_equal(
+        draw_boxes(image, rows[:3], ["cat"]), draw_boxes(image, rows[:3], ["cat"], labels=False)
+    )
 
 
-def test_autoanchor_looks_at_so_many_objects(small_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autoanchor_looks_at_so_many_objects(
+    small_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = DetectionData(str(small_data), image_size=64, workers=0)
     data.setup("fit")
     whole = data.seen_sizes(24)
@@ -226,11 +301,19 @@ def test_too_many_objects_in_an_image(tmp_path: Path, monkeypatch: pytest.Monkey
     lay_out(tmp_path, {"yolo/labels/train/c.txt": lines_of(crowd(4))})
     as_voc(tmp_path / "voc")
     lay_out(tmp_path, {"voc/Annotations/c.xml": voc_xml(*[voc_object("cat")] * 4)})
-    as_coco(tmp_path / "coco", coco_with([{"image_id": 20, "bbox": [k, 1, 5, 5]} for k in range(4)]))
-    for kind, file in (("yolo", "labels/train/c.txt"), ("voc", "Annotations/c.xml"), ("coco", "photos/c.png")):
+    as_coco(
+        tmp_path / "coco", coco_with([{"image_id": 20, "bbox": [k, 1, 5, 5]} for k in range(4)])
+    )
+    for kind, file in (
+        ("yolo", "labels/train/c.txt"),
+        ("voc", "Annotations/c.xml"),
+        ("coco", "photos/c.png"),
+    ):
         dataset = load(tmp_path / kind)
         assert len(dataset) == 2
-        assert [(f.file, f.problem) for f in dataset.report.lost_images] == [(str(tmp_path / kind / file), problem)]
+        assert [(f.file, f.problem) for f in dataset.report.lost_images] == [
+            (str(tmp_path / kind / file), problem)
+        ]
 
 
 def test_large_annotation_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""Depthwise convolutions under a CPU's autocast: which are computed in float32, and that these are so to the last bit."""
+"""Depthwise convolutions under a CPU's autocast: which are computed in float32, and that these are
+so to the last bit."""
 
 import pytest
 import torch
@@ -43,7 +44,10 @@ def test_slow_depthwise_convolutions_are_float32s(conv: nn.Conv2d, slow: bool) -
 
 def test_a_timm_backbone_does_so_in_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("boltbox.detector.model.depthwise.is_slow", lambda *args: asked.append(is_slow(*args)) or asked[-1])
+    monkeypatch.setattr(
+        "boltbox.detector.model.depthwise.is_slow",
+        lambda *args: asked.append(is_slow(*args)) or asked[-1],
+    )
     backbone = TimmBackbone("test_efficientnet", {k: 8 * k for k in range(1, 6)}, 3)
     images = torch.rand(2, 3, 64, 64)
     backbone(images)

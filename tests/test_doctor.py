@@ -1,4 +1,5 @@
-"""The command `doctor` as a user types it: what it prints and writes, its exit codes; what it finds in real data."""
+"""The command `doctor` as a user types it: what it prints and writes, its exit codes; what it finds
+in real data."""
 
 import json
 import shutil
@@ -25,7 +26,9 @@ def doctor(*options: str) -> int:
 
 def findings_of(source: Path, folder: Path) -> list[dict[str, str]]:
     """All findings, from the run's file."""
-    assert doctor("--data.dataset", str(source), "--data.image_size", "640", "--run", str(folder)) in (0, 2)
+    assert doctor(
+        "--data.dataset", str(source), "--data.image_size", "640", "--run", str(folder)
+    ) in (0, 2)
     return json.loads((folder / "doctor.json").read_text())["findings"]
 
 
@@ -48,16 +51,26 @@ def test_real_faults(tmp_path: Path) -> None:
     findings = findings_of(root / "data.yaml", tmp_path)
     found = {(f["split"], Path(f["file"]).stem, f["kind"]) for f in findings}
     rows = [line.split("\t") for line in (root / "FAULTS.tsv").read_text().splitlines()]
-    wanted = {(split, Path(file).stem, kind) for split, file, words in rows for word, kind in WORDS.items() if word in words}
-    assert {(split, stem) for split, stem, _ in wanted} == {(split, Path(file).stem) for split, file, _ in rows}
+    wanted = {
+        (split, Path(file).stem, kind)
+        for split, file, words in rows
+        for word, kind in WORDS.items()
+        if word in words
+    }
+    assert {(split, stem) for split, stem, _ in wanted} == {
+        (split, Path(file).stem) for split, file, _ in rows
+    }
     assert wanted <= found
     assert {f["kind"] for f in findings if f["severity"] == "fault"} == {"zero_size_box"}
 
 
 def test_bccd(tmp_path: Path) -> None:
-    """Its two boxes without size, and one pair of pictures that show the same cells, in different splits; nothing else."""
+    """Its two boxes without size, and one pair of pictures that show the same cells, in different
+    splits; nothing else."""
     findings = findings_of(shared("data/bccd") / "BCCD", tmp_path)
-    named = sorted((f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["file"])
+    named = sorted(
+        (f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["file"]
+    )
     assert named == [
         ("fault", "zero_size_box", "BloodImage_00338.xml", "object 13 (RBC)"),
         ("fault", "zero_size_box", "BloodImage_00343.xml", "object 4 (RBC)"),
@@ -75,7 +88,9 @@ def test_coco128(tmp_path: Path) -> None:
     assert not [f for f in findings if f["severity"] == "fault"]
 
 
-def test_summary_and_files(tmp_path: Path, small_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_and_files(
+    tmp_path: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(small_data.parent, tmp_path / "data")
     labels = sorted(p for p in (tmp_path / "data/labels/train").iterdir() if p.read_text())
     for path in labels[:5]:
@@ -88,7 +103,14 @@ def test_summary_and_files(tmp_path: Path, small_data: Path, capsys: pytest.Capt
     told = capsys.readouterr()
     lines = told.out.splitlines()
     at = lines.index("fault: zero_size_box (5)")
-    assert [line.startswith("  ") for line in lines[at : at + 6]] == [False, True, True, True, True, False]
+    assert [line.startswith("  ") for line in lines[at : at + 6]] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert lines[at + 4] == "  ... and 2 more"
     assert any(line.startswith(f"  {broken}: ") for line in lines)
     assert f"report: {run / 'doctor.html'}, doctor.json" in lines
@@ -103,20 +125,27 @@ def test_summary_and_files(tmp_path: Path, small_data: Path, capsys: pytest.Capt
     assert before == {p: p.read_bytes() for p in (tmp_path / "data").rglob("*") if p.is_file()}
 
 
-def test_json_is_all_that_stdout_holds(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_all_that_stdout_holds(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     doctor("--data.dataset", str(small_data), "--data.image_size", "64", "--json")
     content = json.loads(capsys.readouterr().out)
     assert content == json.loads((here / "runs/doctor-1/doctor.json").read_text())
     assert content["dataset"] == str(small_data)
     for severity in ("fault", "warning", "note"):
-        assert content[f"{severity}s"] == sum(f["severity"] == severity for f in content["findings"])
+        assert content[f"{severity}s"] == sum(
+            f["severity"] == severity for f in content["findings"]
+        )
 
 
 def harmless(root: Path) -> None:
-    """A box of each class in images that differ: two halves of an image, black and white, in four directions."""
+    """A box of each class in images that differ: two halves of an image, black and white, in four
+    directions."""
     for k, split in enumerate(("train", "train", "val", "val")):
         image = Image.new("RGB", (64, 64))
-        image.paste((255, 255, 255), [(0, 0, 64, 32), (0, 0, 32, 64), (0, 32, 64, 64), (32, 0, 64, 64)][k])
+        image.paste(
+            (255, 255, 255), [(0, 0, 64, 32), (0, 0, 32, 64), (0, 32, 64, 64), (32, 0, 64, 64)][k]
+        )
         path = root / f"images/{split}/{k}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path)
@@ -136,11 +165,24 @@ def zero_size(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lay", "strict", "code"),
-    [(harmless, True, 0), (orphan, False, 0), (orphan, True, 1), (zero_size, False, 2), (zero_size, True, 2)],
+    [
+        (harmless, True, 0),
+        (orphan, False, 0),
+        (orphan, True, 1),
+        (zero_size, False, 2),
+        (zero_size, True, 2),
+    ],
 )
 def test_exit_codes(lay: Callable[[Path], None], strict: bool, code: int, tmp_path: Path) -> None:
     lay(tmp_path)
-    options = ["--data.dataset", str(tmp_path), "--data.image_size", "64", "--run", str(tmp_path / "run")]
+    options = [
+        "--data.dataset",
+        str(tmp_path),
+        "--data.image_size",
+        "64",
+        "--run",
+        str(tmp_path / "run"),
+    ]
     assert doctor(*options, *(["--strict"] if strict else [])) == code
 
 
@@ -157,7 +199,9 @@ def test_exit_codes(lay: Callable[[Path], None], strict: bool, code: int, tmp_pa
         (["--data.dataset", "data.yaml", "--strct"], "did you mean 'strict'?"),
     ],
 )
-def test_errors_are_one_sentence(options: list[str], wanted: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_sentence(
+    options: list[str], wanted: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     as_yolo(here)
     lay_out(here, {"gone/data.yaml": "train: nowhere\nval: neither\nnames: [cat, dog]\n"})
     assert doctor(*options) == 2
@@ -174,12 +218,28 @@ def test_every_image_broken(tmp_path: Path) -> None:
     for path in (tmp_path / "images/train").iterdir():
         path.write_bytes(b"no picture")
     findings: list[dict[str, Any]] = findings_of(tmp_path, tmp_path / "run")
-    assert {Path(f["file"]).name for f in findings if f["kind"] == "unreadable_image"} == {"a.png", "b.png", "c.png"}
+    assert {Path(f["file"]).name for f in findings if f["kind"] == "unreadable_image"} == {
+        "a.png",
+        "b.png",
+        "c.png",
+    }
 
 
-def test_names_of_a_file_need_not_be_text(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_names_of_a_file_need_not_be_text(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     as_yolo(tmp_path)
     odd = (tmp_path / "labels/train").joinpath(b"\xff<script>.txt".decode(errors="surrogateescape"))
     odd.write_text("")
-    assert doctor("--data.dataset", str(tmp_path), "--data.image_size", "64", "--run", str(tmp_path / "run")) == 0
+    assert (
+        doctor(
+            "--data.dataset",
+            str(tmp_path),
+            "--data.image_size",
+            "64",
+            "--run",
+            str(tmp_path / "run"),
+        )
+        == 0
+    )
     assert b"<script>.txt: no image of this name" in capfdbinary.readouterr().out

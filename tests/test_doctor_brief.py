@@ -1,4 +1,5 @@
-"""The short form of the doctor before a fit: what it says, what it leaves to others, and that it looks once."""
+"""The short form of the doctor before a fit: what it says, what it leaves to others, and that it
+looks once."""
 
 import shutil
 from pathlib import Path
@@ -35,20 +36,35 @@ def fit(data: Path, *options: str) -> None:
     """Of no epoch: what comes before the first."""
     run = data.parent.parent / f"fit-{len(list(data.parent.parent.glob('fit-*')))}"
     sizes = ["--data.image_size", "64", "--data.workers", "0", "--autoanchor.enabled", "false"]
-    cli.main(["fit", "--data.dataset", str(data), *sizes, "--trainer.max_epochs", "0", "--run", str(run), *options])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            str(data),
+            *sizes,
+            "--trainer.max_epochs",
+            "0",
+            "--run",
+            str(run),
+            *options,
+        ]
+    )
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in capsys.readouterr().out.splitlines() if line.startswith("doctor: ")]
 
 
-def test_says_what_is_worth_saying_once_examined(data: Path, looks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_says_what_is_worth_saying_once_examined(
+    data: Path, looks: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     fit(data)
     usual = said(capsys)
     assert looks == ["train", "val"]
     root = data.parent
     past = root / "labels/train/0000.txt"
-    past.write_text("0 .9 .5 .5 .5\n1 .5 .5 0 .5\n")  # the second is left out, which the fit says anyway
+    # the second is left out, which the fit says anyway
+    past.write_text("0 .9 .5 .5 .5\n1 .5 .5 0 .5\n")
     lay_out(root, {"labels/val/gone.txt": ""})
     fit(data)
     first = said(capsys)
@@ -83,7 +99,9 @@ def test_enabled_false(data: Path, looks: list[str], capsys: pytest.CaptureFixtu
     assert said(capsys) == []
 
 
-def test_repeats_what_a_look_at_the_images_found(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeats_what_a_look_at_the_images_found(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As long as the images are the same."""
     cut = data.parent / "images/train/0003.jpg"
     whole = cut.read_bytes()
@@ -91,7 +109,17 @@ def test_repeats_what_a_look_at_the_images_found(data: Path, capsys: pytest.Capt
     fit(data)
     assert not any(str(cut) in line for line in said(capsys)), "its header is sound"
     with pytest.raises(SystemExit):
-        cli.main(["doctor", "--data.dataset", str(data), "--data.image_size", "64", "--run", str(data.parent / "run")])
+        cli.main(
+            [
+                "doctor",
+                "--data.dataset",
+                str(data),
+                "--data.image_size",
+                "64",
+                "--run",
+                str(data.parent / "run"),
+            ]
+        )
     capsys.readouterr()
     fit(data)
     assert said(capsys)[0].startswith(f"doctor: fault: {cut}: ")
@@ -101,7 +129,9 @@ def test_repeats_what_a_look_at_the_images_found(data: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("content", ["", "{", "[[1]]", '{"a": 1}', "[1]"])
-def test_damaged_cache(content: str, data: Path, looks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_cache(
+    content: str, data: Path, looks: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     lay_out(data.parent, {"labels/val/gone.txt": ""})
     fit(data)
     first = said(capsys)
@@ -112,7 +142,9 @@ def test_damaged_cache(content: str, data: Path, looks: list[str], capsys: pytes
     assert looks == ["train", "val"] * 2
 
 
-def test_cache_that_cannot_be_written(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_that_cannot_be_written(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (data.parent / "file").write_text("no folder")
     monkeypatch.setenv("BOLTBOX_CACHE", str(data.parent / "file"))
     lay_out(data.parent, {"labels/val/gone.txt": ""})

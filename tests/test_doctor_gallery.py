@@ -4,7 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_datasets import as_coco, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
+from made_datasets import (
+    as_coco,
+    as_yolo,
+    coco_with,
+    lay_out,
+    load,
+    picture,
+    save,
+    voc_object,
+    voc_xml,
+    yolo_line,
+)
 from made_page import fault, jpegs, page
 
 from boltbox.detector.commands.doctor.gallery import Gallery
@@ -12,13 +23,18 @@ from boltbox.detector.commands.doctor.page import PICTURES
 from boltbox.detector.data.datasets import DetectionDataset
 
 
-def grey_set(root: Path, boxes: list[tuple[float, float, float, float]], layout: str) -> tuple[DetectionDataset, Path]:
+def grey_set(
+    root: Path, boxes: list[tuple[float, float, float, float]], layout: str
+) -> tuple[DetectionDataset, Path]:
     """One even grey image of 400 x 300 pixels with these boxes; the file that names them."""
     image = np.full((300, 400, 3), 128, np.uint8)
     if layout == "yolo":
         save(root / "images/train/g.png", image)
         lines = "".join(yolo_line(0, *b, 400, 300) + "\n" for b in boxes)
-        lay_out(root, {"labels/train/g.txt": lines, "data.yaml": "train: images/train\nnames: [cat, dog]\n"})
+        lay_out(
+            root,
+            {"labels/train/g.txt": lines, "data.yaml": "train: images/train\nnames: [cat, dog]\n"},
+        )
         return load(root), root / "labels/train/g.txt"
     if layout == "voc":
         save(root / "JPEGImages/g.png", image)
@@ -35,7 +51,10 @@ def black_and_white(image: np.ndarray) -> np.ndarray:
     return ((image.max(2) < 50) | (image.min(2) > 205)) & (np.ptp(image.astype(int), 2) < 40)
 
 
-@pytest.mark.parametrize(("layout", "place"), [("yolo", "line 2"), ("voc", "object 2 (cat)"), ("coco", "annotation 102 (cat)")])
+@pytest.mark.parametrize(
+    ("layout", "place"),
+    [("yolo", "line 2"), ("voc", "object 2 (cat)"), ("coco", "annotation 102 (cat)")],
+)
 def test_the_suspicious_box_is_framed(layout: str, place: str, tmp_path: Path) -> None:
     """Of two boxes the second: black and white dashes run around it, and nowhere else."""
     dataset, file = grey_set(tmp_path, [(40, 60, 120, 140), (240, 160, 340, 240)], layout)
@@ -52,11 +71,16 @@ def test_the_suspicious_box_is_framed(layout: str, place: str, tmp_path: Path) -
 
 
 def test_a_dropped_box_is_framed_too(tmp_path: Path) -> None:
-    """A box of no size is in no data set; it is kept with the reason why it was dropped. So is one that leaves the image."""
+    """A box of no size is in no data set; it is kept with the reason why it was dropped. So is one
+    that leaves the image."""
     _, file = grey_set(tmp_path, [(40, 60, 120, 140)], "yolo")
     file.write_text(file.read_text() + "0 0.5 0.5 0 0\n0 1.5 0.5 0.2 0.2\n0 nan 1 2\n")
     dataset = load(tmp_path)
-    findings = [fault("zero", file, "line 2"), fault("past", file, "line 3"), fault("words", file, "line 4")]
+    findings = [
+        fault("zero", file, "line 2"),
+        fault("past", file, "line 3"),
+        fault("words", file, "line 4"),
+    ]
     zero, past, words = jpegs(page(tmp_path, findings, {"train": dataset}))
     assert black_and_white(zero)[130:170, 180:220].sum() > 100, "around the middle"
     assert black_and_white(past)[:, 390:].sum() > 20, "at the edge where it left"
@@ -67,9 +91,14 @@ def test_objects_of_an_image(tmp_path: Path) -> None:
     """Where the finding names the image itself: COCO's objects by number, or none."""
     dataset, _ = grey_set(tmp_path, [(40, 60, 120, 140), (240, 160, 340, 240)], "coco")
     image = tmp_path / "photos/a.png"
-    findings = [fault("one", image, "object 2"), fault("all", image), fault("beyond", image, "object 9")]
+    findings = [
+        fault("one", image, "object 2"),
+        fault("all", image),
+        fault("beyond", image, "object 9"),
+    ]
     one, whole, beyond = (
-        black_and_white(x)[170:250, 230:350].sum() for x in jpegs(page(tmp_path, findings, {"train": dataset}))
+        black_and_white(x)[170:250, 230:350].sum()
+        for x in jpegs(page(tmp_path, findings, {"train": dataset}))
     )
     assert one > 300
     assert whole == beyond == 0
@@ -81,7 +110,11 @@ def test_worst_images_first_and_each_once(tmp_path: Path) -> None:
         lay_out(tmp_path, {f"labels/train/{i}.txt": "0 0.5 0.5 0.5 0.5\n"})
     lay_out(tmp_path, {"data.yaml": "train: images/train\nnames: [a]\n"})
     dataset = load(tmp_path)
-    findings = [fault("odd", tmp_path / f"labels/train/{i}.txt", "line 1") for i in range(PICTURES + 3) for _ in range(i + 1)]
+    findings = [
+        fault("odd", tmp_path / f"labels/train/{i}.txt", "line 1")
+        for i in range(PICTURES + 3)
+        for _ in range(i + 1)
+    ]
     pictures = Gallery({"train": dataset}, findings).pictures(findings, PICTURES)
     assert [Path(p.files[0]).stem for p in pictures] == ["8", "7", "6", "5", "4", "3"]
 
@@ -95,19 +128,33 @@ def test_an_image_and_its_double_side_by_side(tmp_path: Path) -> None:
     read = page(tmp_path, [twin], {"train": load(tmp_path)})
     assert "a.png | b.png" in read.text
     (image,) = [x for x in jpegs(read) if x.shape[1] > x.shape[0] * 1.8]
-    # 60 x 40 drawn six times as large, 37 x 100 four times (at least 320 px), brought to the height of the first
+    # 60 x 40 drawn six times as large, 37 x 100 four times (at least 320 px), brought to the height
+    # of the first
     assert image.shape == (240, 360 + round(148 * 240 / 400), 3)
 
 
-def test_images_that_cannot_be_shown_do_not_end_the_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_images_that_cannot_be_shown_do_not_end_the_page(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     as_yolo(tmp_path)
     dataset = load(tmp_path)
     (tmp_path / "images/train/a.png").write_bytes(b"no image any more")
-    lay_out(tmp_path, {"images/train/lost.jpg": "nor this", "labels/train/orphan.txt": "0 0.5 0.5 0.5 0.5"})
+    lay_out(
+        tmp_path,
+        {"images/train/lost.jpg": "nor this", "labels/train/orphan.txt": "0 0.5 0.5 0.5 0.5"},
+    )
     findings = [
         fault("broken", tmp_path / "images/train/a.png"),
-        fault("unreadable_image", tmp_path / "images/train/b.png", problem="the decoder crashed on it (SIGSEGV)"),
-        fault("similar", tmp_path / "images/train/c.png", problem=f"looks like {tmp_path / 'images/train/b.png'}"),
+        fault(
+            "unreadable_image",
+            tmp_path / "images/train/b.png",
+            problem="the decoder crashed on it (SIGSEGV)",
+        ),
+        fault(
+            "similar",
+            tmp_path / "images/train/c.png",
+            problem=f"looks like {tmp_path / 'images/train/b.png'}",
+        ),
         fault("lost", tmp_path / "images/train/lost.jpg"),
         fault("orphan_label_file", tmp_path / "labels/train/orphan.txt"),
         fault("json", tmp_path / "nowhere.json", "annotation 3 (cat)"),
@@ -115,7 +162,9 @@ def test_images_that_cannot_be_shown_do_not_end_the_page(tmp_path: Path, capfd: 
     read = page(tmp_path, findings, {"train": dataset})
     assert read.count("img") == 0
     assert read.text.count("cannot be shown: this image cannot be decoded") == 2
-    assert read.text.count("cannot be shown: the decoder crashed on it (SIGSEGV)") == 2, "it is not opened again"
+    assert read.text.count("cannot be shown: the decoder crashed on it (SIGSEGV)") == 2, (
+        "it is not opened again"
+    )
     assert "orphan.txt" in read.text
 
 
@@ -131,7 +180,9 @@ def test_json_files_that_are_damaged(content: str, tmp_path: Path) -> None:
     as_coco(tmp_path)
     dataset = load(tmp_path)
     lay_out(tmp_path, {"train.json": content})
-    read = page(tmp_path, [fault("odd", tmp_path / "train.json", "annotation 1 (cat)")], {"train": dataset})
+    read = page(
+        tmp_path, [fault("odd", tmp_path / "train.json", "annotation 1 (cat)")], {"train": dataset}
+    )
     assert "annotation 1 (cat)" in read.text
 
 

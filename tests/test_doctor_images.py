@@ -31,7 +31,9 @@ def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
 def examine(*paths: Path, **splits: list[Path]) -> list[Finding]:
     given = {"train": list(paths)} if paths else splits
     done: list[int] = []
-    findings = examine_images({split: [str(p) for p in files] for split, files in given.items()}, done.append)
+    findings = examine_images(
+        {split: [str(p) for p in files] for split, files in given.items()}, done.append
+    )
     assert sum(done) == sum(map(len, given.values()))
     return findings
 
@@ -75,7 +77,9 @@ def cut(share: float) -> Callable[[bytes], bytes]:
 
 def flip(where: float) -> Callable[[bytes], bytes]:
     """One byte of the compressed data changed."""
-    return lambda data: data[: (k := int(len(data) * where))] + bytes([data[k] ^ 0x55]) + data[k + 1 :]
+    return lambda data: (
+        data[: (k := int(len(data) * where))] + bytes([data[k] ^ 0x55]) + data[k + 1 :]
+    )
 
 
 BROKEN: list[tuple[str, Callable[[bytes], bytes], str]] = [
@@ -94,8 +98,13 @@ BROKEN: list[tuple[str, Callable[[bytes], bytes], str]] = [
 
 
 @pytest.mark.parametrize("size", [(40, 60), (200, 160)])
-def test_broken_files(tmp_path: Path, size: tuple[int, int], capfd: pytest.CaptureFixture[str]) -> None:
-    paths = [save(tmp_path / f"{k}.{suffix}", picture(*size, k)) for k, (suffix, _, _) in enumerate(BROKEN)]
+def test_broken_files(
+    tmp_path: Path, size: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        save(tmp_path / f"{k}.{suffix}", picture(*size, k))
+        for k, (suffix, _, _) in enumerate(BROKEN)
+    ]
     for path, (_, spoil, _) in zip(paths, BROKEN, strict=True):
         path.write_bytes(spoil(path.read_bytes()))
     findings = examine(*paths, save(tmp_path / "good.png", picture(*size, 99)))
@@ -123,7 +132,10 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 def test_too_small_is_what_training_leaves_out(tmp_path: Path) -> None:
-    paths = [save(tmp_path / f"{k}.png", picture(*size)) for k, size in enumerate([(9, 20), (20, 9), (10, 10)])]
+    paths = [
+        save(tmp_path / f"{k}.png", picture(*size))
+        for k, size in enumerate([(9, 20), (20, 9), (10, 10)])
+    ]
     left_out = [size for size in image_sizes(paths) if isinstance(size, str)]
     assert [f.problem for f in examine(*paths)] == left_out
     assert len(left_out) == 2
@@ -147,9 +159,14 @@ def test_only_the_end_marker_is_missing(tmp_path: Path) -> None:
     assert np.array_equal(read_image(path), whole)
 
 
-def test_turned_otherwise_than_its_header_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for a disagreement of two decoders: what is compared is the size of the pixels with the header's."""
-    monkeypatch.setattr("boltbox.detector.commands.doctor.picture.image_size", lambda path: (60, 40))
+def test_turned_otherwise_than_its_header_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for a disagreement of two decoders: what is compared is the size of the pixels
+    with the header's."""
+    monkeypatch.setattr(
+        "boltbox.detector.commands.doctor.picture.image_size", lambda path: (60, 40)
+    )
     from boltbox.detector.commands.doctor.picture import look_at
 
     (remark,) = look_at(str(save(tmp_path / "x.png", picture(40, 60))), lambda: "").remarks
@@ -162,7 +179,9 @@ def test_decoder_outlives_a_crash(tmp_path: Path) -> None:
     with Decoder() as decoder:
         whole = decoder.look_at(path)
         os.kill(decoder._process.pid, signal.SIGSEGV)
-        assert decoder.look_at(path).remarks == [("fault", "unreadable_image", "the decoder crashed on it (SIGSEGV)")]
+        assert decoder.look_at(path).remarks == [
+            ("fault", "unreadable_image", "the decoder crashed on it (SIGSEGV)")
+        ]
         assert decoder.look_at(path) == whole
 
 
@@ -174,7 +193,12 @@ def test_wrong_suffix(tmp_path: Path) -> None:
     paths = [tmp_path / f"{content}.{content}" for content, _ in pairs]
     for k, path in enumerate(paths):
         Image.fromarray(smooth(40, 60, k)).save(path)
-    findings = examine(*[path.rename(path.with_suffix(suffix)) for path, (_, suffix) in zip(paths, pairs, strict=True)])
+    findings = examine(
+        *[
+            path.rename(path.with_suffix(suffix))
+            for path, (_, suffix) in zip(paths, pairs, strict=True)
+        ]
+    )
     assert kinds(findings) == [("warning", "wrong_suffix")] * 5
     assert [f.problem for f in findings] == [
         "the file is a PNG, its name says .jpg",
@@ -221,20 +245,33 @@ def test_exif_rotation(tmp_path: Path, suffix: str) -> None:
     for orientation in (1, 3, 6):
         exif = Image.Exif()
         exif[0x0112] = orientation
-        Image.fromarray(smooth(40, 60, orientation)).save(tmp_path / f"{orientation}.{suffix}", exif=exif)
+        Image.fromarray(smooth(40, 60, orientation)).save(
+            tmp_path / f"{orientation}.{suffix}", exif=exif
+        )
     findings = examine(*sorted(tmp_path.iterdir()))
-    assert [(f.severity, f.kind, Path(f.file).stem) for f in findings] == [("note", "exif_rotation", k) for k in "36"]
+    assert [(f.severity, f.kind, Path(f.file).stem) for f in findings] == [
+        ("note", "exif_rotation", k) for k in "36"
+    ]
 
 
 def test_damaged_exif(tmp_path: Path) -> None:
     paths = [tmp_path / f"x.{suffix}" for suffix in ("jpg", "png", "webp")]
     for k, path in enumerate(paths):
         Image.fromarray(smooth(40, 60, k)).save(path, exif=b"Exif\0\0garbage!")
-    findings = [f for f in examine(*paths) if f.kind != "decoder_remark"]  # libpng has a word to say about it too
-    assert [(f.severity, f.kind, f.file) for f in findings] == [("note", "damaged_exif", str(path)) for path in paths]
+    # libpng has a word to say about it too
+    findings = [f for f in examine(*paths) if f.kind != "decoder_remark"]
+    assert [(f.severity, f.kind, f.file) for f in findings] == [
+        ("note", "damaged_exif", str(path)) for path in paths
+    ]
 
 
-EMPTY_EXIF = [b"II*\0\x08\0\0\0\0\0\0\0\0\0", b"MM\0*\0\0\0\x08\0\0\0\0\0\0", b"II*\0\x08\0\0\0\0\0", bytes(20), b""]
+EMPTY_EXIF = [
+    b"II*\0\x08\0\0\0\0\0\0\0\0\0",
+    b"MM\0*\0\0\0\x08\0\0\0\0\0\0",
+    b"II*\0\x08\0\0\0\0\0",
+    bytes(20),
+    b"",
+]
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
@@ -243,7 +280,8 @@ def test_empty_exif_is_not_damaged(tmp_path: Path, suffix: str) -> None:
     paths = [tmp_path / f"{k}.{suffix}" for k in range(len(EMPTY_EXIF))]
     for k, (path, block) in enumerate(zip(paths, EMPTY_EXIF, strict=True)):
         Image.fromarray(smooth(40, 60, k)).save(path, exif=b"Exif\0\0" + block)
-    assert [f for f in examine(*paths) if f.kind != "decoder_remark"] == []  # libpng finds zeros invalid
+    # libpng finds zeros invalid
+    assert [f for f in examine(*paths) if f.kind != "decoder_remark"] == []
 
 
 # Duplicates
@@ -289,19 +327,32 @@ def test_splits_of_the_same_files_are_said_once(tmp_path: Path) -> None:
 def test_copies_that_look_alike(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     originals = [save(tmp_path / f"{k}.png", smooth(160, 240, k)) for k in range(6)]
     copy = save(tmp_path / "copy.jpg", change(smooth(160, 240, 3)))
-    for split, expected in (("train", ("note", "similar_image")), ("val", ("warning", "similar_across_splits"))):
+    for split, expected in (
+        ("train", ("note", "similar_image")),
+        ("val", ("warning", "similar_across_splits")),
+    ):
         splits = {"train": originals, split: [*originals, copy] if split == "train" else [copy]}
         (finding,) = examine(**splits)
-        assert (finding.severity, finding.kind, finding.split, finding.file) == (*expected, split, str(copy))
+        assert (finding.severity, finding.kind, finding.split, finding.file) == (
+            *expected,
+            split,
+            str(copy),
+        )
         assert f"looks like {originals[3]}" in finding.problem
 
 
 def test_blank_images_are_not_alike(tmp_path: Path) -> None:
-    assert examine(*[save(tmp_path / f"{k}.png", np.full((40, 60, 3), 50 * k, np.uint8)) for k in range(5)]) == []
+    assert (
+        examine(
+            *[save(tmp_path / f"{k}.png", np.full((40, 60, 3), 50 * k, np.uint8)) for k in range(5)]
+        )
+        == []
+    )
 
 
 def receipt(seed: int, table: bool) -> np.ndarray:
-    """(600, 400) grey: a receipt with a shop's head and foot and its own lines of text; or a photo of it on a dark table."""
+    """(600, 400) grey: a receipt with a shop's head and foot and its own lines of text; or a photo
+    of it on a dark table."""
     rng = np.random.default_rng(seed)
     paper = Image.new("L", (400, 600), 250)
     pen = ImageDraw.Draw(paper)
@@ -314,7 +365,9 @@ def receipt(seed: int, table: bool) -> np.ndarray:
     if not table:
         return np.asarray(paper)
     photo = Image.new("L", (600, 720), 40)
-    photo.paste(paper.resize((400 + int(rng.integers(-6, 7)), 600)), (100 + int(rng.integers(-3, 4)), 60))
+    photo.paste(
+        paper.resize((400 + int(rng.integers(-6, 7)), 600)), (100 + int(rng.integers(-3, 4)), 60)
+    )
     return np.asarray(photo)
 
 
@@ -328,12 +381,17 @@ def test_receipts_of_one_shop_are_not_alike(tmp_path: Path, table: bool) -> None
     changes = [cv2.resize(pages[3], None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)]
     changes.append(cv2.convertScaleAbs(pages[7], alpha=0.9, beta=5))
     copies = [save(tmp_path / f"x{k}.jpg", image) for k, image in enumerate(changes)]
-    found = [(Path(f.file).name, f.problem) for f in examine(*paths, *copies) if f.kind == "similar_image"]
+    found = [
+        (Path(f.file).name, f.problem)
+        for f in examine(*paths, *copies)
+        if f.kind == "similar_image"
+    ]
     assert found == [("x0.jpg", f"looks like {paths[3]}"), ("x1.jpg", f"looks like {paths[7]}")]
 
 
 def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oracle compares one pair at a time with the formula; blocks are small, so that there are many."""
+    """The oracle compares one pair at a time with the formula; blocks are small, so that there are
+    many."""
     monkeypatch.setattr("boltbox.detector.commands.doctor.near_duplicates._ROWS", 7)
     monkeypatch.setattr("boltbox.detector.commands.doctor.near_duplicates._COLUMNS", 5)
     rng = np.random.default_rng(0)
@@ -343,13 +401,20 @@ def test_near_duplicates_against_each_pair(monkeypatch: pytest.MonkeyPatch) -> N
     groups = rng.integers(0, 2, 40)
 
     def likeness(a: np.ndarray, b: np.ndarray) -> float:
-        x, y = (np.concatenate([np.diff(v, axis=1).ravel(), np.diff(v, axis=0).ravel()]).astype(float) for v in (a, b))
+        x, y = (
+            np.concatenate([np.diff(v, axis=1).ravel(), np.diff(v, axis=0).ravel()]).astype(float)
+            for v in (a, b)
+        )
         return float(x @ y / np.sqrt((x @ x) * (y @ y)))
 
     expected = []
     for i in range(40):
         rivals = [(groups[j] != groups[i], likeness(pictures[i], pictures[j]), j) for j in range(i)]
-        expected += [(i, max(a for a in rivals if a[1] > 0.9)[2])] if any(a[1] > 0.9 for a in rivals) else []
+        expected += (
+            [(i, max(a for a in rivals if a[1] > 0.9)[2])]
+            if any(a[1] > 0.9 for a in rivals)
+            else []
+        )
     assert len(expected) == 5
     thumbnails = pictures.astype(np.uint8).repeat(2, 1).repeat(2, 2)
     assert [(i, best[0]) for i, best in alike(thumbnails, groups)] == expected
@@ -364,9 +429,13 @@ def real(name: str) -> list[Path]:
 
 
 def test_real_faults() -> None:
-    """What FAULTS.tsv says of images, and that MOS84, 92 and 74 (in val) show one crossroads within seconds."""
+    """What FAULTS.tsv says of images, and that MOS84, 92 and 74 (in val) show one crossroads within
+    seconds."""
     files = real("real_faults/images")
-    findings = examine(train=[p for p in files if p.parent.name == "train"], val=[p for p in files if p.parent.name == "val"])
+    findings = examine(
+        train=[p for p in files if p.parent.name == "train"],
+        val=[p for p in files if p.parent.name == "val"],
+    )
     assert sorted((f.kind, Path(f.file).name) for f in findings) == [
         ("grey_image", "000000000086.jpg"),
         ("grey_image", "receipt_461.jpg"),
@@ -379,7 +448,8 @@ def test_real_faults() -> None:
 
 
 def test_nothing_is_invented() -> None:
-    """Of 364 microscope pictures, two show the same field of view (looked at), and two of 256 photos are grey."""
+    """Of 364 microscope pictures, two show the same field of view (looked at), and two of 256
+    photos are grey."""
     findings = examine(train=real("bccd"), val=real("coco128_val128"))
     assert Counter(f.kind for f in findings) == {"similar_image": 1, "grey_image": 2}
     (alike,) = [f for f in findings if f.kind == "similar_image"]

@@ -5,7 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_datasets import as_coco, as_voc, as_yolo, coco_content, lay_out, picture, save, voc_object, voc_xml
+from made_datasets import (
+    as_coco,
+    as_voc,
+    as_yolo,
+    coco_content,
+    lay_out,
+    picture,
+    save,
+    voc_object,
+    voc_xml,
+)
 from PIL import Image
 
 import cli
@@ -29,23 +39,48 @@ KINDS = {kind for kinds in OURS.values() for kind in kinds.split()}
 def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> set[tuple[str, str, str, str]]:
     """(severity, kind, name of the file, place) of what `doctor --json` says."""
     with pytest.raises(SystemExit) as leaving:
-        cli.main(["doctor", "--data.dataset", str(folder), "--data.image_size", "64", "--json", "--run", str(folder / "run")])
+        cli.main(
+            [
+                "doctor",
+                "--data.dataset",
+                str(folder),
+                "--data.image_size",
+                "64",
+                "--json",
+                "--run",
+                str(folder / "run"),
+            ]
+        )
     assert leaving.value.code == 2
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
-    return {(f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["kind"] in KINDS}
+    return {
+        (f["severity"], f["kind"], Path(f["file"]).name, f["where"])
+        for f in findings
+        if f["kind"] in KINDS
+    }
 
 
 def healed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor finds no fault in the copy that `--fix` writes, and the original is what it was."""
+    """The doctor finds no fault in the copy that `--fix` writes, and the original is what it
+    was."""
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     copy = folder.with_name(f"{folder.name}-fixed")
-    line = ["doctor", "--data.image_size", "64", "--run", str(folder.with_name(f"{folder.name}-run"))]
+    line = [
+        "doctor",
+        "--data.image_size",
+        "64",
+        "--run",
+        str(folder.with_name(f"{folder.name}-run")),
+    ]
     with pytest.raises(SystemExit) as leaving:
         cli.main([*line, "--data.dataset", str(folder), "--fix", str(copy)])
     assert leaving.value.code == 2
     repairs = (copy / "repairs.txt").read_text().splitlines()
-    assert f"repaired copy: {copy}, {len(repairs)} repairs, listed in {copy / 'repairs.txt'}" in capsys.readouterr().out
+    assert (
+        f"repaired copy: {copy}, {len(repairs)} repairs, listed in {copy / 'repairs.txt'}"
+        in capsys.readouterr().out
+    )
     assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     cli.main([*line, "--data.dataset", str(copy)])  # and no SystemExit
     assert "0 faults" in capsys.readouterr().out
@@ -69,7 +104,12 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         13: "1 .5 .5 .998 1.0",  # up to the frame
     }
     images = [
-        *("images/train/nothing.png", "images/train/none.png", "images/train/mixed.png", "images/train/other.png"),
+        *(
+            "images/train/nothing.png",
+            "images/train/none.png",
+            "images/train/mixed.png",
+            "images/train/other.png",
+        ),
         *("images/train/clash.png", "images/train/clash.jpg"),
     ]
     for k, name in enumerate(images):
@@ -137,7 +177,9 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         10: voc_object("dog", 0, 0, 60, 40),
     }
     size = "<size><width>{}</width><height>{}</height></size>"
-    for k, name in enumerate(("broken.png", "bare.png", "clash.jpg", "clash.png", "free.png", "other.png")):
+    for k, name in enumerate(
+        ("broken.png", "bare.png", "clash.jpg", "clash.png", "free.png", "other.png")
+    ):
         save(tmp_path / "JPEGImages" / name, picture(32, 48, 10 + k))
     turned = Image.fromarray(picture(30, 50, 3))
     exif = turned.getexif()
@@ -146,8 +188,12 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lay_out(
         tmp_path,
         {
-            "Annotations/a.xml": voc_xml("<filename>a.jpg</filename>", size.format(60, 40), *objects.values()),
-            "Annotations/b.xml": voc_xml(size.format(38, 100), "<filename>x/c.png</filename>", voc_object("dog")),
+            "Annotations/a.xml": voc_xml(
+                "<filename>a.jpg</filename>", size.format(60, 40), *objects.values()
+            ),
+            "Annotations/b.xml": voc_xml(
+                size.format(38, 100), "<filename>x/c.png</filename>", voc_object("dog")
+            ),
             "Annotations/c.xml": voc_xml(size.format(0, 0)),
             "Annotations/turned.xml": voc_xml(size.format(50, 30), voc_object("dog")),
             "Annotations/broken.xml": "<annotation><object>",
@@ -184,7 +230,8 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content: dict[str, Any] = coco_content()
-    cat: dict[str, Any] = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}  # of a.png, 60 x 40
+    # of a.png, 60 x 40
+    cat: dict[str, Any] = {"image_id": 30, "category_id": 17, "bbox": [10, 20, 30, 10]}
     annotations = {
         101: cat,
         102: cat | {"bbox": [5, 5, 0, 9]},
@@ -242,7 +289,10 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_labels_in_the_wrong_place(
-    tmp_path: Path, labels: dict[str, str], wanted: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    labels: dict[str, str],
+    wanted: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     as_yolo(tmp_path)
     for path in (tmp_path / "labels/train").iterdir():
@@ -252,12 +302,32 @@ def test_labels_in_the_wrong_place(
     assert wanted in found(tmp_path, capsys)
 
 
-def test_fit_still_refuses_what_the_doctor_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_still_refuses_what_the_doctor_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     as_voc(tmp_path)
-    lay_out(tmp_path, {"data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/train.txt\nnames: [cat]\n"})
+    lay_out(
+        tmp_path,
+        {
+            "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/train.txt\nnames: [cat]\n"
+        },
+    )
     assert {f for f in found(tmp_path, capsys) if f[1] == "unknown_class"} == {
         ("fault", "unknown_class", "b.xml", "object 1 (dog)")
     }
     with pytest.raises(SystemExit):
-        cli.main(["fit", "--data.dataset", str(tmp_path), "--data.image_size", "64", "--run", str(tmp_path / "fit")])
-    assert "b.xml: object 1 is a 'dog', which is not among the names ['cat']; add it" in capsys.readouterr().err
+        cli.main(
+            [
+                "fit",
+                "--data.dataset",
+                str(tmp_path),
+                "--data.image_size",
+                "64",
+                "--run",
+                str(tmp_path / "fit"),
+            ]
+        )
+    assert (
+        "b.xml: object 1 is a 'dog', which is not among the names ['cat']; add it"
+        in capsys.readouterr().err
+    )

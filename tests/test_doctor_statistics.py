@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_datasets import as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save, voc_object, voc_xml, yolo_line
+from made_datasets import (
+    as_coco,
+    as_voc,
+    as_yolo,
+    coco_with,
+    lay_out,
+    load,
+    picture,
+    save,
+    voc_object,
+    voc_xml,
+    yolo_line,
+)
 from shared import shared
 
 from boltbox.detector.commands.doctor.finding import Finding
@@ -24,8 +36,13 @@ Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2
 
 def dataset_of(*images: list[Box], names: str = "ab", side: int = 640) -> DetectionDataset:
     """Square images that are only spoken of."""
-    labels = [Labels.of(np.array([o[1:] for o in x]), np.array([o[0] for o in x]), side, side) for x in images]
-    return DetectionDataset([f"/nowhere/{i}.jpg" for i in range(len(images))], labels, list(names), DataReport())
+    labels = [
+        Labels.of(np.array([o[1:] for o in x]), np.array([o[0] for o in x]), side, side)
+        for x in images
+    ]
+    return DetectionDataset(
+        [f"/nowhere/{i}.jpg" for i in range(len(images))], labels, list(names), DataReport()
+    )
 
 
 def kinds(findings: list[Finding]) -> list[tuple[str, str, str]]:
@@ -50,11 +67,19 @@ def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
     assert told["images"] == len(images)
     assert told["boxes"] == len(sides)
     assert told["background"] == sum(not image for image in images)
-    assert told["class_counts"] == [sum(o[0] == c for image in images for o in image) for c in (0, 1)]
+    assert told["class_counts"] == [
+        sum(o[0] == c for image in images for o in image) for c in (0, 1)
+    ]
     assert told["most_objects"] == max(map(len, images))
-    shares = [sum(low <= x < high for x in lengths) for low, high in ((0, 32), (32, 96), (96, math.inf))]
-    assert [told[k] for k in ("small", "medium", "large")] == pytest.approx([s / max(len(sides), 1) for s in shares], abs=1e-3)
-    assert told["median_size"] == (pytest.approx(float(np.median(lengths)), rel=1e-5) if lengths else None)
+    shares = [
+        sum(low <= x < high for x in lengths) for low, high in ((0, 32), (32, 96), (96, math.inf))
+    ]
+    assert [told[k] for k in ("small", "medium", "large")] == pytest.approx(
+        [s / max(len(sides), 1) for s in shares], abs=1e-3
+    )
+    assert told["median_size"] == (
+        pytest.approx(float(np.median(lengths)), rel=1e-5) if lengths else None
+    )
     for name, values in {
         "size_px": lengths,
         "box_ratio": [w / h for w, h in sides],
@@ -87,8 +112,14 @@ def test_anchors_are_measured_as_autoanchor_does() -> None:
 
 def test_bccd_and_its_clean_images() -> None:
     root = shared("data/bccd") / "BCCD"
-    figures, findings = statistics({s: load(root, s) for s in ("train", "val", "test")}, 640, ANCHORS)
-    assert [x["class_counts"] for x in figures["splits"].values()] == [[209, 2381, 214], [83, 967, 87], [69, 805, 71]]
+    figures, findings = statistics(
+        {s: load(root, s) for s in ("train", "val", "test")}, 640, ANCHORS
+    )
+    assert [x["class_counts"] for x in figures["splits"].values()] == [
+        [209, 2381, 214],
+        [83, 967, 87],
+        [69, 805, 71],
+    ]
     assert [x["boxes"] for x in figures["splits"].values()] == [2804, 1137, 945]
     assert kinds(findings) == [("note", "class_imbalance", "train")], "and nothing about any image"
     assert "'RBC' has 2381 boxes, 'Platelets' has 209, 11 to 1" in findings[0].problem
@@ -103,7 +134,10 @@ def test_the_tiny_box_of_real_faults() -> None:
     sides = [float(v) for v in text.split()[3:]]
     assert "IMG_8580" in tiny.file
     assert tiny.severity == "warning"
-    assert sides == min(([float(v) for v in row.split()[3:]] for row in Path(tiny.file).read_text().splitlines()), key=min)
+    assert sides == min(
+        ([float(v) for v in row.split()[3:]] for row in Path(tiny.file).read_text().splitlines()),
+        key=min,
+    )
 
 
 def test_line_of_a_yolo_file(tmp_path: Path) -> None:
@@ -119,7 +153,12 @@ def test_line_of_a_yolo_file(tmp_path: Path) -> None:
 
 def test_polygon_of_a_yolo_file(tmp_path: Path) -> None:
     as_yolo(tmp_path)
-    lay_out(tmp_path, {"labels/train/a.txt": f"{yolo_line(0, 5, 10, 30, 39, 60, 40)}\n0 0.1 0.1 0.11 0.1 0.11 0.9\n"})
+    lay_out(
+        tmp_path,
+        {
+            "labels/train/a.txt": f"{yolo_line(0, 5, 10, 30, 39, 60, 40)}\n0 0.1 0.1 0.11 0.1 0.11 0.9\n"
+        },
+    )
     _, findings = statistics({"train": load(tmp_path)}, 60, None)
     assert [f.where for f in findings if f.kind == "tiny_box"] == ["line 2"]
 
@@ -128,7 +167,11 @@ def test_object_of_a_voc_file(tmp_path: Path) -> None:
     as_voc(tmp_path)
     lay_out(
         tmp_path,
-        {"Annotations/a.xml": voc_xml(voc_object("cat", 9, 9, 9, 9), voc_object("dog"), voc_object("cat", 3, 3, 4, 30))},
+        {
+            "Annotations/a.xml": voc_xml(
+                voc_object("cat", 9, 9, 9, 9), voc_object("dog"), voc_object("cat", 3, 3, 4, 30)
+            )
+        },
     )
     _, findings = statistics({"train": load(tmp_path)}, 60, None)
     (found,) = [f for f in findings if f.kind == "tiny_box"]
@@ -137,7 +180,15 @@ def test_object_of_a_voc_file(tmp_path: Path) -> None:
 
 def test_object_of_a_coco_image(tmp_path: Path) -> None:
     as_coco(
-        tmp_path, coco_with([{}, {"bbox": [10, 20, 0, 0]}, {"bbox": [10, 20, 1, 10]}, {"bbox": [1, 1, 1, 1], "iscrowd": 1}])
+        tmp_path,
+        coco_with(
+            [
+                {},
+                {"bbox": [10, 20, 0, 0]},
+                {"bbox": [10, 20, 1, 10]},
+                {"bbox": [1, 1, 1, 1], "iscrowd": 1},
+            ]
+        ),
     )
     figures, findings = statistics({"train": load(tmp_path)}, 60, None)
     (found,) = [f for f in findings if f.kind == "tiny_box"]
@@ -155,12 +206,21 @@ def test_a_flood_of_tiny_boxes_is_named_in_part() -> None:
 
 @pytest.mark.parametrize(
     ("common", "rare", "severity"),
-    [(9, 1, None), (19, 2, None), (10, 1, "note"), (99, 1, "note"), (100, 1, "warning"), (7, 0, None)],
+    [
+        (9, 1, None),
+        (19, 2, None),
+        (10, 1, "note"),
+        (99, 1, "note"),
+        (100, 1, "warning"),
+        (7, 0, None),
+    ],
 )
 def test_imbalance(common: int, rare: int, severity: str | None) -> None:
     dataset = dataset_of([box(0, 20, 20)] * common, [box(1, 20, 20)] * rare)
     _, findings = statistics({"train": dataset}, 640, None)
-    assert [f.severity for f in findings if f.kind == "class_imbalance"] == ([severity] if severity else [])
+    assert [f.severity for f in findings if f.kind == "class_imbalance"] == (
+        [severity] if severity else []
+    )
 
 
 def test_classes_without_examples() -> None:
@@ -176,9 +236,13 @@ def test_classes_without_examples() -> None:
     assert findings[0].problem == "class b has no example in train"
 
 
-@pytest.mark.parametrize(("side", "size", "enough"), [(8.0, 640, None), (5.0, 640, 1024), (16.0, 320, None), (15.0, 320, 352)])
+@pytest.mark.parametrize(
+    ("side", "size", "enough"),
+    [(8.0, 640, None), (5.0, 640, 1024), (16.0, 320, None), (15.0, 320, 352)],
+)
 def test_most_objects_too_small(side: float, size: int, enough: int | None) -> None:
-    """Of a 640 px image: 5 px reach 8 at 640 * 8 / 5 = 1024; 15 px are 7.5 at 320 and 8 at 341.3, rounded up to 352."""
+    """Of a 640 px image: 5 px reach 8 at 640 * 8 / 5 = 1024; 15 px are 7.5 at 320 and 8 at 341.3,
+    rounded up to 352."""
     dataset = dataset_of([box(0, side, side)] * 2 + [box(1, 100, 100)])
     _, findings = statistics({"train": dataset}, size, None)
     small = [f for f in findings if f.kind == "small_objects"]
@@ -206,9 +270,16 @@ def test_odd_boxes(width: float, height: float, found: list[tuple[str, str, str]
 
 
 def test_only_the_first_split_is_trained_on() -> None:
-    even, uneven = dataset_of([box(0, 20, 20), box(1, 20, 20)]), dataset_of([box(0, 3, 3)] * 30 + [box(1, 3, 3)])
+    even, uneven = (
+        dataset_of([box(0, 20, 20), box(1, 20, 20)]),
+        dataset_of([box(0, 3, 3)] * 30 + [box(1, 3, 3)]),
+    )
     assert statistics({"train": even, "val": uneven}, 640, ANCHORS)[1] == []
-    assert {f.kind for f in statistics({"val": uneven}, 640, ANCHORS)[1]} == {"class_imbalance", "small_objects", "bad_anchors"}
+    assert {f.kind for f in statistics({"val": uneven}, 640, ANCHORS)[1]} == {
+        "class_imbalance",
+        "small_objects",
+        "bad_anchors",
+    }
 
 
 def test_nothing_to_count(tmp_path: Path) -> None:
@@ -221,5 +292,8 @@ def test_nothing_to_count(tmp_path: Path) -> None:
     figures, _ = statistics({"train": dataset_of([box(7, 20, 20), box(1, 20, 20)])}, 640, None)
     assert figures["splits"]["train"]["class_counts"] == [0, 1]
     save(tmp_path / "images/train/x.png", picture(40, 40))
-    lay_out(tmp_path, {"labels/train/x.txt": "0 .5 .5 .5 .5", "data.yaml": "train: images/train\nnames: [a]\n"})
+    lay_out(
+        tmp_path,
+        {"labels/train/x.txt": "0 .5 .5 .5 .5", "data.yaml": "train: images/train\nnames: [a]\n"},
+    )
     assert statistics({"train": load(tmp_path)}, 640, None)[1] == []

@@ -1,4 +1,5 @@
-"""The example of an assigner: it trains, and equals a slow loop over objects and candidates, written from its docstring."""
+"""The example of an assigner: it trains, and equals a slow loop over objects and candidates,
+written from its docstring."""
 
 import csv
 import math
@@ -25,7 +26,9 @@ Triple = tuple[int, int, int, int, int]  # level, image, anchor, row, column
 
 def drawn(seed: int, objects: int, classes: int, images: int = 2) -> tuple[list[Tensor], Tensor]:
     rng = torch.Generator().manual_seed(seed)
-    raw = [torch.randn(images, 2, 48 // s, 64 // s, 5 + classes, generator=rng) * 2 for s in STRIDES]
+    raw = [
+        torch.randn(images, 2, 48 // s, 64 // s, 5 + classes, generator=rng) * 2 for s in STRIDES
+    ]
     targets = torch.rand(objects, 6, generator=rng)
     targets[:, 0] = (targets[:, 0] * images).long()
     targets[:, 1] = (targets[:, 1] * classes).long()
@@ -36,12 +39,18 @@ def drawn(seed: int, objects: int, classes: int, images: int = 2) -> tuple[list[
 
 def overlap_of(a: Tensor, b: Tensor) -> float:
     """Of two boxes cx, cy, w, h."""
-    sides = [min(a[k] + a[k + 2] / 2, b[k] + b[k + 2] / 2) - max(a[k] - a[k + 2] / 2, b[k] - b[k + 2] / 2) for k in (0, 1)]
+    sides = [
+        min(a[k] + a[k + 2] / 2, b[k] + b[k + 2] / 2)
+        - max(a[k] - a[k + 2] / 2, b[k] - b[k + 2] / 2)
+        for k in (0, 1)
+    ]
     shared = max(float(sides[0]), 0) * max(float(sides[1]), 0)
     return shared / float(a[2] * a[3] + b[2] * b[3] - shared + 1e-7)
 
 
-def slowly(raw: list[Tensor], targets: Tensor, head: AnchorHead, anchor_t: float = 4.0) -> list[set[Triple]]:
+def slowly(
+    raw: list[Tensor], targets: Tensor, head: AnchorHead, anchor_t: float = 4.0
+) -> list[set[Triple]]:
     """What each object gets."""
     classes = raw[0].shape[-1] - 5
     costs: list[dict[Triple, float]] = []
@@ -65,9 +74,13 @@ def slowly(raw: list[Tensor], targets: Tensor, head: AnchorHead, anchor_t: float
         for level, i, anchor, row, column in candidates:
             p = raw[level][i, anchor, row, column].double()
             grid = raw[level].shape[3], raw[level].shape[2]
-            box = torch.tensor([cx * grid[0] - column, cy * grid[1] - row, w * grid[0], h * grid[1]])
+            box = torch.tensor(
+                [cx * grid[0] - column, cy * grid[1] - row, w * grid[0], h * grid[1]]
+            )
             aw, ah = ANCHORS[level, anchor].tolist()
-            found = torch.cat((p[:2].sigmoid() * 2 - 0.5, (p[2:4].sigmoid() * 2) ** 2 * torch.tensor([aw, ah])))
+            found = torch.cat(
+                (p[:2].sigmoid() * 2 - 0.5, (p[2:4].sigmoid() * 2) ** 2 * torch.tensor([aw, ah]))
+            )
             iou = overlap_of(found, box)
             scores = p[4].sigmoid() * (p[5:].sigmoid() if classes > 1 else torch.ones(1))
             by_class = 0.0
@@ -75,16 +88,22 @@ def slowly(raw: list[Tensor], targets: Tensor, head: AnchorHead, anchor_t: float
                 y = iou if c == int(cls) else 0.0
                 by_class -= (y * math.log(score) + (1 - y) * math.log(1 - score)) * (y - score) ** 2
             distance = math.hypot(float(box[0]) - 0.5, float(box[1]) - 0.5)
-            cost[level, i, anchor, row, column] = by_class - 3 * math.log(max(iou, 1e-7)) + 10 ** (distance - 3)
+            cost[level, i, anchor, row, column] = (
+                by_class - 3 * math.log(max(iou, 1e-7)) + 10 ** (distance - 3)
+            )
             overlaps.append(iou)
         costs.append(cost)
         counts.append(max(1, int(sum(sorted(overlaps)[-13:]))))
-    wanted = [sorted(cost, key=lambda k: cost[k])[:count] for cost, count in zip(costs, counts, strict=True)]
+    wanted = [
+        sorted(cost, key=lambda k: cost[k])[:count]
+        for cost, count in zip(costs, counts, strict=True)
+    ]
     got = award(wanted, costs)
     for _ in range(ROUNDS):
         taken = set().union(*got)
         free = [
-            [] if own else sorted(cost.keys() - taken, key=lambda k: cost[k])[:1] for own, cost in zip(got, costs, strict=True)
+            [] if own else sorted(cost.keys() - taken, key=lambda k: cost[k])[:1]
+            for own, cost in zip(got, costs, strict=True)
         ]
         got = [a | b for a, b in zip(got, award(free, costs), strict=True)]
     return got
@@ -94,16 +113,24 @@ def award(wanted: list[list[Triple]], costs: list[dict[Triple, float]]) -> list[
     """Each prediction to the object for which it is cheapest."""
     got: list[set[Triple]] = [set() for _ in wanted]
     for triple in set().union(*wanted):
-        got[min((k for k, own in enumerate(wanted) if triple in own), key=lambda k: costs[k][triple])].add(triple)
+        got[
+            min(
+                (k for k, own in enumerate(wanted) if triple in own), key=lambda k: costs[k][triple]
+            )
+        ].add(triple)
     return got
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 10_000), st.integers(0, 12), st.sampled_from([1, 3]), st.sampled_from([1.2, 4.0]))
+@given(
+    st.integers(0, 10_000), st.integers(0, 12), st.sampled_from([1, 3]), st.sampled_from([1.2, 4.0])
+)
 def test_equals_a_slow_loop(seed: int, objects: int, classes: int, anchor_t: float) -> None:
     raw, targets = drawn(seed, objects, classes)
     head = head_of(ANCHORS, STRIDES)
-    wanted: set[tuple[int, Triple]] = {(k, t) for k, own in enumerate(slowly(raw, targets, head, anchor_t)) for t in own}
+    wanted: set[tuple[int, Triple]] = {
+        (k, t) for k, own in enumerate(slowly(raw, targets, head, anchor_t)) for t in own
+    }
     found = set()
     for level, rows in enumerate(DynamicAssigner(anchor_t).assign(raw, targets, head)):
         per_object = len(rows.cls) // max(objects, 1)
@@ -126,7 +153,9 @@ def test_every_object_has_a_prediction_even_where_no_anchor_fits() -> None:
     raw, targets = drawn(0, 3, 2)
     targets[:, 4:] = torch.tensor([[0.9, 0.01], [0.005, 0.005], [0.3, 0.3]])
     assigned = DynamicAssigner(1.1).assign(raw, targets, head_of(ANCHORS, STRIDES))
-    assert {int(c) for rows in assigned for c in only_valid(rows).cls} == {int(c) for c in targets[:, 1]}
+    assert {int(c) for rows in assigned for c in only_valid(rows).cls} == {
+        int(c) for c in targets[:, 1]
+    }
     assert sum(len(only_valid(rows).cls) for rows in assigned) == 3
 
 
@@ -135,7 +164,9 @@ def test_equal_objects_share_the_candidates() -> None:
     raw, _ = drawn(1, 1, 2)
     targets = torch.tensor([[1.0, 0.0, 0.5, 0.5, 0.4, 0.4]]).expand(ROUNDS + 1, 6)
     assigned = DynamicAssigner().assign(raw, targets, head_of(ANCHORS, STRIDES))
-    per_object = torch.cat([rows.valid.view(len(targets), -1) for rows in assigned if rows.valid is not None], 1).sum(1)
+    per_object = torch.cat(
+        [rows.valid.view(len(targets), -1) for rows in assigned if rows.valid is not None], 1
+    ).sum(1)
     assert per_object.min() >= 1
 
 
@@ -152,7 +183,12 @@ def test_a_training_with_it_has_finite_gradients(classes: int) -> None:
 
 def test_it_is_chosen_by_its_class_path(small_data: Path, here: Path) -> None:
     """A training with it is another than one without, and its checkpoint names it."""
-    chosen = ["--model.assigner", "examples.dynamic_assigner.DynamicAssigner", "--model.assigner.init_args.anchor_t", "3"]
+    chosen = [
+        "--model.assigner",
+        "examples.dynamic_assigner.DynamicAssigner",
+        "--model.assigner.init_args.anchor_t",
+        "3",
+    ]
     for run, words in (("with", chosen), ("without", [])):
         cli.main(small_fit(small_data, here / run, "--trainer.max_epochs", "1", *words))
     losses = {}

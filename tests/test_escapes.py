@@ -1,4 +1,5 @@
-"""Names out of files, with the control characters that clear a terminal or rename its window: shown, not sent."""
+"""Names out of files, with the control characters that clear a terminal or rename its window:
+shown, not sent."""
 
 import re
 import shutil
@@ -16,7 +17,8 @@ RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @pytest.fixture
 def steered(small_data: Path, tmp_path: Path) -> Path:
-    """A data set with such names: of a class, of an image whose label is wrong, and of one that is broken."""
+    """A data set with such names: of a class, of an image whose label is wrong, and of one that is
+    broken."""
     shutil.copytree(small_data.parent, tmp_path / "data")
     path = tmp_path / "data/data.yaml"
     content = yaml.safe_load(path.read_text())
@@ -37,8 +39,17 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
     return told.out + told.err
 
 
-def test_a_training_a_validation_and_its_report(steered: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    limits = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--report.enabled", "true"]
+def test_a_training_a_validation_and_its_report(
+    steered: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = [
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.limit_train_batches",
+        "1",
+        "--report.enabled",
+        "true",
+    ]
     limits += ["--doctor.enabled", "true"]
     cli.main([*small_fit(steered, here / "run"), *limits])
     told = shown(capsys)
@@ -48,7 +59,9 @@ def test_a_training_a_validation_and_its_report(steered: Path, here: Path, capsy
     assert "\\x1b[2Jclass" in shown(capsys)
 
 
-def test_the_doctor_and_errors(steered: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_and_errors(
+    steered: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):  # there are faults
         cli.main(["doctor", "--data.dataset", str(steered), "--run", "doctor"])
     assert "\\x1b]0;x\\x07" in shown(capsys)

@@ -1,4 +1,5 @@
-"""The command `evolve`: a small search from start to end, kills, several machines, and what it refuses."""
+"""The command `evolve`: a small search from start to end, kills, several machines, and what it
+refuses."""
 
 import csv
 import json
@@ -56,35 +57,64 @@ def until(found: Callable[[], Any]) -> Any:
     return result
 
 
-def test_two_generations_of_three(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two workers train six individuals, the configuration's own values first. The same command then has nothing left to do,
-    and with other options it is refused."""
-    line = ["evolve", "--config", str(SCRIPT.parent / "configs/tensorboard.yaml"), "--data.dataset", str(small_data)]
-    line += [*TINY, *SHORT, "--evolve.generations", "2", "--evolve.population", "3", "--evolve.workers", "2"]
+def test_two_generations_of_three(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers train six individuals, the configuration's own values first. The same command
+    then has nothing left to do, and with other options it is refused."""
+    line = [
+        "evolve",
+        "--config",
+        str(SCRIPT.parent / "configs/tensorboard.yaml"),
+        "--data.dataset",
+        str(small_data),
+    ]
+    line += [
+        *TINY,
+        *SHORT,
+        "--evolve.generations",
+        "2",
+        "--evolve.population",
+        "3",
+        "--evolve.workers",
+        "2",
+    ]
     line += ["--evolve.study", "found"]
     with forks():
         cli.main(line)
     printed = capsys.readouterr().out
-    assert "2 generations of 3: 6 individuals, 0 of them done, 1 epochs a training, 2 at a time" in printed
+    assert (
+        "2 generations of 3: 6 individuals, 0 of them done, 1 epochs a training, 2 at a time"
+        in printed
+    )
     assert "0 left, ETA 0:00:00" in printed
     individuals = Study(Path("found")).individuals()
     assert [t.state for t in individuals] == [TrialState.COMPLETE] * 6
-    assert [t.params["scale"] for t in individuals[:3]] == [0.5, 0.9, 0.9], "as it stands; med, high.yaml"
+    assert [t.params["scale"] for t in individuals[:3]] == [0.5, 0.9, 0.9], (
+        "as it stands; med, high.yaml"
+    )
     for trial in individuals:
         run = Path(f"found/trials/{trial.number:04d}")
         config = yaml.safe_load((run / "config.yaml").read_text())
         assert {name: config["data"]["augment"][name] for name in EVOLVED} == trial.params
         assert config["trainer"]["limit_train_batches"] == 2
-        assert config["data"]["cache"] == "none", "two at a time would each take a quarter of the same memory"
+        assert config["data"]["cache"] == "none", (
+            "two at a time would each take a quarter of the same memory"
+        )
         assert trial.value == json.loads((run / "metrics.json").read_text())["fitness"]
         assert trial.user_attrs["metrics"]["val/box_loss"] > 0
         assert not (run / "plots").exists()
     best = max(individuals, key=lambda t: (t.value or 0, -t.number))
-    assert [p.parent.parent.name for p in Path("found").glob("trials/*/checkpoints/best.ckpt")] == [f"{best.number:04d}"]
+    assert [p.parent.parent.name for p in Path("found").glob("trials/*/checkpoints/best.ckpt")] == [
+        f"{best.number:04d}"
+    ]
     assert [row["trial"] for row in rows("found")] == list("012345")
     evolved = yaml.safe_load(Path("found/hyp_evolved.yaml").read_text())["data"]["augment"]
     assert evolved == {name: pytest.approx(value, rel=1e-4) for name, value in best.params.items()}
-    assert all(Path("found", name).stat().st_size > 5000 for name in ("evolve.png", "fitness.png", "importances.png"))
+    assert all(
+        Path("found", name).stat().st_size > 5000
+        for name in ("evolve.png", "fitness.png", "importances.png")
+    )
     assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
 
     cli.main(line)
@@ -94,7 +124,10 @@ def test_two_generations_of_three(small_data: Path, here: Path, capsys: pytest.C
         cli.main([*line, "--model.lr0", "0.02"])
     assert e.value.code == 2
     rate = RATES["Muon"].lr0
-    assert f"found was begun with other options: model.lr0 is {rate} in it and 0.02 here" in capsys.readouterr().err
+    assert (
+        f"found was begun with other options: model.lr0 is {rate} in it and 0.02 here"
+        in capsys.readouterr().err
+    )
     assert [p.name for p in here.iterdir()] == ["found"]
 
 
@@ -113,7 +146,9 @@ def started() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
 
     def start(line: list[str]) -> subprocess.Popen[bytes]:
         with open(f"output-{len(processes)}.txt", "wb") as output:
-            processes.append(subprocess.Popen([sys.executable, str(SCRIPT), *line], stdout=output, stderr=output))
+            processes.append(
+                subprocess.Popen([sys.executable, str(SCRIPT), *line], stdout=output, stderr=output)
+            )
         return processes[-1]
 
     with forks():
@@ -124,14 +159,30 @@ def started() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
 
 
 def test_kill_9_of_a_training_and_of_the_command(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[list[str]], subprocess.Popen[bytes]]
+    small_data: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: Callable[[list[str]], subprocess.Popen[bytes]],
 ) -> None:
-    """A training that is killed continues from its own checkpoint, and does so again after the command was killed."""
+    """A training that is killed continues from its own checkpoint, and does so again after the
+    command was killed."""
     Path("hold.py").write_text(HOLD)
     Path("hold.yaml").write_text("trainer: {callbacks: [{class_path: hold.Hold}]}\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
     monkeypatch.syspath_prepend(here)
-    line = ["evolve", "--config", "hold.yaml", "--data.dataset", str(small_data), *TINY, *SHORT, "--trainer.max_epochs", "2"]
+    line = [
+        "evolve",
+        "--config",
+        "hold.yaml",
+        "--data.dataset",
+        str(small_data),
+        *TINY,
+        *SHORT,
+        "--trainer.max_epochs",
+        "2",
+    ]
     line += ["--evolve.generations", "1", "--evolve.population", "2", "--evolve.study", "found"]
     command = started(line)
     run = Path("found/trials/0000")
@@ -161,12 +212,25 @@ def test_kill_9_of_a_training_and_of_the_command(
     assert [t.state for t in individuals] == [TrialState.COMPLETE] * 2
     assert individuals[0].params == trial.params
     assert individuals[0].number != trial.number, "a trial of its own"
-    assert [row["trial"] for row in rows("found")] == ["0", str(individuals[1].number)], "which keeps the row of the first"
+    assert [row["trial"] for row in rows("found")] == ["0", str(individuals[1].number)], (
+        "which keeps the row of the first"
+    )
 
 
-def test_several_machines(small_data: Path, here: Path, started: Callable[[list[str]], subprocess.Popen[bytes]]) -> None:
+def test_several_machines(
+    small_data: Path, here: Path, started: Callable[[list[str]], subprocess.Popen[bytes]]
+) -> None:
     """Two commands with folders of their own and one database share the individuals."""
-    line = ["evolve", "--data.dataset", str(small_data), *TINY, *SHORT, "--evolve.generations", "1", "--evolve.population"]
+    line = [
+        "evolve",
+        "--data.dataset",
+        str(small_data),
+        *TINY,
+        *SHORT,
+        "--evolve.generations",
+        "1",
+        "--evolve.population",
+    ]
     line += ["4", "--evolve.storage", f"sqlite:///{here}/shared.db", "--evolve.study"]
     commands = [started([*line, folder]) for folder in ("a/search", "b/search")]
     assert [command.wait() for command in commands] == [0, 0], Path("output-0.txt").read_text()
@@ -189,7 +253,9 @@ def test_several_machines(small_data: Path, here: Path, started: Callable[[list[
         (["--trainer.num_nodes", "2"], "run it on each machine"),
     ],
 )
-def test_refused(options: list[str], told: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused(
+    options: list[str], told: str, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("space.yaml").write_text("mosiac: {low: 0, high: 1}\n")
     Path("broken").mkdir()
     Path("broken/study.db").write_text("Monday: rain\nTuesday: sun\n")
@@ -202,33 +268,55 @@ def test_refused(options: list[str], told: str, small_data: Path, here: Path, ca
 
 
 def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Literally YOLOv5's way, with a space of one's own: what the trainings have in common is a configuration of `fit`."""
-    Path("space.yaml").write_text("lr0: {low: 1e-3, high: 0.1}\nmosaic: 0.5\nearly_stop.patience: {low: 5, high: 50}\n")
+    """Literally YOLOv5's way, with a space of one's own: what the trainings have in common is a
+    configuration of `fit`."""
+    Path("space.yaml").write_text(
+        "lr0: {low: 1e-3, high: 0.1}\nmosaic: 0.5\nearly_stop.patience: {low: 5, high: 50}\n"
+    )
 
     def printed(*line: str) -> dict[str, Any]:
         with pytest.raises(SystemExit):
             cli.main([*line, "--print_config"])
         return yaml.safe_load(capsys.readouterr().out)
 
-    options = ["--data.dataset", "demo", "--trainer.max_epochs", "40", "--evolve.space", "space.yaml"]
+    options = [
+        "--data.dataset",
+        "demo",
+        "--trainer.max_epochs",
+        "40",
+        "--evolve.space",
+        "space.yaml",
+    ]
     options += ["--evolve.generations", "2"]
-    plan, settings, config = planned(printed("evolve", *options, "--evolve.literal", "true", "--seed_everything", "7"))
+    plan, settings, config = planned(
+        printed("evolve", *options, "--evolve.literal", "true", "--seed_everything", "7")
+    )
     assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
         ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
     ]  # fmt: skip
     assert (plan.literal, plan.seed, plan.size, plan.prune) == (True, 7, 100, 0)
     assert [s["lr0"] for s in plan.start] == [0.01, 0.00334, 0.00258], "no set twice"
     assert settings["data.augment.mosaic"] == 0.5
-    assert plan.fixed == {"data.augment.mosaic": 0.5, "model.anchors": 3, "trainer.check_val_every_n_epoch": 40}
+    assert plan.fixed == {
+        "data.augment.mosaic": 0.5,
+        "model.anchors": 3,
+        "trainer.check_val_every_n_epoch": 40,
+    }
     Path("common.yaml").write_text(yaml.safe_dump(config))
     assert printed("fit", "--config", "common.yaml")["trainer"]["max_epochs"] == 40
 
-    plan, others, config = planned(printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3"))
+    plan, others, config = planned(
+        printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3")
+    )
     assert (plan.literal, plan.size, plan.prune) == (False, 100, 2)
-    assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], "no set twice"
+    assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], (
+        "no set twice"
+    )
     assert config["model"]["anchors"] is None
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
-    assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, "workers may differ"
+    assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, (
+        "workers may differ"
+    )
 
     trained = ["--model.backbone", "timm/resnet18", "--model.backbone_weights", "pretrained"]
     plan, settings, _ = planned(printed("evolve", *options, *trained))

@@ -1,4 +1,5 @@
-"""The genes of an evolution: the file of their space, where they start, how they mutate and cross."""
+"""The genes of an evolution: the file of their space, where they start, how they mutate and
+cross."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,13 @@ from boltbox.detector.commands.evolve.space import YOLOV5_GENES, Gene, read_spac
 from boltbox.detector.commands.evolve.start import start_values
 from boltbox.detector.system.errors import InputError
 
-CONFIGURATION = {"model.lr0": 0.01, "model.anchors": None, "data.batch_size": 64, "model.size": "n", "model.nested.x": 1.5}
+CONFIGURATION = {
+    "model.lr0": 0.01,
+    "model.anchors": None,
+    "data.batch_size": 64,
+    "model.size": "n",
+    "model.nested.x": 1.5,
+}
 GENES = (
     Gene("a", "model.a", 0.0, 1.0),
     Gene("rate", "model.rate", 1e-4, 1.0, log=True),
@@ -20,14 +27,24 @@ GENES = (
 )
 
 
-def children(values: np.ndarray, fitness: np.ndarray, genes: Sequence[Gene], g: int = 0, literal: bool = False) -> np.ndarray:
-    return np.array([child(np.random.default_rng(k), values, fitness, genes, g, 10, literal) for k in range(20)])
+def children(
+    values: np.ndarray,
+    fitness: np.ndarray,
+    genes: Sequence[Gene],
+    g: int = 0,
+    literal: bool = False,
+) -> np.ndarray:
+    return np.array(
+        [child(np.random.default_rng(k), values, fitness, genes, g, 10, literal) for k in range(20)]
+    )
 
 
 def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of the range, in logarithms for a
-    log gene, and the whole gene is whole."""
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
+    """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of
+    the range, in logarithms for a log gene, and the whole gene is whole."""
+    monkeypatch.setattr(
+        genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0)
+    )
     found = children(np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0), GENES)
     assert 0.1 < np.abs(found[:, 0] - 0.5).max() <= 0.2
     decades = np.log10(found[:, 1] / 0.01)
@@ -36,7 +53,9 @@ def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPa
 
 
 def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0))
+    monkeypatch.setattr(
+        genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0)
+    )
     genes = [YOLOV5_GENES[name] for name in ("degrees", "perspective", "anchors")]
     found = children(np.tile([20.0, 0.0005, 3.0], (8, 1)), np.arange(8.0), genes, literal=True)
     assert 0.05 < np.abs(found[:, 0] - 20).max() <= 0.1
@@ -45,30 +64,39 @@ def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.Monke
 
 
 def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without mutation each child is a front of one parent's genes and the rest of another's; tournaments of all leave only
-    the best in the pool, and what failed is never in it."""
+    """Without mutation each child is a front of one parent's genes and the rest of another's;
+    tournaments of all leave only the best in the pool, and what failed is never in it."""
     genes = [Gene(str(k), str(k), 0, 100) for k in range(5)]
     values = np.arange(10.0)[:, None].repeat(5, axis=1)
     fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0))
+    monkeypatch.setattr(
+        genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0)
+    )
     found = children(values, fitness, genes, literal=True)
     assert len({tuple(row) for row in found}) > 5
     for row in found:
         assert (np.diff(row) != 0).sum() <= 1, "one cut"
         assert not {1.0, 5.0} & set(row)
-    monkeypatch.setattr(genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0))
+    monkeypatch.setattr(
+        genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0)
+    )
     assert set(children(values, fitness, genes, literal=True).ravel()) == {4.0}
 
 
 def test_no_training_is_spent_on_a_copy() -> None:
-    """At the end of the schedule few genes mutate and tournaments are small; still no child is one of those before it."""
+    """At the end of the schedule few genes mutate and tournaments are small; still no child is one
+    of those before it."""
     values, fitness = np.random.default_rng(0).random((20, 3)) * 0.5 + 0.2, np.arange(20.0)
     assert not (children(values, fitness, GENES, 9)[:, None] == values).all(axis=2).any()
     assert (children(values, fitness, GENES, 9, literal=True)[:, None] == values).all(axis=2).any()
 
 
 def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
-    genes = [YOLOV5_GENES["scale"], YOLOV5_GENES["mosaic"]._replace(high=0.9), YOLOV5_GENES["anchors"]]
+    genes = [
+        YOLOV5_GENES["scale"],
+        YOLOV5_GENES["mosaic"]._replace(high=0.9),
+        YOLOV5_GENES["anchors"],
+    ]
     options = {"data.augment.scale": 0.25, "data.augment.mosaic": 0.5, "model.anchors": None}
     start = start_values(genes, options, literal=False)
     assert [tuple(s.values()) for s in start] == [

@@ -1,4 +1,5 @@
-"""The study of an evolution: what the samplers choose, what is retried, and what is left in the folder."""
+"""The study of an evolution: what the samplers choose, what is retried, and what is left in the
+folder."""
 
 import csv
 import json
@@ -33,7 +34,9 @@ ROOT = Path(cli.__file__).parent
 
 def fitness(values: dict[str, float]) -> float:
     """1 at (0.6, 0.01, 4)."""
-    off = np.array([values["scale"] - 0.6, np.log10(values["lr0"] / 0.01) / 4, (values["anchors"] - 4) / 8])
+    off = np.array(
+        [values["scale"] - 0.6, np.log10(values["lr0"] / 0.01) / 4, (values["anchors"] - 4) / 8]
+    )
     return float(np.exp(-(off**2).sum()))
 
 
@@ -70,8 +73,11 @@ def test_samplers_of_optuna(sampler: str, tmp_path: Path) -> None:
         assert isinstance(values["anchors"], int)
 
 
-def test_an_individual_of_a_dead_command_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps its number and its values. If that command lives after all, it learns that the individual is another's."""
+def test_an_individual_of_a_dead_command_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its number and its values. If that command lives after all, it learns that the
+    individual is another's."""
     seemed_dead = search(tmp_path, stop=5)
     trial = seemed_dead.ask(PLAN)
     monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
@@ -122,20 +128,38 @@ def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert len(lines) == 8
     table, individuals = rows(tmp_path), study.individuals()[:7]
-    assert [float(row["lr0"]) for row in table] == [t.params["lr0"] for t in individuals], "to the last bit"
+    assert [float(row["lr0"]) for row in table] == [t.params["lr0"] for t in individuals], (
+        "to the last bit"
+    )
     assert all(row["anchors"].isdigit() for row in table)
-    assert (table[0]["metrics/precision"], table[0]["metrics/recall"], table[0]["state"]) == ("0.75", "", "done")
+    assert (table[0]["metrics/precision"], table[0]["metrics/recall"], table[0]["state"]) == (
+        "0.75",
+        "",
+        "done",
+    )
     best: FrozenTrial = max(individuals, key=lambda t: t.value or 0)
     overlay = tmp_path / "hyp_evolved.yaml"
     assert f"The best of 7 individuals: trial {best.number}, fitness" in overlay.read_text()
     with pytest.raises(SystemExit):
-        cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), "--config", str(overlay), "--print_config"])
+        cli.main(
+            [
+                "fit",
+                "--config",
+                str(ROOT / "configs/yolo.yaml"),
+                "--config",
+                str(overlay),
+                "--print_config",
+            ]
+        )
     options = yaml.safe_load(capsys.readouterr().out)
     assert options["model"]["lr0"] == pytest.approx(best.params["lr0"], rel=1e-4)
     assert options["model"]["anchors"] == best.params["anchors"]
     assert options["data"]["augment"]["scale"] == pytest.approx(best.params["scale"], rel=1e-4)
     assert (options["model"]["obj"], options["early_stop"]["patience"]) == (0.7, 12)
-    assert all((tmp_path / name).stat().st_size > 5000 for name in ("evolve.png", "fitness.png", "importances.png"))
+    assert all(
+        (tmp_path / name).stat().st_size > 5000
+        for name in ("evolve.png", "fitness.png", "importances.png")
+    )
 
 
 def test_outputs_of_few_and_of_equal_individuals(tmp_path: Path) -> None:
@@ -173,7 +197,12 @@ open(run + "/metrics.json", "w").write(json.dumps({"epoch": 1, **metrics}))
 """
 
 
-def trained(folder: Path, *scales: float, on_end: Callable[[FrozenTrial], None] = lambda trial: None, **plan: Any) -> Study:
+def trained(
+    folder: Path,
+    *scales: float,
+    on_end: Callable[[FrozenTrial], None] = lambda trial: None,
+    **plan: Any,
+) -> Study:
     """One generation of individuals with these values, by a script in place of `fit`."""
     folder.mkdir(exist_ok=True)
     (folder / "fit.py").write_text(FIT)
@@ -186,7 +215,9 @@ def trained(folder: Path, *scales: float, on_end: Callable[[FrozenTrial], None] 
     return study
 
 
-def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_gets_its_values_and_gives_its_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BOLTBOX_RUN", "somebody's")
     individuals = trained(tmp_path, 0.3, 0.5, 0.05, 0.15, 0.4).individuals()
     assert [t.value for t in individuals] == [0.3, 0.5, None, None, 0.4]
@@ -196,8 +227,16 @@ def test_a_training_gets_its_values_and_gives_its_metrics(tmp_path: Path, monkey
     assert individuals[2].user_attrs["reason"] == "a is too low"
     assert individuals[3].user_attrs["reason"].startswith("killed by the system")
     options, run, worker = json.loads((tmp_path / "trials/0000/options.json").read_text())
-    assert (options["--data.augment.scale"], options["--model.lr0"], options["--model.anchors"]) == ("0.3", "0.05", "9")
-    assert (options["--ckpt_path"], options["--doctor.enabled"], options["--pictures.enabled"]) == ("auto", "false", "false")
+    assert (
+        options["--data.augment.scale"],
+        options["--model.lr0"],
+        options["--model.anchors"],
+    ) == ("0.3", "0.05", "9")
+    assert (options["--ckpt_path"], options["--doctor.enabled"], options["--pictures.enabled"]) == (
+        "auto",
+        "false",
+        "false",
+    )
     assert (run, worker in "01") == (None, True)
     kept = [p.parent.parent.name for p in tmp_path.glob("trials/*/checkpoints/best.ckpt")]
     assert kept == ["0001"], "the best one's checkpoint alone"
@@ -208,7 +247,8 @@ def test_literal_fitness_is_map50(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_stopped(tmp_path: Path) -> None:
-    """The training saves a checkpoint, its individual goes back into the queue, and the same command continues it."""
+    """The training saves a checkpoint, its individual goes back into the queue, and the same
+    command continues it."""
     run = tmp_path / "trials/0000"
 
     def stop(trial: FrozenTrial) -> None:
@@ -225,7 +265,8 @@ def test_a_command_that_is_stopped(tmp_path: Path) -> None:
 
 
 def test_halving_prunes(tmp_path: Path) -> None:
-    """Each worse than the one before: the first goes on, the others end after two of eight epochs, as they are then."""
+    """Each worse than the one before: the first goes on, the others end after two of eight epochs,
+    as they are then."""
     plan = replace(PLAN, prune=2, generations=1)
     study = Study(tmp_path)
     study.begin({})

@@ -42,13 +42,36 @@ QUICK = [
 
 @pytest.fixture(scope="module")
 def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a narrow network after a batch, its norms set to these images, its head made louder: what it says then differs from
-    place to place, as a trained network's words do."""
+    """Of a narrow network after a batch, its norms set to these images, its head made louder: what
+    it says then differs from place to place, as a trained network's words do."""
     run = tmp_path_factory.mktemp("exported") / "run"
-    options = ["--model.width_multiple", "0.0625", "--model.depth_multiple", "0.1", "--model.levels", "[4, 5]"]
+    options = [
+        "--model.width_multiple",
+        "0.0625",
+        "--model.depth_multiple",
+        "0.1",
+        "--model.levels",
+        "[4, 5]",
+    ]
     options += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
-    options += ["--trainer.limit_val_batches", "1", "--trainer.precision", "32-true", "--autoanchor.enabled", "false"]
-    data = ["--data.dataset", str(small_data), "--data.batch_size", "4", "--run", str(run), "--pictures.enabled", "false"]
+    options += [
+        "--trainer.limit_val_batches",
+        "1",
+        "--trainer.precision",
+        "32-true",
+        "--autoanchor.enabled",
+        "false",
+    ]
+    data = [
+        "--data.dataset",
+        str(small_data),
+        "--data.batch_size",
+        "4",
+        "--run",
+        str(run),
+        "--pictures.enabled",
+        "false",
+    ]
     cli.main(["fit", "--config", str(ROOT / "configs/yolo.yaml"), *data, *QUICK, *options])
     path = run / "checkpoints" / "best.ckpt"
     network = read_trained(str(path)).network.train()
@@ -59,13 +82,16 @@ def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         network(images(8, 64, 64))
         for module in network.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
-                module.running_var.clamp_(min=0.05)  # or rounding errors would grow where a channel says nothing
+                # or rounding errors would grow where a channel says nothing
+                module.running_var.clamp_(min=0.05)
         for conv in network.head.convs:
             conv.weight *= 4
             conv.bias.zero_()
     content = torch.load(path, weights_only=True)
     for prefix in ("network", "ema"):
-        content["state_dict"] |= {f"{prefix}.{name}": tensor for name, tensor in network.state_dict().items()}
+        content["state_dict"] |= {
+            f"{prefix}.{name}": tensor for name, tensor in network.state_dict().items()
+        }
     torch.save(content, path)
     return path
 
@@ -74,11 +100,23 @@ DONE: dict[tuple[str, ...], Path] = {}
 
 
 def export(checkpoint: Path, out: Path, format: str, *options: str) -> Path:
-    """A copy of what the command has written; it takes seconds, so it is asked once for each kind of file."""
+    """A copy of what the command has written; it takes seconds, so it is asked once for each kind
+    of file."""
     kind = (str(checkpoint), format, *options)
     if kind not in DONE:
         DONE[kind] = checkpoint.parent / f"{len(DONE)}" / out.name
-        cli.main(["export", "--ckpt_path", str(checkpoint), "--format", format, "--out", str(DONE[kind]), *options])
+        cli.main(
+            [
+                "export",
+                "--ckpt_path",
+                str(checkpoint),
+                "--format",
+                format,
+                "--out",
+                str(DONE[kind]),
+                *options,
+            ]
+        )
         assert [p.name for p in DONE[kind].parent.iterdir()] == [out.name]  # nothing else is left
     (shutil.copytree if DONE[kind].is_dir() else shutil.copyfile)(DONE[kind], out)
     return out
@@ -86,7 +124,10 @@ def export(checkpoint: Path, out: Path, format: str, *options: str) -> Path:
 
 def images(batch: int, height: int, width: int) -> torch.Tensor:
     """Other images than the command has looked at."""
-    drawn = [letterbox(draw_image(np.random.default_rng(50 + i))[0], (height, width))[0] for i in range(batch)]
+    drawn = [
+        letterbox(draw_image(np.random.default_rng(50 + i))[0], (height, width))[0]
+        for i in range(batch)
+    ]
     return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).float() / 255
 
 
@@ -150,14 +191,17 @@ def test_suppression_in_the_file(checkpoint: Path, tmp_path: Path, format: str, 
     assert raw.shape[1] == 7
     assert set(raw[:, 0].tolist()) == {0.0, 1.0}
     with torch.no_grad():
-        wanted = nms(Decoded(read_trained(str(checkpoint)).network)(seen), 0.05, 0.4, 15, multi_label=False)
+        wanted = nms(
+            Decoded(read_trained(str(checkpoint)).network)(seen), 0.05, 0.4, 15, multi_label=False
+        )
     for i, theirs in enumerate(wanted):
         rows = raw[raw[:, 0] == i]
         assert len(theirs.scores) == 15  # max_det is reached, and counts for each image
         torch.testing.assert_close(rows[:, 1:5], theirs.boxes, rtol=0, atol=1e-3)
         torch.testing.assert_close(rows[:, 5], theirs.scores, rtol=0, atol=1e-5)
         assert rows[:, 6].tolist() == theirs.classes.tolist()
-    again = nms(exported(seen), 0.05, 0.4, 15, multi_label=False)  # as validate and predict go on with them
+    # as validate and predict go on with them
+    again = nms(exported(seen), 0.05, 0.4, 15, multi_label=False)
     for ours, theirs in zip(again, wanted, strict=True):
         torch.testing.assert_close(ours.boxes, theirs.boxes, rtol=0, atol=1e-3)
 
@@ -181,7 +225,16 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     weights = shared("weights/yolov5n.pt")
     files = sorted((shared("data/coco128_val128") / "images/val").iterdir())[:4]
     path = tmp_path / "n.pt2"
-    arguments = ["--format", "exported-program", "--dynamic", "true", "--image_size", "256", "--out", str(path)]
+    arguments = [
+        "--format",
+        "exported-program",
+        "--dynamic",
+        "true",
+        "--image_size",
+        "256",
+        "--out",
+        str(path),
+    ]
     cli.main(["export", "--ckpt_path", str(weights), *arguments])
     options = ["--data.dataset", str(coco), "--data.image_size", "256", *QUICK[2:]]
     cli.main(["validate", "--model.weights", str(weights), *options, "--run", "torch"])
@@ -190,10 +243,24 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     assert ours["mAP50"] > 0.3
     for name in ("P", "R", "mAP50", "mAP50-95", "coco/AP"):
         assert theirs[name] == pytest.approx(ours[name], abs=1e-3), name
-    cli.main(["predict", "--ckpt_path", str(path), "--data.source", str(files[0]), "--run", "found"])
-    cli.main(["predict", "--model.weights", str(weights), "--data.source", str(files[0]), "--data.image_size", "256"])
+    cli.main(
+        ["predict", "--ckpt_path", str(path), "--data.source", str(files[0]), "--run", "found"]
+    )
+    cli.main(
+        [
+            "predict",
+            "--model.weights",
+            str(weights),
+            "--data.source",
+            str(files[0]),
+            "--data.image_size",
+            "256",
+        ]
+    )
     (label,) = Path("found/labels").iterdir()
-    found, wanted = (np.loadtxt(file, ndmin=2) for file in (label, Path("runs/predict-1/labels", label.name)))
+    found, wanted = (
+        np.loadtxt(file, ndmin=2) for file in (label, Path("runs/predict-1/labels", label.name))
+    )
     assert len(wanted)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
@@ -204,12 +271,32 @@ def test_a_file_of_one_size_is_fed_that_size(
     """In the run's folder it finds the run's data, as its checkpoint does."""
     path = checkpoint.with_name("best.pt2")
     cli.main(
-        ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--batch", "3", "--image_size", "64,96"]
+        [
+            "export",
+            "--ckpt_path",
+            str(checkpoint),
+            "--format",
+            "exported-program",
+            "--batch",
+            "3",
+            "--image_size",
+            "64,96",
+        ]
     )
     assert "largest difference from PyTorch on" in capsys.readouterr().out
     first = path.stat().st_ino
     cli.main(
-        ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--batch", "3", "--image_size", "64,96"]
+        [
+            "export",
+            "--ckpt_path",
+            str(checkpoint),
+            "--format",
+            "exported-program",
+            "--batch",
+            "3",
+            "--image_size",
+            "64,96",
+        ]
     )
     assert zipfile.ZipFile(path).testzip() is None  # an earlier export is replaced
     assert path.stat().st_ino != first  # a new one stands in its place
@@ -218,11 +305,15 @@ def test_a_file_of_one_size_is_fed_that_size(
     config = yaml.safe_load(Path("val/config.yaml").read_text())
     assert config["data"]["dataset"] == str(small_data)
     assert config["model"]["width_multiple"] == 0.0625
-    assert "leave --data.image_size out" in error(["validate", "--ckpt_path", str(path), "--data.image_size", "128"], capsys)
+    assert "leave --data.image_size out" in error(
+        ["validate", "--ckpt_path", str(path), "--data.image_size", "128"], capsys
+    )
     assert "cannot be trained" in error(["fit", "--ckpt_path", str(path)], capsys)
     wrong = ["validate", "--ckpt_path", str(path), "--data.dataset", "coco.yaml"]
     (here / "coco.yaml").write_text(
-        yaml.safe_dump({"path": str(small_data.parent), "val": "images/val", "names": list("abcde")})
+        yaml.safe_dump(
+            {"path": str(small_data.parent), "val": "images/val", "names": list("abcde")}
+        )
     )
     assert "knows the classes" in error(wrong, capsys)
 
@@ -232,14 +323,32 @@ def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path, capsys: pytest.Capture
     weights = str(shared("weights/yolov5n.pt"))
     assert "give --data" in error(["export", "--ckpt_path", weights, "--int8", "true"], capsys)
     path = tmp_path / "n.onnx"
-    options = ["--format", "onnx", "--int8", "true", "--data", str(coco), "--image_size", "256", "--out", str(path)]
+    options = [
+        "--format",
+        "onnx",
+        "--int8",
+        "true",
+        "--data",
+        str(coco),
+        "--image_size",
+        "256",
+        "--out",
+        str(path),
+    ]
     cli.main(["export", "--ckpt_path", weights, *options])
     model = onnx.load(path)
-    eight_bit = [i for i in model.graph.initializer if i.data_type == onnx.TensorProto.INT8 and len(i.dims) == 4]
+    eight_bit = [
+        i
+        for i in model.graph.initializer
+        if i.data_type == onnx.TensorProto.INT8 and len(i.dims) == 4
+    ]
     assert len(eight_bit) == sum(node.op_type == "Conv" for node in model.graph.node) > 30
     exported = load_exported(path)
     assert exported.metadata.precision == "int8"
-    shown = [read_image(file) for file in sorted((shared("data/coco128_val128") / "images/val").iterdir())[16:32]]
+    shown = [
+        read_image(file)
+        for file in sorted((shared("data/coco128_val128") / "images/val").iterdir())[16:32]
+    ]
     difference = compare(exported, Decoded(read_trained(weights).network), shown)
     assert difference.score > 0.001  # it is another file,
     assert difference.found > 0.8 * difference.sure > 20  # and still the same network
@@ -255,12 +364,22 @@ def test_a_file_that_says_something_else_is_not_kept(
         return dataclasses.replace(exported, run=lambda seen: exported.run(seen) + 1)
 
     monkeypatch.setattr("boltbox.detector.commands.export.command.load_exported", off)
-    arguments = ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--out", str(tmp_path / "n.pt2")]
+    arguments = [
+        "export",
+        "--ckpt_path",
+        str(checkpoint),
+        "--format",
+        "exported-program",
+        "--out",
+        str(tmp_path / "n.pt2"),
+    ]
     assert "is not written" in error(arguments, capsys)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_files_that_are_none(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     """One sentence each, and nothing in them is run."""
 
     def said(path: Path) -> str:
@@ -269,24 +388,40 @@ def test_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.Ca
     foreign = tmp_path / "foreign.pt2"
     torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.rand(2),)), foreign)
     assert "not a file of `export`" in said(foreign)
-    good = export(checkpoint, tmp_path / "good.pt2", "exported-program", "--dynamic", "true", "--half", "true")
+    good = export(
+        checkpoint, tmp_path / "good.pt2", "exported-program", "--dynamic", "true", "--half", "true"
+    )
     (tmp_path / "cut.pt2").write_bytes(good.read_bytes()[:-2000])
     assert "damaged or cut short" in said(tmp_path / "cut.pt2")
     assert "no such exported file" in said(tmp_path / "missing.onnx")
     mark, bad = tmp_path / "executed", tmp_path / "bad.pt2"
     with zipfile.ZipFile(good) as old, zipfile.ZipFile(bad, "w") as new:
         for name in old.namelist():
-            payload = pickle.dumps(Call(Path.touch, mark)) if name.endswith("sample_inputs/model.pt") else old.read(name)
+            payload = (
+                pickle.dumps(Call(Path.touch, mark))
+                if name.endswith("sample_inputs/model.pt")
+                else old.read(name)
+            )
             new.writestr(name, payload)
     assert "refused, because of 'data/sample_inputs/model.pt'" in said(bad)
     assert not mark.exists()
-    taken = ["export", "--ckpt_path", str(checkpoint), "--format", "exported-program", "--out", str(foreign)]
+    taken = [
+        "export",
+        "--ckpt_path",
+        str(checkpoint),
+        "--format",
+        "exported-program",
+        "--out",
+        str(foreign),
+    ]
     before = foreign.read_bytes()
     assert "is there already" in error(taken, capsys)
     assert foreign.read_bytes() == before
 
 
-def test_onnx_files_that_are_none(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_onnx_files_that_are_none(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     path = export(checkpoint, tmp_path / "n.onnx", "onnx", "--dynamic", "true")
     content = path.read_bytes()
     model = onnx.load(path)
@@ -308,4 +443,6 @@ def test_options_that_yolov5_calls_otherwise(capsys: pytest.CaptureFixture) -> N
     assert "here it is --format" in error(["export", "--include", "onnx"], capsys)
     assert "here it is --ckpt_path" in error(["export", "--weights", "yolov5n.pt"], capsys)
     assert "exclude each other" in error(["export", "--half", "true", "--int8", "true"], capsys)
-    assert "is for onnx and openvino" in error(["export", "--format", "exported-program", "--int8", "true"], capsys)
+    assert "is for onnx and openvino" in error(
+        ["export", "--format", "exported-program", "--int8", "true"], capsys
+    )

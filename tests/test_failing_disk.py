@@ -1,5 +1,5 @@
-"""Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay together, and a run
-that ends without its files ends with an error."""
+"""Files of a run that cannot be written: the training goes on, best.ckpt and its figures stay
+together, and a run that ends without its files ends with an error."""
 
 import csv
 import json
@@ -23,11 +23,18 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.training.evaluation import Evaluation
 
 FITNESS = (0.1, 0.2, 0.15)  # of the epochs
-ONE_BATCH = ("--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1", "--trainer.callbacks")
+ONE_BATCH = (
+    "--trainer.max_epochs",
+    "3",
+    "--trainer.limit_train_batches",
+    "1",
+    "--trainer.callbacks",
+)
 
 
 class Epochs(L.Callback):
-    """Calls `begins` with the number of each epoch after its batch, when everything of the epoch before is written."""
+    """Calls `begins` with the number of each epoch after its batch, when everything of the epoch
+    before is written."""
 
     begins: Callable[[int], object] = staticmethod(lambda epoch: None)
 
@@ -79,7 +86,10 @@ def best_epochs(run: Path) -> list[int]:
     """That of best.ckpt, of metrics.json and of detections.npz."""
     best = torch.load(run / "checkpoints/best.ckpt", weights_only=True)
     assert best["callbacks"]["Checkpoints"]["best_fitness"] == pytest.approx(FITNESS[best["epoch"]])
-    figures, record = json.loads((run / "metrics.json").read_text()), PredictionRecord.load(run / "detections.npz")
+    figures, record = (
+        json.loads((run / "metrics.json").read_text()),
+        PredictionRecord.load(run / "detections.npz"),
+    )
     assert figures["fitness"] == FITNESS[figures["epoch"]]
     return [best["epoch"], figures["epoch"], record.epoch]
 
@@ -89,7 +99,9 @@ def leftovers(run: Path) -> list[str]:
 
 
 def assert_same_training(run: Path, other: Path) -> None:
-    ours, theirs = (torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, other))
+    ours, theirs = (
+        torch.load(r / "checkpoints/last.ckpt", weights_only=True) for r in (run, other)
+    )
     for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
         assert not unlike(ours[key], theirs[key], key)
     for name in ("metrics.csv", "iterations.csv"):
@@ -98,12 +110,22 @@ def assert_same_training(run: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("call", [*CALLS, "all"])
 def test_a_disk_that_fails_for_an_epoch(
-    call: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any, capsys: pytest.CaptureFixture[str]
+    call: str,
+    small_data: Path,
+    tmp_path: Path,
+    unharmed: Path,
+    begins: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The training is the same as if it had not. Its best.ckpt is lost; that of the next epoch better than the file is not."""
+    """The training is the same as if it had not. Its best.ckpt is lost; that of the next epoch
+    better than the file is not."""
     run, epoch = tmp_path / "run", [0]
     begins(lambda number: epoch.__setitem__(0, number))
-    calls, error = (CALLS, "read-only") if call == "all" else ((call,), "broken" if call in ("fsync", "unlink") else "full")
+    calls, error = (
+        (CALLS, "read-only")
+        if call == "all"
+        else ((call,), "broken" if call in ("fsync", "unlink") else "full")
+    )
     with failing(run, calls, ERRORS[error], lambda path: epoch[0] == 1) as failed:
         cli.main(line(small_data, run))
     assert_same_training(run, unharmed)
@@ -114,7 +136,10 @@ def test_a_disk_that_fails_for_an_epoch(
     assert not leftovers(run) or call == "unlink"
 
 
-@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt", "previous.ckpt", "metrics.json", "metrics.csv", "iterations.csv"])
+@pytest.mark.parametrize(
+    "name",
+    ["best.ckpt", "last.ckpt", "previous.ckpt", "metrics.json", "metrics.csv", "iterations.csv"],
+)
 @pytest.mark.parametrize("call", ["write", "replace"])
 def test_a_file_that_fails_for_an_epoch(
     call: str, name: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any
@@ -122,7 +147,9 @@ def test_a_file_that_fails_for_an_epoch(
     run, epoch = tmp_path / "run", [0]
     begins(lambda number: epoch.__setitem__(0, number))
     stem, _, suffix = name.partition(".")
-    with failing(run, (call,), ERRORS["full"], lambda path: epoch[0] == 1 and stem in path and suffix in path):
+    with failing(
+        run, (call,), ERRORS["full"], lambda path: epoch[0] == 1 and stem in path and suffix in path
+    ):
         cli.main(line(small_data, run))
     assert_same_training(run, unharmed)
     best = best_epochs(run)
@@ -154,7 +181,9 @@ def test_a_disk_that_becomes_read_only(
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "mkdir"])
-def test_no_checkpoint_at_all(call: str, small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_checkpoint_at_all(
+    call: str, small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     with (
         failing(run, (call,), ERRORS["full"], lambda path: "checkpoints" in path),
@@ -186,7 +215,9 @@ def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_killed_after_the_best_could_not_be_written(small_data: Path, tmp_path: Path, unharmed: Path, begins: Any) -> None:
+def test_killed_after_the_best_could_not_be_written(
+    small_data: Path, tmp_path: Path, unharmed: Path, begins: Any
+) -> None:
     """last.ckpt was saved with it. The resumed run goes by the best.ckpt that is there."""
     run, epoch = tmp_path / "run", [0]
 
@@ -196,7 +227,12 @@ def test_killed_after_the_best_could_not_be_written(small_data: Path, tmp_path: 
             die()
 
     def train() -> None:
-        with failing(run, ("replace",), ERRORS["broken"], lambda path: epoch[0] == 1 and path.endswith("best.ckpt")):
+        with failing(
+            run,
+            ("replace",),
+            ERRORS["broken"],
+            lambda path: epoch[0] == 1 and path.endswith("best.ckpt"),
+        ):
             cli.main(line(small_data, run))
 
     begins(begin)
@@ -211,7 +247,12 @@ def test_killed_after_the_best_could_not_be_written(small_data: Path, tmp_path: 
 
 @pytest.mark.parametrize("after", ["best.ckpt", "previous.ckpt", "last.ckpt", "detections.npz"])
 def test_killed_between_the_best_and_its_figures(
-    after: str, small_data: Path, tmp_path: Path, unharmed: Path, begins: Any, monkeypatch: pytest.MonkeyPatch
+    after: str,
+    small_data: Path,
+    tmp_path: Path,
+    unharmed: Path,
+    begins: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, epoch, replace = tmp_path / "run", [0], os.replace
     begins(lambda number: epoch.__setitem__(0, number))
@@ -255,11 +296,17 @@ def test_a_damaged_file_is_set_aside(
     assert said[0].startswith(f"warning: {run / name} is damaged (")
     assert (run / f"{name}.damaged").read_bytes() == damaged
     assert best_epochs(run) == [1, 1, 1]
-    assert [int(row["epoch"]) for row in rows(run / "metrics.csv")] == [0, 1, 2][name == "metrics.csv" :]
-    assert [int(row["epoch"]) for row in rows(run / "iterations.csv")] == [0, 1, 2][name == "iterations.csv" :]
+    assert [int(row["epoch"]) for row in rows(run / "metrics.csv")] == [0, 1, 2][
+        name == "metrics.csv" :
+    ]
+    assert [int(row["epoch"]) for row in rows(run / "iterations.csv")] == [0, 1, 2][
+        name == "iterations.csv" :
+    ]
 
 
-def test_a_damaged_file_that_cannot_be_set_aside(small_data: Path, tmp_path: Path, unharmed: Path) -> None:
+def test_a_damaged_file_that_cannot_be_set_aside(
+    small_data: Path, tmp_path: Path, unharmed: Path
+) -> None:
     run = tmp_path / "run"
     cli.main(line(small_data, run, "--trainer.max_epochs", "1"))
     for name in ("metrics.csv", "iterations.csv", "metrics.json"):

@@ -16,8 +16,9 @@ from boltbox.detector.training.optimizer import build_optimizer
 
 
 def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> None:
-    """The backbone stays in the first epoch and moves in the second, at a twentieth of the others' rate; its batch norm stays.
-    The fresh layers between it and the neck move from the start, batch norm and all."""
+    """The backbone stays in the first epoch and moves in the second, at a twentieth of the others'
+    rate; its batch norm stays. The fresh layers between it and the neck move from the start, batch
+    norm and all."""
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
     save_file(state, here / "model.safetensors")
@@ -28,14 +29,23 @@ def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> No
     for epoch, file in enumerate(["epoch0.ckpt", "last.ckpt"]):
         content = torch.load(here / "run/checkpoints" / file, weights_only=True)
         weights = content["state_dict"]
-        moved = {name for name in names if not torch.equal(weights[f"network.backbone.body.{name}"], state[name])}
+        moved = {
+            name
+            for name in names
+            if not torch.equal(weights[f"network.backbone.body.{name}"], state[name])
+        }
         norms = {name for name in names if f"{name.rpartition('.')[0]}.running_mean" in names}
         assert moved == (names - norms if epoch else set())
         assert (weights["network.backbone.sppf.cv1.bn.running_mean"] != 0).all()
-        rates = {group["name"]: group["lr"] for group in content["optimizer_states"][0]["param_groups"]}
+        rates = {
+            group["name"]: group["lr"] for group in content["optimizer_states"][0]["param_groups"]
+        }
         for name in ("weight", "norm"):
             assert rates[f"backbone_{name}"] == pytest.approx(rates[name] / 20)
-        decays = {group["name"]: group["weight_decay"] for group in content["optimizer_states"][0]["param_groups"]}
+        decays = {
+            group["name"]: group["weight_decay"]
+            for group in content["optimizer_states"][0]["param_groups"]
+        }
         assert decays["backbone_weight"] < decays["weight"]
         assert decays["backbone_norm"] == decays["backbone_bias"] == 0
 

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
-from made_trouble import BadGradient, Poison, data_of, detector_of_the_data, finite, reports, trainer_in
+from made_trouble import (
+    BadGradient,
+    Poison,
+    data_of,
+    detector_of_the_data,
+    finite,
+    reports,
+    trainer_in,
+)
 from plain_loop import BATCHES, Steps, batches, small_detector, spawn
 from torch import Tensor
 from torch.multiprocessing import ProcessRaisedException
@@ -39,7 +47,12 @@ def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
     assert reports(tmp_path).keys() == {"incident-1-1.json"}
     report, images = reports(tmp_path)["incident-1-1.json"], poison.seen[1, 1]
     assert len(set(images)) == 8
-    assert (report["kind"], report["split"], report["epoch"], report["batch"]) == ("non-finite loss", "train", 1, 1)
+    assert (report["kind"], report["split"], report["epoch"], report["batch"]) == (
+        "non-finite loss",
+        "train",
+        1,
+        1,
+    )
     assert report["global_step"] == 4
     assert report["indices"] == images
     assert report["files"] == [str(data.path("train", i)) for i in images]
@@ -47,13 +60,21 @@ def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
     assert report["losses"].keys() == {"box", "obj", "cls"}
     assert set(report["losses"].values()) == {"nan"}
     lr = pytest.approx(0.01 * (0.5 * 0.99 + 0.01))  # epoch 1 of 2, linear
-    assert report["groups"] == [{"name": name, "lr": lr, "momentum": 0.937} for name in ("bias", "weight", "norm")]
+    assert report["groups"] == [
+        {"name": name, "lr": lr, "momentum": 0.937} for name in ("bias", "weight", "norm")
+    ]
     assert report["parameters"] == [name for name, _ in module.named_parameters()][:10]
     assert (report["policy"], report["done"], report["roll_backs"]) == ("stop", "stopped", 0)
     assert (report["grad_scale"], report["exception"]) == (None, None)
     assert report["config"] == str(tmp_path / "config.yaml")
     sentence = str(told.value)
-    for part in ("non-finite loss in epoch 1, batch 1", *report["files"][:3], "and 5 more", "incident-1-1.json", "model.lr0"):
+    for part in (
+        "non-finite loss in epoch 1, batch 1",
+        *report["files"][:3],
+        "and 5 more",
+        "incident-1-1.json",
+        "model.lr0",
+    ):
         assert part in sentence
     assert told.value.report == tmp_path / "checkpoints/incident-1-1.json"
     assert "\n" not in sentence
@@ -63,9 +84,12 @@ def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
 def test_stop_on_a_gradient_names_its_parameter(small_data: Path, tmp_path: Path) -> None:
     """Before clipping, which makes all gradients NaN; and before any weight has changed."""
     name = "network.head.convs.0.weight"
-    module = detector_of_the_data(nominal_batch_size=16)  # windows of two batches, and the third alone
+    # windows of two batches, and the third alone
+    module = detector_of_the_data(nominal_batch_size=16)
     recorder, poison = TrainingGuard(), Poison()
-    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), poison, BadGradient(name, (0, 0)), recorder)
+    trainer = trainer_in(
+        tmp_path, Warmup(warmup_epochs=0), poison, BadGradient(name, (0, 0)), recorder
+    )
     with pytest.raises(Incident, match="non-finite gradient in epoch 0, batch 1"):
         trainer.fit(module, data_of(small_data))
     report = reports(tmp_path)["incident-0-1.json"]
@@ -90,7 +114,11 @@ def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: P
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
 def test_an_overflow_of_float16_is_the_scalers_business(policy: Any, tmp_path: Path) -> None:
-    scaler, steps, module = torch.amp.GradScaler("cpu", init_scale=2.0**30), Steps(), small_detector()
+    scaler, steps, module = (
+        torch.amp.GradScaler("cpu", init_scale=2.0**30),
+        Steps(),
+        small_detector(),
+    )
     callbacks = [Warmup(warmup_epochs=0), TrainingGuard(policy), steps]
     trainer = trainer_in(tmp_path, *callbacks, plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
     trainer.fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
@@ -122,9 +150,18 @@ class Vanishing(DetectionData):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_crash_of_the_loader_names_the_batch(workers: int, split: str, tmp_path: Path) -> None:
     made = make_demo(tmp_path / "demo", train=24, val=8)
-    order = [[key.index for key in keys] for keys in TrainBatches(24, 8, 0, lambda: (0, 0)).batches(0)]
+    order = [
+        [key.index for key in keys] for keys in TrainBatches(24, 8, 0, lambda: (0, 0)).batches(0)
+    ]
     lost, batch, images = (order[1][5], 1, order[1]) if split == "train" else (3, 0, list(range(8)))
-    data = Vanishing(str(made), image_size=64, batch_size=8, workers=workers, augment=Augment(mosaic=0.0), cache="none")
+    data = Vanishing(
+        str(made),
+        image_size=64,
+        batch_size=8,
+        workers=workers,
+        augment=Augment(mosaic=0.0),
+        cache="none",
+    )
     data.lost, recorder = (split, lost), TrainingGuard()
     with pytest.raises(Exception, match=f"{lost:04d}.jpg") as crash:
         trainer_in(tmp_path, Warmup(), recorder).fit(detector_of_the_data(), data)
@@ -139,7 +176,10 @@ def test_a_crash_of_the_loader_names_the_batch(workers: int, split: str, tmp_pat
     assert report["losses"] is None
     assert recorder.incident is not None
     assert recorder.incident.report == tmp_path / f"checkpoints/incident-0-{batch}.json"
-    assert re.match(rf"data loader in epoch 0, [a-z ]*batch {batch}; .*{lost:04d}.jpg.*; images ", str(recorder.incident))
+    assert re.match(
+        rf"data loader in epoch 0, [a-z ]*batch {batch}; .*{lost:04d}.jpg.*; images ",
+        str(recorder.incident),
+    )
     assert "\n" not in str(recorder.incident)
 
 
@@ -162,7 +202,9 @@ class Hungry(Detector):
 
 @pytest.mark.parametrize("where", ["training", "validation"])
 @pytest.mark.parametrize("kind", [torch.OutOfMemoryError, RuntimeError])
-def test_lack_of_memory(kind: type[Exception], where: str, small_data: Path, tmp_path: Path) -> None:
+def test_lack_of_memory(
+    kind: type[Exception], where: str, small_data: Path, tmp_path: Path
+) -> None:
     module, poison, recorder, data = (
         Hungry(**detector_of_the_data().hparams),
         Poison(),
@@ -174,12 +216,20 @@ def test_lack_of_memory(kind: type[Exception], where: str, small_data: Path, tmp
         trainer_in(tmp_path, Warmup(), poison, recorder).fit(module, data)
     ((name, report),) = reports(tmp_path).items()
     assert crash.value.__notes__ == [f"report: {tmp_path / 'checkpoints' / name}"]
-    assert (report["kind"], report["done"], report["policy"]) == ("out of memory", "stopped", "skip")
+    assert (report["kind"], report["done"], report["policy"]) == (
+        "out of memory",
+        "stopped",
+        "skip",
+    )
     assert "Tried to allocate 2 GiB" in report["exception"]
     if where == "training":
         assert (name, report["indices"]) == ("incident-0-1.json", poison.seen[0, 1])
     else:
-        assert (name, report["split"], sorted(report["indices"])) == ("incident-0-0.json", "val", list(range(8)))
+        assert (name, report["split"], sorted(report["indices"])) == (
+            "incident-0-0.json",
+            "val",
+            list(range(8)),
+        )
         assert report["files"] == [str(data.path("val", i)) for i in report["indices"]]
     assert "data.batch_size" in str(recorder.incident)
 
@@ -188,7 +238,9 @@ class Crashing(L.Callback):
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, out: Any, batch: Any, idx: int
+    ) -> None:
         if idx == 1:
             raise self.error
 
@@ -196,25 +248,37 @@ class Crashing(L.Callback):
 def test_any_other_crash(small_data: Path, tmp_path: Path) -> None:
     recorder, crashing = TrainingGuard(), Crashing(ZeroDivisionError("by zero"))
     with pytest.raises(ZeroDivisionError):
-        trainer_in(tmp_path, Warmup(), recorder, crashing).fit(detector_of_the_data(), data_of(small_data))
+        trainer_in(tmp_path, Warmup(), recorder, crashing).fit(
+            detector_of_the_data(), data_of(small_data)
+        )
     report = reports(tmp_path)["incident-0-1.json"]
     assert (report["kind"], report["exception"]) == ("other", "ZeroDivisionError: by zero")
     assert "raise self.error" in report["traceback"]
     assert recorder.incident is None  # a bug: its traceback is what counts
 
 
-@pytest.mark.parametrize("error", [InputError("a user's mistake"), SystemExit(143)], ids=["mistake", "signal"])
-def test_no_report_of_what_is_no_crash(error: BaseException, small_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [InputError("a user's mistake"), SystemExit(143)], ids=["mistake", "signal"]
+)
+def test_no_report_of_what_is_no_crash(
+    error: BaseException, small_data: Path, tmp_path: Path
+) -> None:
     recorder = TrainingGuard()
     with pytest.raises(type(error)):
-        trainer_in(tmp_path, Warmup(), recorder, Crashing(error)).fit(detector_of_the_data(), data_of(small_data))
+        trainer_in(tmp_path, Warmup(), recorder, Crashing(error)).fit(
+            detector_of_the_data(), data_of(small_data)
+        )
     assert (reports(tmp_path), recorder.incident) == ({}, None)
 
 
-def test_a_report_that_cannot_be_written_does_not_hide_the_incident(small_data: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_report_that_cannot_be_written_does_not_hide_the_incident(
+    small_data: Path, tmp_path: Path, capsys: Any
+) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(Incident, match="non-finite loss in epoch 0, batch 0") as told:
-        trainer_in(tmp_path, Warmup(), Poison((0, 0)), TrainingGuard()).fit(detector_of_the_data(), data_of(small_data))
+        trainer_in(tmp_path, Warmup(), Poison((0, 0)), TrainingGuard()).fit(
+            detector_of_the_data(), data_of(small_data)
+        )
     assert told.value.report is None
     assert "report:" not in str(told.value)
     assert "incident-0-0.json could not be written" in capsys.readouterr().out
@@ -222,11 +286,16 @@ def test_a_report_that_cannot_be_written_does_not_hide_the_incident(small_data: 
 
 def test_a_killed_worker_is_the_loaders() -> None:
     """The signal arrives anywhere in the main process, so only the message tells."""
-    assert kind_of(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")) == "worker killed"
+    assert (
+        kind_of(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "))
+        == "worker killed"
+    )
     assert kind_of(RuntimeError("something else")) == "other"
 
 
-@pytest.mark.parametrize("options", [{"lr_factor": 0.0}, {"lr_factor": 1.5}, {"most_roll_backs": -1}])
+@pytest.mark.parametrize(
+    "options", [{"lr_factor": 0.0}, {"lr_factor": 1.5}, {"most_roll_backs": -1}]
+)
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         TrainingGuard(**options)
@@ -235,7 +304,18 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
 class Reads(TorchFunctionMode):
     """Counts what makes the process wait for the device."""
 
-    waiting = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__contains__")
+    waiting = (
+        "item",
+        "tolist",
+        "cpu",
+        "numpy",
+        "nonzero",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "__contains__",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +327,9 @@ class Reads(TorchFunctionMode):
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
-def test_the_device_is_waited_for_once_a_batch(policy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_is_waited_for_once_a_batch(
+    policy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = Reads()
 
     def counted(hook: Callable) -> Callable:
@@ -267,8 +349,15 @@ def test_the_device_is_waited_for_once_a_batch(policy: Any, tmp_path: Path, monk
 
 def test_two_processes_stop_together(small_data: Path, tmp_path: Path) -> None:
     """NaN in the second one only: the first one's report names the images of the second."""
-    trainer = spawn(2, max_epochs=1, callbacks=[Warmup(), Poison((0, 1), rank=1), TrainingGuard()], default_root_dir=tmp_path)
-    with pytest.raises(ProcessRaisedException, match="Incident: non-finite loss in epoch 0, batch 1"):
+    trainer = spawn(
+        2,
+        max_epochs=1,
+        callbacks=[Warmup(), Poison((0, 1), rank=1), TrainingGuard()],
+        default_root_dir=tmp_path,
+    )
+    with pytest.raises(
+        ProcessRaisedException, match="Incident: non-finite loss in epoch 0, batch 1"
+    ):
         trainer.fit(detector_of_the_data(), data_of(small_data))
     assert reports(tmp_path).keys() == {"incident-0-1.json"}
     report = reports(tmp_path)["incident-0-1.json"]

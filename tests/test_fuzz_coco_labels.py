@@ -1,4 +1,5 @@
-"""Damaged COCO files: never a traceback, never a silent wrong box; what a slow, strict reader rejects is named."""
+"""Damaged COCO files: never a traceback, never a silent wrong box; what a slow, strict reader
+rejects is named."""
 
 import json
 import math
@@ -27,8 +28,21 @@ def coco_base() -> dict[str, Any]:
             {"id": 9, "file_name": "b.png", "height": HEIGHT, "width": WIDTH},
         ],
         "annotations": [
-            {"id": 1, "image_id": 7, "category_id": 3, "bbox": [1, 2, 10, 20], "area": 200, "iscrowd": 0},
-            {"id": 2, "image_id": 9, "category_id": 5, "bbox": [5.5, 6, 20.25, 30], "segmentation": [[6, 7, 20, 8, 15, 30]]},
+            {
+                "id": 1,
+                "image_id": 7,
+                "category_id": 3,
+                "bbox": [1, 2, 10, 20],
+                "area": 200,
+                "iscrowd": 0,
+            },
+            {
+                "id": 2,
+                "image_id": 9,
+                "category_id": 5,
+                "bbox": [5.5, 6, 20.25, 30],
+                "segmentation": [[6, 7, 20, 8, 15, 30]],
+            },
             {
                 "id": 3,
                 "image_id": 7,
@@ -96,13 +110,20 @@ ODD += [
 
 def paths_of(node: Any, path: tuple = ()) -> list[tuple]:
     """Every place in a structure."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    items = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     return [path, *(p for key, value in items for p in paths_of(value, (*path, key)))]
 
 
 @st.composite
 def corrupted_json(draw: st.DrawFn) -> bytes:
-    """Wrong types and values at up to three places, entries removed or repeated; or the text itself corrupted."""
+    """Wrong types and values at up to three places, entries removed or repeated; or the text itself
+    corrupted."""
     if draw(st.integers(0, 4)) == 0:
         return draw(corrupted([json.dumps(coco_base(), indent=1)]))
     content: Any = coco_base()
@@ -136,10 +157,16 @@ def strict_coco(data: bytes) -> Verdict:
     """Places are (annotation id as text, number in the list)."""
     try:
         content = json.loads(data.decode())
-        images, categories, annotations = content["images"], content["categories"], content.get("annotations", [])
+        images, categories, annotations = (
+            content["images"],
+            content["categories"],
+            content.get("annotations", []),
+        )
         sound = all(plain(image["id"]) and isinstance(image["file_name"], str) for image in images)
         sound = sound and all(plain(c["id"]) and isinstance(c["name"], str) for c in categories)
-        if not sound or not all(isinstance(part, list) for part in (images, categories, annotations)):
+        if not sound or not all(
+            isinstance(part, list) for part in (images, categories, annotations)
+        ):
             raise ValueError("not as COCO says")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Verdict({}, [], whole=True)
@@ -151,8 +178,17 @@ def strict_coco(data: bytes) -> Verdict:
             continue
         box, image, category = a.get("bbox"), a.get("image_id"), a.get("category_id")
         names = {c["name"] for c in categories if plain(category) and c["id"] == category}
-        sound = plain(image) and listed.count(image) == 1 and len(names) == 1 and names <= set(NAMES)
-        sound = sound and isinstance(box, list) and len(box) == 4 and all(map(finite, box)) and box[2] > 0 and box[3] > 0
+        sound = (
+            plain(image) and listed.count(image) == 1 and len(names) == 1 and names <= set(NAMES)
+        )
+        sound = (
+            sound
+            and isinstance(box, list)
+            and len(box) == 4
+            and all(map(finite, box))
+            and box[2] > 0
+            and box[3] > 0
+        )
         if sound:
             corners = [float(v) for v in (box[0], box[1], box[0] + box[2], box[1] + box[3])]
             verdict.boxes[str(a.get("id")), k] = NAMES.index(names.pop()), corners
@@ -181,9 +217,13 @@ def check_coco(root: Path, data: bytes) -> None:
         assert "train.json" in error
         return
     assert not verdict.whole, "what is no COCO file is read as one"
-    faults = Counter(fault.where.removeprefix("annotation ").split(" (")[0] for fault in dataset.report.faults)
+    faults = Counter(
+        fault.where.removeprefix("annotation ").split(" (")[0] for fault in dataset.report.faults
+    )
     lost = bool(dataset.report.lost_images)
-    boxes = [box for stem in {Path(path).stem for path in dataset.files} for box in out(dataset, stem)]
+    boxes = [
+        box for stem in {Path(path).stem for path in dataset.files} for box in out(dataset, stem)
+    ]
     compare(verdict, boxes, lambda place: lost or bool(faults[place[0]]))
 
 
@@ -193,16 +233,32 @@ def coco_with(**changes: Any) -> bytes:
 
 @FUZZ
 @given(data=corrupted_json())
-@example(data=coco_with(categories=[{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 5, "name": "dog"}]))
+@example(
+    data=coco_with(
+        categories=[{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 5, "name": "dog"}]
+    )
+)
 @example(data=coco_with(images=[{"id": 7, "file_name": "a.png"}, {"id": 7, "file_name": "b.png"}]))
 @example(data=coco_with(categories=[{"id": math.nan, "name": "cat"}, {"id": "5", "name": "dog"}]))
-@example(data=coco_with(annotations=[{"id": [], "image_id": 7.0, "category_id": True, "bbox": [1, 2, 1e30, 4]}]))
+@example(
+    data=coco_with(
+        annotations=[{"id": [], "image_id": 7.0, "category_id": True, "bbox": [1, 2, 1e30, 4]}]
+    )
+)
 def test_coco(coco: Path, data: bytes) -> None:
     check_coco(coco, data)
 
 
 @pytest.mark.parametrize(
-    "data", [b"[" * 100_000, b"[" * 900 + b"]" * 900, b"", b"null", b"\xff\xfe[\0]\0", b'{"images":' * 5000]
+    "data",
+    [
+        b"[" * 100_000,
+        b"[" * 900 + b"]" * 900,
+        b"",
+        b"null",
+        b"\xff\xfe[\0]\0",
+        b'{"images":' * 5000,
+    ],
 )
 def test_coco_files_made_to_hurt(coco: Path, data: bytes) -> None:
     check_coco(coco, data)

@@ -1,4 +1,5 @@
-"""Damaged image files: each decodes as its header says, without a complaint of a decoder, or is reported; never a traceback."""
+"""Damaged image files: each decodes as its header says, without a complaint of a decoder, or is
+reported; never a traceback."""
 
 import io
 import subprocess
@@ -20,7 +21,8 @@ from boltbox.detector.system.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 SMOOTH = cv2.resize(picture(6, 6, 1), (56, 40), interpolation=cv2.INTER_CUBIC)
-LARGE = cv2.resize(picture(6, 6, 2), (150, 140), interpolation=cv2.INTER_CUBIC)  # decoded to an eighth
+# decoded to an eighth
+LARGE = cv2.resize(picture(6, 6, 2), (150, 140), interpolation=cv2.INTER_CUBIC)
 
 
 def encoded(image: np.ndarray, suffix: str, **options: object) -> bytes:
@@ -52,7 +54,8 @@ NUMBERS = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A file with up to three defects: bytes changed, cut out, put in, repeated; or its end missing."""
+    """A file with up to three defects: bytes changed, cut out, put in, repeated; or its end
+    missing."""
     suffix, data = draw(st.sampled_from(WHOLE))
     for _ in range(draw(st.integers(1, 3))):
         # half of them are in the header, where they do most
@@ -79,8 +82,8 @@ LOST_PIXELS = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
 
 
 def decodes(path: Path, capfd: pytest.CaptureFixture[str]) -> bool:
-    """The oracle: OpenCV and Pillow, in full, one file at a time, with an eye on what they write to the terminal; and the size
-    in the header, read by hand."""
+    """The oracle: OpenCV and Pillow, in full, one file at a time, with an eye on what they write to
+    the terminal; and the size in the header, read by hand."""
     capfd.readouterr()
     pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
     said = capfd.readouterr().err
@@ -103,7 +106,9 @@ def header_size(data: bytes) -> tuple[int, int] | None:
         if data[at] != 0xFF:  # stray bytes before a marker
             at += 1
         elif data[at + 1] in (0xC0, 0xC1, 0xC2):
-            return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
+            return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(
+                data[at + 7 : at + 9], "big"
+            )
         elif data[at + 1] in (0xFF, 0x00, 0x01, *range(0xD0, 0xD9)):
             at += 1 if data[at + 1] == 0xFF else 2
         else:
@@ -113,7 +118,9 @@ def header_size(data: bytes) -> tuple[int, int] | None:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(files=st.lists(damaged(), min_size=12, max_size=12))
-def test_damaged_images(tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str], files: list) -> None:
+def test_damaged_images(
+    tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str], files: list
+) -> None:
     """240 files, twelve at a time, as starting the decoders takes longer than looking at one."""
     folder = tmp_path_factory.mktemp("files")
     paths = [folder / f"{k}{suffix}" for k, (suffix, _) in enumerate(files)]
@@ -136,7 +143,8 @@ def test_damaged_images(tmp_path_factory: pytest.TempPathFactory, capfd: pytest.
 
 
 def test_the_fuzz_makes_both_kinds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The oracle accepts every file before it is damaged, and each suffers from losing its second half."""
+    """The oracle accepts every file before it is damaged, and each suffers from losing its second
+    half."""
     for k, (suffix, data) in enumerate(WHOLE):
         path = tmp_path / f"{k}{suffix}"
         path.write_bytes(data)
@@ -154,16 +162,26 @@ def test_headers_that_promise_too_much(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
     with pytest.raises(InputError, match=r"x\.png: this image cannot be decoded"):
         read_image(path)
-    assert "damaged_image" in {f.kind for f in examine_images({"train": [str(path)]}, lambda done: None)}
+    assert "damaged_image" in {
+        f.kind for f in examine_images({"train": [str(path)]}, lambda done: None)
+    }
 
 
-def test_more_pixels_than_opencv_wants_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_pixels_than_opencv_wants_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pillow reads what is beyond its limit, which is set when it is loaded."""
     monkeypatch.setenv("OPENCV_IO_MAX_IMAGE_PIXELS", "1000")
     for suffix, data in (WHOLE[0], WHOLE[4]):
         path = tmp_path / f"x{suffix}"
         path.write_bytes(data)
         code = "import sys; from boltbox.detector.data.images import read_image; print(read_image(sys.argv[1]).shape)"
-        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, cwd=ROOT)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
         assert done.stdout == "(40, 56, 3)\n", done.stderr
         assert examine_images({"train": [str(path)]}, lambda done: None) == []

@@ -1,4 +1,5 @@
-"""Damaged Pascal VOC files: never a traceback, never a silent wrong box; what a slow, strict reader rejects is named."""
+"""Damaged Pascal VOC files: never a traceback, never a silent wrong box; what a slow, strict reader
+rejects is named."""
 
 import xml.dom.minidom
 from contextlib import suppress
@@ -16,14 +17,25 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
 
 VOC = [
-    voc_xml("<filename>a.png</filename>", voc_object("cat", 1, 2, 11, 22), voc_object("dog", 5.5, 6, 60, 40)),
+    voc_xml(
+        "<filename>a.png</filename>",
+        voc_object("cat", 1, 2, 11, 22),
+        voc_object("dog", 5.5, 6, 60, 40),
+    ),
     '<?xml version="1.0" encoding="utf-8"?>\n'
     + voc_xml(
-        voc_object("dog", 3, 4, 9, 8, "<difficult>0</difficult><pose>Left</pose>"), "\n", voc_object("cat", 20, 10, 31, 17)
+        voc_object("dog", 3, 4, 9, 8, "<difficult>0</difficult><pose>Left</pose>"),
+        "\n",
+        voc_object("cat", 20, 10, 31, 17),
     ),
-    '<!DOCTYPE annotation [<!ENTITY x "7"><!ENTITY y "&x;&x;">]>' + voc_xml(voc_object("cat", "&x;", 1, "&y;", 9)),
+    '<!DOCTYPE annotation [<!ENTITY x "7"><!ENTITY y "&x;&x;">]>'
+    + voc_xml(voc_object("cat", "&x;", 1, "&y;", 9)),
 ]
-BOMB = '<!DOCTYPE annotation [<!ENTITY a0 "9">' + "".join(f'<!ENTITY a{k} "{f"&a{k - 1};" * 10}">' for k in range(1, 12)) + "]>"
+BOMB = (
+    '<!DOCTYPE annotation [<!ENTITY a0 "9">'
+    + "".join(f'<!ENTITY a{k} "{f"&a{k - 1};" * 10}">' for k in range(1, 12))
+    + "]>"
+)
 VOC_WHOLE = [
     BOMB + voc_xml(voc_object("cat", "&a11;")),
     '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]>' + voc_xml(voc_object("cat", "&x;")),
@@ -49,7 +61,11 @@ def strict_voc(data: bytes) -> Verdict:
             verdict.rejected.append(k)
             continue
         bounds = children(item, "bndbox")
-        corners = [number(text(bounds[0], tag) or "") for tag in ("xmin", "ymin", "xmax", "ymax")] if len(bounds) == 1 else []
+        corners = (
+            [number(text(bounds[0], tag) or "") for tag in ("xmin", "ymin", "xmax", "ymax")]
+            if len(bounds) == 1
+            else []
+        )
         name = (text(item, "name") or "").strip()
         values = [v for v in corners if v is not None and abs(v) < 2**24]
         if len(values) == 4 and values[2] > values[0] and values[3] > values[1] and name in NAMES:
@@ -60,15 +76,25 @@ def strict_voc(data: bytes) -> Verdict:
 
 
 def children(node: Any, tag: str) -> list[Any]:
-    return [child for child in node.childNodes if child.nodeType == child.ELEMENT_NODE and child.tagName == tag]
+    return [
+        child
+        for child in node.childNodes
+        if child.nodeType == child.ELEMENT_NODE and child.tagName == tag
+    ]
 
 
 def text(node: Any, tag: str) -> str | None:
     """The text of the only child of that name, which has nothing but text; else None."""
     found = children(node, tag)
-    if len(found) != 1 or any(child.nodeType == child.ELEMENT_NODE for child in found[0].childNodes):
+    if len(found) != 1 or any(
+        child.nodeType == child.ELEMENT_NODE for child in found[0].childNodes
+    ):
         return None
-    return "".join(child.data for child in found[0].childNodes if child.nodeType in (child.TEXT_NODE, child.CDATA_SECTION_NODE))
+    return "".join(
+        child.data
+        for child in found[0].childNodes
+        if child.nodeType in (child.TEXT_NODE, child.CDATA_SECTION_NODE)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +102,10 @@ def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("voc")
     for stem in "ab":
         save(root / f"JPEGImages/{stem}.png", picture(HEIGHT, WIDTH))
-    lay_out(root, {"ImageSets/Main/train.txt": "a\nb\n", "Annotations/b.xml": voc_xml(voc_object("cat"))})
+    lay_out(
+        root,
+        {"ImageSets/Main/train.txt": "a\nb\n", "Annotations/b.xml": voc_xml(voc_object("cat"))},
+    )
     lay_out(root, {"data.yaml": "train: ImageSets/Main/train.txt\nnames: [cat, dog]\n"})
     return root
 
@@ -101,9 +130,21 @@ def check_voc(root: Path, data: bytes) -> None:
 
 @FUZZ
 @given(data=corrupted(VOC))
-@example(data=voc_xml(voc_object("cat", more="<name>dog</name>"), voc_object("cat", more="<bndbox/>")).encode())
-@example(data=voc_xml(voc_object("cat", "1</xmin><xmin>5"), voc_object("cat", "<b/>1"), voc_object("cat", "1_0")).encode())
-@example(data=voc_xml(voc_object("cat", 1, 2, 3e7, 22), voc_object("cat", 16777214, 2, 16777214.4, 22)).encode())
+@example(
+    data=voc_xml(
+        voc_object("cat", more="<name>dog</name>"), voc_object("cat", more="<bndbox/>")
+    ).encode()
+)
+@example(
+    data=voc_xml(
+        voc_object("cat", "1</xmin><xmin>5"), voc_object("cat", "<b/>1"), voc_object("cat", "1_0")
+    ).encode()
+)
+@example(
+    data=voc_xml(
+        voc_object("cat", 1, 2, 3e7, 22), voc_object("cat", 16777214, 2, 16777214.4, 22)
+    ).encode()
+)
 def test_voc(voc: Path, data: bytes) -> None:
     check_voc(voc, data)
 

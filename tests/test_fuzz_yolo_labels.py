@@ -1,4 +1,5 @@
-"""Damaged YOLO label files: never a traceback, never a silent wrong box; what a slow, strict reader rejects is named."""
+"""Damaged YOLO label files: never a traceback, never a silent wrong box; what a slow, strict reader
+rejects is named."""
 
 import re
 from pathlib import Path
@@ -29,7 +30,9 @@ def strict_yolo(data: bytes) -> Verdict:
         numbers = [v for v in map(number, fields) if v is not None]
         xs, ys = numbers[1::2], numbers[2::2]
         shape = len(fields) == 5 or (len(fields) >= 7 and len(fields) % 2 == 1)
-        sound = len(numbers) == len(fields) and shape and all(0 <= v <= 1 + 6e-8 for v in numbers[1:])
+        sound = (
+            len(numbers) == len(fields) and shape and all(0 <= v <= 1 + 6e-8 for v in numbers[1:])
+        )
         if not sound or numbers[0] not in range(len(NAMES)):
             verdict.rejected.append(k)
             continue
@@ -41,7 +44,10 @@ def strict_yolo(data: bytes) -> Verdict:
         if box[2] <= box[0] or box[3] <= box[1]:
             verdict.rejected.append(k)
         else:
-            verdict.boxes[k] = int(numbers[0]), [v * side for v, side in zip(box, (WIDTH, HEIGHT) * 2, strict=True)]
+            verdict.boxes[k] = (
+                int(numbers[0]),
+                [v * side for v, side in zip(box, (WIDTH, HEIGHT) * 2, strict=True)],
+            )
     return verdict
 
 
@@ -56,9 +62,12 @@ def yolo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @FUZZ
 @given(data=corrupted(YOLO))
 @example(data=b"\xef\xbb\xbf0 .5 .5 .5 .5\n\r\n")  # the mark of Windows editors
-@example(data=b"0 .5 .5 .5 .5\x0c1 .5 .5 .5\n1 .2 .2 .1 .1 \n\n0 .6 .5 .5 .5")  # only line feeds end lines
+# only line feeds end lines
+@example(data=b"0 .5 .5 .5 .5\x0c1 .5 .5 .5\n1 .2 .2 .1 .1 \n\n0 .6 .5 .5 .5")
 @example(data=b"0 0.31 0.42 0.15e-11 0.08")  # no width is left of it in float32
-@example(data="0 0.5 0.5 0.1 0.\u0665\n1_0 .5 .5 .5 .5\n16777217 .5 .5 .5 .5\n1e-60 .5 .5 .5 .5".encode())
+@example(
+    data="0 0.5 0.5 0.1 0.\u0665\n1_0 .5 .5 .5 .5\n16777217 .5 .5 .5 .5\n1e-60 .5 .5 .5 .5".encode()
+)
 def test_yolo(yolo: Path, data: bytes) -> None:
     rewrite(yolo / "labels/train/a.txt", data)
     dataset, _ = opened(yolo)

@@ -24,8 +24,8 @@ def test_collections_go_on_after_an_error() -> None:
 
 
 def test_a_command_ends_in_order_and_says_nothing_of_what_it_left(tmp_path: Path) -> None:
-    """What was imported is not looked at again; what a command made is: files are written out, registered functions called,
-    and what they print on standard error is read."""
+    """What was imported is not looked at again; what a command made is: files are written out,
+    registered functions called, and what they print on standard error is read."""
     script = f"""
 import atexit, gc, sys
 sys.argv = ["cli.py", "import-hyp", {str(tmp_path / "none.yaml")!r}]
@@ -44,7 +44,9 @@ assert gc.isenabled() and gc.get_freeze_count() > 100_000
 left = Cycle({str(tmp_path / "left.txt")!r})
 atexit.register(lambda: print("last words", file=sys.stderr))
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "exit 2\n"
     error, last = done.stderr.splitlines()

@@ -1,4 +1,5 @@
-"""Batches from the loader's workers where /dev/shm is small. Each test is a process with a /dev/shm of its own."""
+"""Batches from the loader's workers where /dev/shm is small. Each test is a process with a /dev/shm
+of its own."""
 
 import ctypes
 import multiprocessing
@@ -38,7 +39,10 @@ def with_shm(size: str | None, run: Callable[[], None], log: Path) -> str:
         if size is not None:
             if ctypes.CDLL(None).unshare(NEW_MOUNTS):
                 os._exit(NOT_ALLOWED)
-            for line in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"]):
+            for line in (
+                ["--make-rprivate", "/"],
+                ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"],
+            ):
                 if subprocess.run(["mount", *line], check=False).returncode:
                     os._exit(NOT_ALLOWED)
         run()
@@ -66,8 +70,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     for i in range(128):
         cv2.imwrite(str(root / f"images/{i}.png"), rng.integers(0, 256, (32, 32, 3), np.uint8))
-        (root / f"labels/{i}.txt").write_text("".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2)))
-    (root / "data.yaml").write_text(yaml.safe_dump({"train": "images", "val": "images", "names": ["thing"]}))
+        (root / f"labels/{i}.txt").write_text(
+            "".join(f"0 0.5 0.5 0.4 0.{k}\n" for k in range(1, i % 3 + 2))
+        )
+    (root / "data.yaml").write_text(
+        yaml.safe_dump({"train": "images", "val": "images", "names": ["thing"]})
+    )
     return root / "data.yaml"
 
 
@@ -80,7 +88,8 @@ def batches(data: Path, workers: int, size: int = 640) -> list[Batch]:
 
 
 def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
-    """640 px, batch 64: 79 MB a batch. They are those that the training process would load itself, and can be written to."""
+    """640 px, batch 64: 79 MB a batch. They are those that the training process would load itself,
+    and can be written to."""
 
     def compare() -> None:
         torch.set_num_threads(1)
@@ -110,7 +119,9 @@ def test_no_room_for_semaphores(many: Path, tmp_path: Path) -> None:
     """Then there are no workers, which is said once."""
     said = with_shm("16k", lambda: print(len(batches(many, 2, 64))), tmp_path / "log")
     assert said.splitlines()[-1] == "4"
-    assert said.count("/dev/shm is full: no workers, images are loaded in the training process") == 1
+    assert (
+        said.count("/dev/shm is full: no workers, images are loaded in the training process") == 1
+    )
     assert "--shm-size" in said
 
 
@@ -124,7 +135,9 @@ def test_out_of_memory_in_a_worker_is_one_sentence(many: Path, tmp_path: Path) -
         print(in_one_line(crash.value))
 
     said = with_shm(None, fail, tmp_path / "log").splitlines()[-1]
-    assert said.startswith("out of memory: a loader's worker finds no room for a batch of 3 MB (File too large); use fewer")
+    assert said.startswith(
+        "out of memory: a loader's worker finds no room for a batch of 3 MB (File too large); use fewer"
+    )
 
 
 class Loaded:
@@ -139,7 +152,9 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     log = tmp_path / "workers"
 
     def train() -> None:
-        loader = make_loader(Loaded(), [[k] for k in range(16)], lambda items: Batch(*[items[0]] * 6), 1, 0)  # type: ignore[arg-type]
+        loader = make_loader(
+            Loaded(), [[k] for k in range(16)], lambda items: Batch(*[items[0]] * 6), 1, 0
+        )  # type: ignore[arg-type]
         batches = iter(loader)
         next(batches)
         (worker,) = multiprocessing.active_children()

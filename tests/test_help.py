@@ -1,4 +1,5 @@
-"""Help, names and ranges of options: what is told before anything that takes seconds is imported."""
+"""Help, names and ranges of options: what is told before anything that takes seconds is
+imported."""
 
 import contextlib
 import inspect
@@ -33,11 +34,16 @@ def told(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
 
 
 @pytest.mark.parametrize("command", METHODS)
-def test_names_from_the_source_are_those_of_the_parser(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing that exists is refused before the imports, and no more is let through; the defaults are the same. `.help` of
-    classes (--trainer.strategy.help) only the parser knows."""
+def test_names_from_the_source_are_those_of_the_parser(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that exists is refused before the imports, and no more is let through; the defaults
+    are the same. `.help` of classes (--trainer.strategy.help) only the parser knows."""
     listed = told(f"{command} --help all", capsys)
-    parsers = {re.split(r"[ ,=\[]", name)[0] for name in re.findall(r"^  (?:-\w[^-]*, )?--(\S+)", listed, re.M)}
+    parsers = {
+        re.split(r"[ ,=\[]", name)[0]
+        for name in re.findall(r"^  (?:-\w[^-]*, )?--(\S+)", listed, re.M)
+    }
     assert LINE.names(command) == {name for name in parsers if not re.search(r".\.help$", name)}
     flat = " ".join(listed.split())
     shown = dict(re.findall(r"--([\w.]+) \S+ (?:(?! --).)*?default: ([^),]+)[),]", flat))
@@ -50,7 +56,10 @@ def test_names_from_the_source_are_those_of_the_parser(command: str, capsys: pyt
 def test_names_of_the_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for command in FUNCTIONS:
         listed = told(f"{command} --help", capsys)
-        parsers = {re.split(r"[ ,=\[]", name)[0] for name in re.findall(r"^  (?:-\w, )?--(\S+)", listed, re.M)}
+        parsers = {
+            re.split(r"[ ,=\[]", name)[0]
+            for name in re.findall(r"^  (?:-\w, )?--(\S+)", listed, re.M)
+        }
         optional = {option.name for option in LINE.options(command) if not option.required}
         assert optional | {"help"} == parsers - {"print_config", "config"}
 
@@ -58,7 +67,11 @@ def test_names_of_the_other_commands(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_program_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told("--help", capsys).splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == [*METHODS, *FUNCTIONS] == [*COMMANDS]
+    assert (
+        [line.split()[0] for line in lines if line.startswith("  ")]
+        == [*METHODS, *FUNCTIONS]
+        == [*COMMANDS]
+    )
 
 
 @pytest.mark.parametrize("command", METHODS)
@@ -66,9 +79,13 @@ def test_short_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     short = told(f"{command} --config nowhere.yaml --help", capsys)
     assert max(map(len, short.splitlines())) <= 80
     assert len(short.splitlines()) < 70
-    assert re.findall(r"^  --(\S+)", short, re.M) == [name for names in CHOSEN[command].values() for name in names]
+    assert re.findall(r"^  --(\S+)", short, re.M) == [
+        name for names in CHOSEN[command].values() for name in names
+    ]
     if command == "fit":
-        assert re.search(r"--data.image_size +Longer side .*\n.*\[640\]|--data.image_size +.*\[640\]", short)
+        assert re.search(
+            r"--data.image_size +Longer side .*\n.*\[640\]|--data.image_size +.*\[640\]", short
+        )
         assert "[100]" in short.partition("--trainer.max_epochs")[2].partition("--")[0]
 
 
@@ -77,7 +94,9 @@ def test_headings_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> Non
     headings = dict(re.findall(r"^([a-z_]+):\n((?:  [\w`].*\n)+)", lines, re.M))
     for group, place in CALLBACKS.items():
         first = " ".join(
-            (inspect.getdoc(getattr(boltbox.callbacks, place.rpartition(":")[2])) or "").partition("\n\n")[0].split()
+            (inspect.getdoc(getattr(boltbox.callbacks, place.rpartition(":")[2])) or "")
+            .partition("\n\n")[0]
+            .split()
         )
         assert " ".join(headings[group].split()) == first
 
@@ -88,7 +107,9 @@ def test_nothing_slow_is_imported_for_it() -> None:
     check += "for line in ('--help', 'fit --help', 'fti', 'fit --model.lr 1', ''):\n"
     check += " with contextlib.suppress(SystemExit): cli.main(line.split())\n"
     check += "assert not {'torch', 'lightning', 'numpy', 'cv2', 'optuna', 'jsonargparse'} & sys.modules.keys()\n"
-    done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == 3
 
@@ -116,7 +137,9 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_what_is_wrong_is_said_in_a_sentence(words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_said_in_a_sentence(
+    words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     error = told(words, capsys, code=2)
     assert error.startswith("error: ")
     assert WORDS[words] in error
@@ -134,7 +157,9 @@ FILES = {
 
 
 @pytest.mark.parametrize("content", FILES)
-def test_config_files_that_hold_something_else(content: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_files_that_hold_something_else(
+    content: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "FILE").write_text(content)
     assert FILES[content] in told("fit --config FILE", capsys, code=2)
 
@@ -163,8 +188,13 @@ OUT_OF_RANGE = {
 @pytest.mark.parametrize("option", OUT_OF_RANGE)
 def test_ranges(option: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything starts: the data set need not be there."""
-    error = told(f"fit --data.dataset nowhere.yaml --{option} {OUT_OF_RANGE[option]}", capsys, code=2)
-    assert error == f"error: {option} is {float(OUT_OF_RANGE[option]):g}; it must be {RANGES[option]}\n"
+    error = told(
+        f"fit --data.dataset nowhere.yaml --{option} {OUT_OF_RANGE[option]}", capsys, code=2
+    )
+    assert (
+        error
+        == f"error: {option} is {float(OUT_OF_RANGE[option]):g}; it must be {RANGES[option]}\n"
+    )
 
 
 def test_what_evolution_and_the_defaults_may_give_is_in_range() -> None:
@@ -175,18 +205,28 @@ def test_what_evolution_and_the_defaults_may_give_is_in_range() -> None:
     for command in METHODS:
         for option in LINE.options(command):
             with contextlib.suppress(ValueError):
-                assert option.name not in RANGES or float(option.default) in RANGES[option.name], option
+                assert option.name not in RANGES or float(option.default) in RANGES[option.name], (
+                    option
+                )
     known = LINE.names("fit") | LINE.names("predict")
-    assert {name for name in RANGES if name not in known} == {"model.image_size", "model.batch_size", "data.seed"}
+    assert {name for name in RANGES if name not in known} == {
+        "model.image_size",
+        "model.batch_size",
+        "data.seed",
+    }
 
 
 def test_ranges_hold_in_files_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "options.yaml").write_text("data: {dataset: nowhere.yaml, batch_size: 0}\n")
-    assert "data.batch_size is 0; it must be at least 1" in told("fit --config options.yaml", capsys, code=2)
+    assert "data.batch_size is 0; it must be at least 1" in told(
+        "fit --config options.yaml", capsys, code=2
+    )
 
 
 @pytest.mark.parametrize(("given", "kept"), [("1", 1), ("1.0", 1.0), ("0.5", 0.5), ("7", 7)])
-def test_one_batch_is_not_all_of_them(given: str, kept: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_batch_is_not_all_of_them(
+    given: str, kept: Any, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Lightning reads 1 as one batch and 1.0 as all."""
     printed = told(f"fit --trainer.limit_train_batches {given} --print_config", capsys)
     assert f"  limit_train_batches: {kept}\n" in printed

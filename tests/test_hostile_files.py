@@ -1,4 +1,5 @@
-"""Files that are not what they should be: each command ends soon, with one sentence and exit code 2."""
+"""Files that are not what they should be: each command ends soon, with one sentence and exit code
+2."""
 
 import json
 import os
@@ -100,7 +101,9 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
     ],
     ids=lambda x: " ".join(x)[:60],
 )  # fmt: skip
-def test_one_sentence(data: Path, capfd: pytest.CaptureFixture, line: list[str], words: list[str]) -> None:
+def test_one_sentence(
+    data: Path, capfd: pytest.CaptureFixture, line: list[str], words: list[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(line)
     assert left.value.code == 2
@@ -159,7 +162,14 @@ def test_images_that_are_no_files(data: Path) -> None:
     os.mkfifo(data / "yolo/images/train/pipe.png")
     (data / "yolo/images/train/device.png").symlink_to("/dev/zero")
     (data / "yolo/images/train/round.png").symlink_to("round.png")
-    lay_out(data, {"yolo/all.txt": "".join(f"./images/train/{n}.png\n" for n in ("a", "pipe", "device", "round", LONG))})
+    lay_out(
+        data,
+        {
+            "yolo/all.txt": "".join(
+                f"./images/train/{n}.png\n" for n in ("a", "pipe", "device", "round", LONG)
+            )
+        },
+    )
     lay_out(data, {"yolo/all.yaml": f"train: all.txt\n{PAIR}"})
     dataset = load(data / "yolo/all.yaml")
     assert [Path(f).name for f in dataset.files] == ["a.png"]
@@ -176,7 +186,10 @@ def test_images_that_are_no_files(data: Path) -> None:
 
 def test_long_names_of_coco_images_and_crops(data: Path) -> None:
     content = coco_with([{}])
-    content["images"][0]["file_name"], content["images"][1]["file_name"] = f"{LONG}.png", f"{BEYOND}.png"
+    content["images"][0]["file_name"], content["images"][1]["file_name"] = (
+        f"{LONG}.png",
+        f"{BEYOND}.png",
+    )
     as_coco(data / "coco", content)
     dataset = load(data / "coco")
     assert [f.problem for f in dataset.report.lost_images] == ["no such image file"] * 2

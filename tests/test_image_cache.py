@@ -1,4 +1,5 @@
-"""The image cache: training with it is training without it; what its stores hold, and what they cannot hold."""
+"""The image cache: training with it is training without it; what its stores hold, and what they
+cannot hold."""
 
 import os
 import shutil
@@ -7,7 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_cache import SHAPES, SIZE, assert_equal, batches, decoded_files, noise_data, opened, store_folder  # noqa: F401
+from made_cache import (
+    SHAPES,
+    SIZE,
+    assert_equal,
+    batches,
+    opened,
+)
 from made_datasets import lay_out, picture, save
 from torch.utils.data import DataLoader
 
@@ -19,7 +26,8 @@ from boltbox.detector.data.cache.store import ImageStore, Layout
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.system.errors import InputError
 
-UPRIGHT = {"augment": Augment(mosaic=0.6, mixup=0.4)}  # drawn at once, from JPEG files that are decoded smaller
+# drawn at once, from JPEG files that are decoded smaller
+UPRIGHT = {"augment": Augment(mosaic=0.6, mixup=0.4)}
 TURNED = {"augment": Augment(degrees=10, mosaic=0.6, mixup=0.4, copy_paste=0.5)}
 PLANS: list[dict[str, object]] = [
     UPRIGHT,
@@ -36,7 +44,8 @@ PLANS: list[dict[str, object]] = [
 def test_batches_are_the_same_bit_for_bit(
     data: Path, cache: str, workers: int, plan: dict[str, object], decoded: list[str]
 ) -> None:
-    """Images smaller, as large and larger than the network's input; training resizes in another way than validation."""
+    """Images smaller, as large and larger than the network's input; training resizes in another way
+    than validation."""
     plain = batches(opened(data, **plan))
     module = opened(data, cache, workers, **plan)
     decoded.clear()
@@ -70,7 +79,9 @@ def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.Captu
         ["--data.cache", "disk", "--data.cache_budget", "200KB"],
     ):
         cli.main([*line, "--run", f"run{len(runs)}", *options])
-        runs.append(torch.load(f"run{len(runs)}/checkpoints/last.ckpt", weights_only=True)["state_dict"])
+        runs.append(
+            torch.load(f"run{len(runs)}/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        )
     assert all(torch.equal(v, run[k]) for run in runs[1:] for k, v in runs[0].items())
     said = capsys.readouterr().out
     assert "train: 24 of 24 images cached in memory (0.3 MB)" in said
@@ -91,7 +102,9 @@ def test_an_image_that_cannot_be_decoded_is_told_by_the_loader(data: Path, tmp_p
         dataset[8]
 
 
-def test_an_image_that_changes_while_it_is_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_changes_while_it_is_read(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = datasets.read_image
 
     def slow(file: str, shrink: int = 1) -> np.ndarray:
@@ -136,12 +149,17 @@ def test_a_block_of_something_else_is_no_store(tmp_path: Path) -> None:
 
 
 def test_filled_by_hand(tmp_path: Path) -> None:
-    """The file is what its description says; what is not there, or has another shape, is left out."""
-    files = [str(save(tmp_path / f"{k}.png", picture(h, w, k))) for k, (h, w) in enumerate(SHAPES[:3])]
+    """The file is what its description says; what is not there, or has another shape, is left
+    out."""
+    files = [
+        str(save(tmp_path / f"{k}.png", picture(h, w, k))) for k, (h, w) in enumerate(SHAPES[:3])
+    ]
     layout = Layout.within(10**6, np.array(SHAPES[:3]), SIZE)
     with open(tmp_path / "store", "w+b") as file:
         given = [picture(30, 64, 0), None, picture(64, 54, 2)]  # 40 * 64 / 48 = 53.3
-        assert list(image_store.fill(file.fileno(), files, layout, given.__getitem__, {"any": "thing"})) == [3]
+        assert list(
+            image_store.fill(file.fileno(), files, layout, given.__getitem__, {"any": "thing"})
+        ) == [3]
     block = (tmp_path / "store").read_bytes()
     assert len(block) <= layout.most_bytes
     assert block[: 30 * 64 * 3] == picture(30, 64, 0).tobytes()

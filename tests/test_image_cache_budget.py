@@ -50,7 +50,9 @@ def test_in_memory_if_there_is_plenty(
     assert ("cached" in told) == bool(said)
 
 
-def test_never_a_byte_more_than_the_budget(data: Path, cache: Path, capsys: pytest.CaptureFixture) -> None:
+def test_never_a_byte_more_than_the_budget(
+    data: Path, cache: Path, capsys: pytest.CaptureFixture
+) -> None:
     """The first images are in, as many as fit; both splits together keep to it."""
     plain = batches(opened(data))
     seen = set()
@@ -62,7 +64,9 @@ def test_never_a_byte_more_than_the_budget(data: Path, cache: Path, capsys: pyte
         stored = [sum(s.read(i) is not None for i in range(8)) if s else 0 for s in stores]
         assert [s.stored if s else 0 for s in stores] == stored
         for s, k in zip(stores, stored, strict=True):
-            assert s is None or [s.read(i) is not None for i in range(8)] == [True] * k + [False] * (8 - k)
+            assert s is None or [s.read(i) is not None for i in range(8)] == [True] * k + [
+                False
+            ] * (8 - k)
         assert_equal(batches(module), plain)
         seen.add(tuple(stored))
     assert (0, 0) in seen
@@ -77,7 +81,8 @@ def test_never_a_byte_more_than_the_budget(data: Path, cache: Path, capsys: pyte
 def test_layout_takes_as_many_as_fit() -> None:
     sizes = np.array([[100, 50], [10, 10], [30, 40]])
     whole = Layout.within(10**9, sizes, 20)
-    assert whole.shapes.tolist() == [[20, 10], [20, 20], [15, 20]]  # the longer side becomes 20 pixels
+    # the longer side becomes 20 pixels
+    assert whole.shapes.tolist() == [[20, 10], [20, 20], [15, 20]]
     assert whole.starts.tolist() == [0, 600, 1800, 2700]
     assert len(Layout.within(whole.most_bytes, sizes, 20).shapes) == 3
     assert len(Layout.within(whole.most_bytes - 1, sizes, 20).shapes) == 2
@@ -86,7 +91,14 @@ def test_layout_takes_as_many_as_fit() -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [(1000, 1000), ("1000", 1000), ("2kb", 2000), ("7.5 GB", 75 * 10**8), ("1GiB", 2**30), ("3TB", 3 * 10**12)],
+    [
+        (1000, 1000),
+        ("1000", 1000),
+        ("2kb", 2000),
+        ("7.5 GB", 75 * 10**8),
+        ("1GiB", 2**30),
+        ("3TB", 3 * 10**12),
+    ],
 )
 def test_bytes(text: int | str, number: int) -> None:
     assert bytes_of("data.cache_budget", text) == number
@@ -103,10 +115,18 @@ def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boltbox.detector.data.cache.budget._CGROUPS", tmp_path)
     machine = free_memory()
     assert 0 < machine <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    lay_out(tmp_path, {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 5\n"})
+    lay_out(
+        tmp_path,
+        {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 5\n"},
+    )
     assert free_memory() > machine / 2
     lay_out(
-        tmp_path, {"memory.max": "1000000\n", "memory.current": "300000\n", "memory.stat": "anon 1\ninactive_file 200000\n"}
+        tmp_path,
+        {
+            "memory.max": "1000000\n",
+            "memory.current": "300000\n",
+            "memory.stat": "anon 1\ninactive_file 200000\n",
+        },
     )
     assert free_memory() == 900_000
 

@@ -1,4 +1,5 @@
-"""The image cache on disk: a file is found again, follows the images, and does no harm, whatever happens to it."""
+"""The image cache on disk: a file is found again, follows the images, and does no harm, whatever
+happens to it."""
 
 import multiprocessing
 import os
@@ -32,7 +33,9 @@ def test_a_later_training_finds_it(data: Path, cache: Path, decoded: list[str]) 
     assert {p: p.read_bytes() for p in cache.iterdir()} == before
 
 
-def test_a_larger_budget_leaves_what_is_complete(data: Path, cache: Path, decoded: list[str]) -> None:
+def test_a_larger_budget_leaves_what_is_complete(
+    data: Path, cache: Path, decoded: list[str]
+) -> None:
     for budget in (10**6, None, 2 * 10**6):
         decoded.clear()
         opened(data, "disk", cache_budget=budget)
@@ -52,10 +55,15 @@ def add(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [(rewrite, "images/3.png changed"), (remove, "list of images"), (add, "list of images")]
+    ("change", "words"),
+    [(rewrite, "images/3.png changed"), (remove, "list of images"), (add, "list of images")],
 )
 def test_it_follows_the_images(
-    change: Callable[[Path], None], words: str, data: Path, decoded: list[str], capsys: pytest.CaptureFixture
+    change: Callable[[Path], None],
+    words: str,
+    data: Path,
+    decoded: list[str],
+    capsys: pytest.CaptureFixture,
 ) -> None:
     opened(data, "disk")
     change(data)
@@ -78,7 +86,12 @@ def test_it_follows_the_images(
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_good_is_replaced(
-    spoil: Callable[[bytes], bytes], words: str, data: Path, cache: Path, decoded: list[str], capsys: pytest.CaptureFixture
+    spoil: Callable[[bytes], bytes],
+    words: str,
+    data: Path,
+    cache: Path,
+    decoded: list[str],
+    capsys: pytest.CaptureFixture,
 ) -> None:
     opened(data, "disk")
     good = {p: p.read_bytes() for p in cache.iterdir()}
@@ -100,11 +113,16 @@ def test_damaged_pixels_are_read_from_the_file(data: Path, cache: Path, decoded:
     assert {Path(p).name for p in decoded} >= {"1.png"}
 
 
-def test_another_version(data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_another_version(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     opened(data, "disk")
     monkeypatch.setattr(image_cache, "VERSION", image_cache.VERSION + 1)
     opened(data, "disk")
-    assert "image cache of train rebuilt because it was written by another version" in capsys.readouterr().out
+    assert (
+        "image cache of train rebuilt because it was written by another version"
+        in capsys.readouterr().out
+    )
 
 
 def test_removed_while_in_use(data: Path, cache: Path) -> None:
@@ -114,8 +132,11 @@ def test_removed_while_in_use(data: Path, cache: Path) -> None:
     assert_equal(batches(module), plain)
 
 
-def test_interrupted_while_filling(data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]) -> None:
-    """By an error nothing is left. By SIGKILL an unfinished file is left, which nobody takes for a store; it goes in time."""
+def test_interrupted_while_filling(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
+) -> None:
+    """By an error nothing is left. By SIGKILL an unfinished file is left, which nobody takes for a
+    store; it goes in time."""
 
     def crash(file: str, shrink: int = 1) -> np.ndarray:
         raise KeyboardInterrupt
@@ -141,7 +162,9 @@ def test_interrupted_while_filling(data: Path, cache: Path, monkeypatch: pytest.
     assert not left.exists()
 
 
-def test_a_full_disk(data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_a_full_disk(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     """One line, and training goes on without."""
     monkeypatch.setattr(os, "pwrite", lambda descriptor, block, at: 1)
     module = opened(data, "disk")
@@ -154,7 +177,8 @@ def test_a_full_disk(data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, c
 
 @pytest.fixture
 def read_only(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Nothing in the folder can be made, removed or written any more: as os says it, since the tests may run as root."""
+    """Nothing in the folder can be made, removed or written any more: as os says it, since the
+    tests may run as root."""
 
     def lock() -> None:
         def refuse(*args: object, **kwargs: object) -> None:
@@ -170,7 +194,9 @@ def read_only(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
     return lock
 
 
-def test_a_read_only_folder_serves(data: Path, cache: Path, decoded: list[str], read_only: Callable[[], None]) -> None:
+def test_a_read_only_folder_serves(
+    data: Path, cache: Path, decoded: list[str], read_only: Callable[[], None]
+) -> None:
     opened(data, "disk")
     read_only()
     assert not refilled(data, decoded)
@@ -184,12 +210,18 @@ def test_a_read_only_folder_without_a_store(
     for change in (lambda data: None, rewrite):
         change(data)
         assert_equal(batches(opened(data, "disk")), batches(opened(data)))
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("images are not cached")]
+    said = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("images are not cached")
+    ]
     assert len(said) == 1
     assert "Permission denied" in said[0]
 
 
-def test_a_stale_store_in_a_read_only_folder_is_not_used(data: Path, cache: Path, read_only: Callable[[], None]) -> None:
+def test_a_stale_store_in_a_read_only_folder_is_not_used(
+    data: Path, cache: Path, read_only: Callable[[], None]
+) -> None:
     opened(data, "disk")
     rewrite(data)
     plain = batches(opened(data))

@@ -1,4 +1,5 @@
-"""Image files of every kind: EXIF, modes and depths, and bad images, which are dropped and named."""
+"""Image files of every kind: EXIF, modes and depths, and bad images, which are dropped and
+named."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,19 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from made_datasets import PAIR, SCENES, as_coco, as_voc, as_yolo, bgr, files_of, lay_out, load, picture, save
+from made_datasets import (
+    PAIR,
+    SCENES,
+    as_coco,
+    as_voc,
+    as_yolo,
+    bgr,
+    files_of,
+    lay_out,
+    load,
+    picture,
+    save,
+)
 from PIL import Image
 
 from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image
@@ -45,7 +58,13 @@ def test_bad_image(tmp_path: Path, base: Callable[[Path], None], how: str, why: 
     bad = next(tmp_path.rglob("b.png"))
     spoil(bad, how)
     if base is as_yolo:  # a folder does not know what is missing from it, a list does
-        lay_out(tmp_path, {"l.txt": "".join(f"./images/train/{k}.png\n" for k in SCENES), "data.yaml": "train: l.txt\n" + PAIR})
+        lay_out(
+            tmp_path,
+            {
+                "l.txt": "".join(f"./images/train/{k}.png\n" for k in SCENES),
+                "data.yaml": "train: l.txt\n" + PAIR,
+            },
+        )
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "c.png"]
     (lost,) = dataset.report.lost_images
@@ -72,7 +91,12 @@ SHOWN: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     8: lambda a: np.rot90(a, 1),
 }
 STORED = np.kron(picture(3, 5, 1), np.ones((8, 8, 1), np.uint8))  # 24 x 40 in even JPEG blocks
-SUFFIXES = {"jpg": {"quality": 100, "subsampling": 0}, "tiff": {}, "png": {}, "webp": {"lossless": True}}
+SUFFIXES = {
+    "jpg": {"quality": 100, "subsampling": 0},
+    "tiff": {},
+    "png": {},
+    "webp": {"lossless": True},
+}
 
 
 def turned(path: Path, orientation: int, stored: np.ndarray = STORED) -> Path:
@@ -97,11 +121,15 @@ def test_exif_orientation_of_pixels(tmp_path: Path, suffix: str, orientation: in
 )
 def test_exif_orientation_of_size(tmp_path: Path, suffix: str, orientation: int) -> None:
     """Four orientations lie on their side: 24 rows of 40 pixels are shown as 40 rows of 24."""
-    assert image_size(turned(tmp_path / f"x.{suffix}", orientation)) == ((40, 24) if orientation > 4 else (24, 40))
+    assert image_size(turned(tmp_path / f"x.{suffix}", orientation)) == (
+        (40, 24) if orientation > 4 else (24, 40)
+    )
 
 
 @pytest.mark.parametrize("orientation", SHOWN)
-def test_exif_after_the_pixels_of_a_png(tmp_path: Path, orientation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exif_after_the_pixels_of_a_png(
+    tmp_path: Path, orientation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It counts, and the pixels are not decoded for it."""
     path = turned(tmp_path / "x.png", orientation)
     data = path.read_bytes()
@@ -114,9 +142,11 @@ def test_exif_after_the_pixels_of_a_png(tmp_path: Path, orientation: int, monkey
 
 
 def test_boxes_of_a_turned_image(tmp_path: Path) -> None:
-    """Stored 100 wide and 50 high, shown 50 wide and 100 high; the label file speaks of what is shown."""
+    """Stored 100 wide and 50 high, shown 50 wide and 100 high; the label file speaks of what is
+    shown."""
     stored = np.zeros((50, 100, 3), np.uint8)
-    stored[30:50, 0:10] = 255  # turned clockwise by orientation 6: rows 0 to 10, columns 50 - 50 = 0 to 50 - 30 = 20
+    # turned clockwise by orientation 6: rows 0 to 10, columns 50 - 50 = 0 to 50 - 30 = 20
+    stored[30:50, 0:10] = 255
     as_yolo(tmp_path)
     turned(tmp_path / "images/train/a.png", 6, stored)
     lay_out(tmp_path, {"labels/train/a.txt": "0 0.2 0.05 0.4 0.1"})
@@ -160,8 +190,11 @@ def of(array: np.ndarray) -> Image.Image:
     ],
     ids=lambda x: getattr(x, "mode", None),
 )
-def test_kinds_of_images(tmp_path: Path, suffix: str, file: Image.Image, options: dict[str, Any]) -> None:
-    """The oracle is Pillow, on the picture before it went through a file; alpha is dropped, not blended."""
+def test_kinds_of_images(
+    tmp_path: Path, suffix: str, file: Image.Image, options: dict[str, Any]
+) -> None:
+    """The oracle is Pillow, on the picture before it went through a file; alpha is dropped, not
+    blended."""
     path = tmp_path / f"x.{suffix}"
     file.save(path, **options)
     image = read_image(path)
@@ -178,13 +211,17 @@ def test_16_bit(tmp_path: Path, suffix: str, stored: np.ndarray) -> None:
     """From 0..65535 to 0..255: 257 v becomes v."""
     path = tmp_path / f"x.{suffix}"
     assert cv2.imwrite(str(path), bgr(stored) * np.uint16(257))
-    assert np.array_equal(read_image(path), np.broadcast_to(stored.reshape(24, 40, -1), (24, 40, 3)))
+    assert np.array_equal(
+        read_image(path), np.broadcast_to(stored.reshape(24, 40, -1), (24, 40, 3))
+    )
     assert image_size(path) == (24, 40)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
 @pytest.mark.parametrize(
-    "exif", [b"garbage!", b"II*\0", b"II*\0\xff\xff\xff\xff", b""], ids=["garbage", "cut", "astray", "empty"]
+    "exif",
+    [b"garbage!", b"II*\0", b"II*\0\xff\xff\xff\xff", b""],
+    ids=["garbage", "cut", "astray", "empty"],
 )
 def test_damaged_exif_is_not_followed(tmp_path: Path, suffix: str, exif: bytes) -> None:
     """The picture itself is whole."""

@@ -15,7 +15,9 @@ ROOT = Path(cli.__file__).parent
 
 def flat(nested: dict[str, Any]) -> dict[str, Any]:
     return {
-        k: v for key, value in nested.items() for k, v in (flat(value) if isinstance(value, dict) else {key: value}).items()
+        k: v
+        for key, value in nested.items()
+        for k, v in (flat(value) if isinstance(value, dict) else {key: value}).items()
     }
 
 
@@ -30,9 +32,12 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("name", ["low", "voc", "high"])
-def test_flat_values_become_our_file(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flat_values_become_our_file(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ours = yaml.safe_load((ROOT / f"configs/hyp/{name}.yaml").read_text())
-    given = {key: value for key, value in flat(ours).items() if key != "optimizer"}  # it has no key of its own
+    # it has no key of its own
+    given = {key: value for key, value in flat(ours).items() if key != "optimizer"}
     Path("hyp.scratch.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
     code, told, _ = run(capsys, "import-hyp", "hyp.scratch.yaml")
     made = yaml.safe_load(Path("hyp.scratch_boltbox.yaml").read_text())
@@ -44,16 +49,27 @@ def test_flat_values_become_our_file(name: str, here: Path, capsys: pytest.Captu
 
 def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each with a value of its own, so that none can be taken for another."""
-    values = {gene.name: round(gene.low + (gene.high - gene.low) * 0.37, 6) for gene in YOLOV5_GENES.values()}
+    values = {
+        gene.name: round(gene.low + (gene.high - gene.low) * 0.37, 6)
+        for gene in YOLOV5_GENES.values()
+    }
     values |= {"anchors": 3.412, "label_smoothing": 0.11, "iou_t": 0.2}
     lines = [f"{k}: {v}" for k, v in values.items()]
-    Path("my_hyp.yaml").write_text("# evolved\n" + "\n".join(lines).replace("weight_decay: 0.00037", "weight_decay: 37e-5"))
+    Path("my_hyp.yaml").write_text(
+        "# evolved\n" + "\n".join(lines).replace("weight_decay: 0.00037", "weight_decay: 37e-5")
+    )
     code, told, _ = run(capsys, "import-hyp", "my_hyp.yaml", "--out", "to/some place/overlay.yaml")
     assert code == 0
     assert re.search(r"iou_t 0\.2: left out; nothing reads it", told)
     assert "anchors 3.412: model.anchors 3" in told
     code, printed, _ = run(
-        capsys, "fit", "--config", str(ROOT / "configs/yolov5.yaml"), "--config", "to/some place/overlay.yaml", "--print_config"
+        capsys,
+        "fit",
+        "--config",
+        str(ROOT / "configs/yolov5.yaml"),
+        "--config",
+        "to/some place/overlay.yaml",
+        "--print_config",
     )
     options = yaml.safe_load(printed)
     assert code == 0
@@ -75,7 +91,10 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         (b"\xff\xfe\x00", "not a text file in UTF-8"),
         ("- 0.1\n- 0.2\n", "expected a line for each number"),
         ("model:\n  lr0: 0.01\n", "is already an overlay: give it with --config hyp.yaml"),
-        ("lr0: 0.1\nmosaik: 1.0\nnames: [a]\n", "'mosaik' (did you mean 'mosaic'?), 'names' (see --help): no hyper-parameter"),
+        (
+            "lr0: 0.1\nmosaik: 1.0\nnames: [a]\n",
+            "'mosaik' (did you mean 'mosaic'?), 'names' (see --help): no hyper-parameter",
+        ),
         ("lr0: .nan", "lr0 is 'nan'; expected a finite number"),
         ("lr0: 1" + "0" * 400, "expected a finite number"),
         ("lr0: true", "lr0 is 'True'; expected a finite number"),
@@ -86,7 +105,9 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         ("iou_t: 0.2", "none of its keys means anything here"),
     ],
 )
-def test_bad_files_get_a_sentence(content: str | bytes, says: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_get_a_sentence(
+    content: str | bytes, says: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("hyp.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
     code, told, error = run(capsys, "import-hyp", "hyp.yaml")
     assert (code, told) == (2, "")
@@ -103,7 +124,10 @@ def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFix
         Path(name).write_text("lr0: 0.5\n")
     typed = [] if out == "hyp_boltbox.yaml" else ["--out", out]
     code, _, error = run(capsys, "import-hyp", "hyp.yaml", *typed)
-    assert (code, error) == (2, f"error: {out}: already exists and is not overwritten; give another name with --out\n")
+    assert (code, error) == (
+        2,
+        f"error: {out}: already exists and is not overwritten; give another name with --out\n",
+    )
     assert all(p.is_dir() or p.read_text() == "lr0: 0.5\n" for p in here.iterdir())
 
 
@@ -112,10 +136,15 @@ def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFix
     [
         (["none.yaml"], "none.yaml: cannot be read: "),
         (["."], ".: cannot be read: .: this is a folder, not a file"),
-        (["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"], "hyp.yaml/beneath/a.yaml: cannot be written (Not a directory)"),
+        (
+            ["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"],
+            "hyp.yaml/beneath/a.yaml: cannot be written (Not a directory)",
+        ),
     ],
 )
-def test_places_that_cannot_be(args: list[str], says: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_places_that_cannot_be(
+    args: list[str], says: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("hyp.yaml").write_text("lr0: 0.5\n")
     code, _, error = run(capsys, "import-hyp", *args)
     assert code == 2
@@ -125,10 +154,14 @@ def test_places_that_cannot_be(args: list[str], says: str, here: Path, capsys: p
 def test_anchors_0_leaves_the_anchors_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("hyp.yaml").write_text("anchors: 0\nlr0: 0.5\n")
     assert "anchors 0: left out" in run(capsys, "import-hyp", "hyp.yaml")[1]
-    assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {"model": {"optimizer": "SGD", "lr0": 0.5}}
+    assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {
+        "model": {"optimizer": "SGD", "lr0": 0.5}
+    }
 
 
-def test_a_flat_file_given_to_fit_is_answered_with_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flat_file_given_to_fit_is_answered_with_the_command(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("hyp.yaml").write_text("lr0: 0.5\n")
     assert "python cli.py import-hyp hyp.yaml" in run(capsys, "fit", "--config", "hyp.yaml")[2]
     assert "python cli.py import-hyp" in run(capsys, "fit", "--hyp", "hyp.yaml")[2]

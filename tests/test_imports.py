@@ -13,11 +13,26 @@ from rooms import ROOMS
 
 ROOT = Path(__file__).parents[1]
 FILES = [p for folder in ("detector", "callbacks") for p in sorted((ROOT / folder).rglob("*.py"))]
-PURE = ("detector/model", "detector/evaluation", "detector/training/schedule.py", "detector/training/optimizer.py")
+PURE = (
+    "detector/model",
+    "detector/evaluation",
+    "detector/training/schedule.py",
+    "detector/training/optimizer.py",
+)
 
-# Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports it.
+# Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports
+# it.
 ASKED_FOR = {
-    *("albumentations", "onnx", "onnxruntime", "onnxscript", "openvino", "optuna", "pandas", "plotly"),
+    *(
+        "albumentations",
+        "onnx",
+        "onnxruntime",
+        "onnxscript",
+        "openvino",
+        "optuna",
+        "pandas",
+        "plotly",
+    ),
     *("tensorboard", "tensorboardX", "wandb"),
 }
 FIT = """
@@ -53,7 +68,9 @@ def top_level_imports(path: Path) -> set[str]:
 def test_imports(path: Path) -> None:
     found = imports(path)
     inside = path.relative_to(ROOT)
-    assert not {m.split(".")[0] for m in found} & {"detector", "callbacks", "configs", "cli"}, "it is boltbox.detector"
+    assert not {m.split(".")[0] for m in found} & {"detector", "callbacks", "configs", "cli"}, (
+        "it is boltbox.detector"
+    )
     own = {m for m in found if m.startswith("boltbox.detector.")}
     if inside.parts[0] == "detector":
         from_above = {m for m in found if m.startswith("boltbox.callbacks")}
@@ -66,21 +83,34 @@ def test_imports(path: Path) -> None:
     if str(inside).startswith(PURE):
         assert not any(m.split(".")[0] in ("lightning", "pytorch_lightning") for m in found)
     if inside.parts[:2] == ("detector", "data"):
-        assert not own & {f"boltbox.detector.model.{f}" for f in ("network", "layers", "loss", "postprocess", "sharding")}
+        assert not own & {
+            f"boltbox.detector.model.{f}"
+            for f in ("network", "layers", "loss", "postprocess", "sharding")
+        }
     vision = {m for m in found if m.split(".")[0] == "torchvision"}
     assert vision <= {"torchvision", "torchvision.ops"}, "its image decoding is deprecated"
     heavy = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
-    assert not {m.split(".")[0] for m in top_level_imports(path)} & heavy, "import it where it is used: it takes seconds"
+    assert not {m.split(".")[0] for m in top_level_imports(path)} & heavy, (
+        "import it where it is used: it takes seconds"
+    )
 
 
 def test_no_circle() -> None:
     """Of files, also where an import stands in a function or is for types alone."""
-    places = {path: "boltbox." + ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
+    places = {
+        path: "boltbox." + ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES
+    }
     names = {place.removesuffix(".__init__"): path for path, place in places.items()}
     graph = {}
     for name, path in names.items():
-        froms = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-        found = imports(path) | {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        froms = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+        ]
+        found = imports(path) | {
+            f"{node.module}.{alias.name}" for node in froms for alias in node.names
+        }
         graph[name] = (found & names.keys()) - {name}
     order = list(TopologicalSorter(graph).static_order())  # CycleError names the circle
     assert set(order) == names.keys()
@@ -98,8 +128,12 @@ def test_a_fit_imports_no_library_that_nobody_asked_for(small_data: Path, tmp_pa
                "model.width_multiple": 0.125, "trainer.max_epochs": 1, "trainer.accelerator": "cpu"}  # fmt: skip
     words = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
     line = [sys.executable, str(tmp_path / "fit.py"), "fit", *words, "--run", "run"]
-    environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"} | {
+        "PYTHONPATH": str(ROOT)
+    }
+    done = subprocess.run(
+        line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     imported = set(json.loads((tmp_path / "modules.json").read_text()))
     assert {"cli", "lightning", "torch"} <= imported

@@ -48,7 +48,9 @@ def test_folder_with_a_split(tmp_path: Path, image: str, xml: str) -> None:
     train, val = parts(file).values()
     assert (len(train), len(val)) == (16, 4)
     assert sorted(train + val) == [f"im{k:02d}" for k in range(COUNT)]
-    assert all(len(labels.boxes) == 1 for split in file.splits for labels in file.open(split).labels)
+    assert all(
+        len(labels.boxes) == 1 for split in file.splits for labels in file.open(split).labels
+    )
 
 
 def test_the_split_is_the_same_elsewhere_and_later(tmp_path: Path) -> None:
@@ -59,11 +61,15 @@ def test_the_split_is_the_same_elsewhere_and_later(tmp_path: Path) -> None:
     scenes(tmp_path / "a", "images/more_{}.png", "annotations/more_{}.xml", 1)
     grown = parts(DatasetFile.read(str(tmp_path / "a"), split=0.25))
     assert len(set(first["val"]) ^ set(grown["val"])) <= 1
-    assert first["val"] != sorted(first["train"] + first["val"])[:5], "not the first ones of the alphabet"
+    assert first["val"] != sorted(first["train"] + first["val"])[:5], (
+        "not the first ones of the alphabet"
+    )
 
 
 @pytest.mark.parametrize(("key", "option"), [("split: 0.2", None), ("", 0.2)])
-def test_data_yaml_without_names_format_and_val(tmp_path: Path, key: str, option: float | None, capsys) -> None:
+def test_data_yaml_without_names_format_and_val(
+    tmp_path: Path, key: str, option: float | None, capsys
+) -> None:
     scenes(tmp_path, "images/{}.png", "annotations/{}.xml")
     lay_out(tmp_path, {"data.yaml": f"train: images\n{key}\n"})
     data = DetectionData(str(tmp_path), image_size=64, workers=0, split=option)
@@ -71,7 +77,10 @@ def test_data_yaml_without_names_format_and_val(tmp_path: Path, key: str, option
     data.setup("fit")
     assert [len(data.datasets[split]) for split in ("train", "val")] == [16, 4]
     told = capsys.readouterr().out
-    assert f"names: 2 found in the annotations of {tmp_path}/data.yaml, in alphabetical order: cat, dog" in told
+    assert (
+        f"names: 2 found in the annotations of {tmp_path}/data.yaml, in alphabetical order: cat, dog"
+        in told
+    )
     assert "split: 0.2 of the images of train are val" in told
 
 
@@ -115,17 +124,40 @@ def called_yolo(root: Path) -> None:
     [
         (kaggle, [], ["the split `val` is missing", "--data.split 0.2"]),
         (kaggle, ["--data.split", "2"], ["split is 2", "like 0.2"]),
-        (train_folder, ["--data.split", "0.2"], ["it has a val split of its own", "leave split out"]),
-        (called_yolo, [], ["no image of train has labels", "labels/im00.txt", "5 xml files", "`format: voc`"]),
+        (
+            train_folder,
+            ["--data.split", "0.2"],
+            ["it has a val split of its own", "leave split out"],
+        ),
+        (
+            called_yolo,
+            [],
+            ["no image of train has labels", "labels/im00.txt", "5 xml files", "`format: voc`"],
+        ),
         (far_xml, [], ["5 xml files", "xmls/im00.xml", "belong where", "nnotations/im00.xml"]),
     ],
 )
 def test_what_is_said(
-    tmp_path: Path, lay: Callable[[Path], None], options: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    lay: Callable[[Path], None],
+    options: list[str],
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     lay(tmp_path)
     with pytest.raises(SystemExit) as leaving:
-        cli.main(["fit", "--data.dataset", str(tmp_path), "--data.image_size", "64", "--run", str(tmp_path / "run"), *options])
+        cli.main(
+            [
+                "fit",
+                "--data.dataset",
+                str(tmp_path),
+                "--data.image_size",
+                "64",
+                "--run",
+                str(tmp_path / "run"),
+                *options,
+            ]
+        )
     assert leaving.value.code == 2
     told = capsys.readouterr().err
     assert [word for word in words if word not in told] == []
@@ -135,7 +167,10 @@ def test_coco_folder_with_lists_stays_yolo(tmp_path: Path) -> None:
     """COCO's own folder `annotations` holds json files."""
     save(tmp_path / "images/train/a.png", picture(40, 60))
     lay_out(tmp_path, {"labels/train/a.txt": "0 .5 .5 .5 .5", "annotations/instances.json": "{}"})
-    lay_out(tmp_path, {"train.txt": "./images/train/a.png\n", "data.yaml": "train: train.txt\nnames: [cat]\n"})
+    lay_out(
+        tmp_path,
+        {"train.txt": "./images/train/a.png\n", "data.yaml": "train: train.txt\nnames: [cat]\n"},
+    )
     file = DatasetFile.read(str(tmp_path))
     assert file.format == "yolo"
     assert file.open("train").report.boxes == 1

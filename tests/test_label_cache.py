@@ -1,4 +1,5 @@
-"""The labels cache: a hit gives what parsing gives, any change is noticed, and no file in it can do harm."""
+"""The labels cache: a hit gives what parsing gives, any change is noticed, and no file in it can do
+harm."""
 
 import json
 import os
@@ -49,7 +50,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One entry for each time that the headers of images were read, which is done once."""
     calls: list[Any] = []
     whole = read_split.image_sizes
-    monkeypatch.setattr(read_split, "image_sizes", lambda paths: calls.append(paths) or whole(paths))
+    monkeypatch.setattr(
+        read_split, "image_sizes", lambda paths: calls.append(paths) or whole(paths)
+    )
     return calls
 
 
@@ -64,7 +67,8 @@ def content(dataset: DetectionDataset) -> Any:
 
 
 def faulty_yolo(root: Path) -> None:
-    """A polygon, a bad line, an image without a label file and one that is none; a name that is not ASCII."""
+    """A polygon, a bad line, an image without a label file and one that is none; a name that is not
+    ASCII."""
     as_yolo(root)
     lay_out(root, {"labels/train/a.txt": "0 .1 .1 .5 .1 .5 .9\n1 .5 .5 .2 .2\n0 .5 .5 0 0\n"})
     save(root / "images/train/sub/ü d.png", picture(30, 20))
@@ -73,12 +77,22 @@ def faulty_yolo(root: Path) -> None:
 
 def crowded_coco(root: Path) -> None:
     parts = [[1, 2, 3, 4, 5, 1], [7, 7, 9, 9, 7, 9.5, 6, 6]]
-    as_coco(root, coco_with([{"segmentation": parts}, {"iscrowd": 1, "area": 3.5}, {"bbox": [1, 1, 0, 5]}]))
+    as_coco(
+        root,
+        coco_with([{"segmentation": parts}, {"iscrowd": 1, "area": 3.5}, {"bbox": [1, 1, 0, 5]}]),
+    )
 
 
 def difficult_voc(root: Path) -> None:
     as_voc(root)
-    lay_out(root, {"Annotations/a.xml": voc_xml(voc_object("cat", more="<difficult>1</difficult>"), voc_object("dog"))})
+    lay_out(
+        root,
+        {
+            "Annotations/a.xml": voc_xml(
+                voc_object("cat", more="<difficult>1</difficult>"), voc_object("dog")
+            )
+        },
+    )
 
 
 @pytest.mark.parametrize("make", [faulty_yolo, difficult_voc, crowded_coco])
@@ -131,7 +145,12 @@ def swap(path: str, old: str, new: str) -> Maker:
     ],
 )  # fmt: skip
 def test_a_change_is_noticed_and_said(
-    make: Maker, change: Maker, words: str, tmp_path: Path, parsed: list[Any], capsys: pytest.CaptureFixture
+    make: Maker,
+    change: Maker,
+    words: str,
+    tmp_path: Path,
+    parsed: list[Any],
+    capsys: pytest.CaptureFixture,
 ) -> None:
     make(tmp_path)
     load(tmp_path)
@@ -151,12 +170,27 @@ def test_an_image_that_appears_where_it_is_looked_for_first(kind: str, tmp_path:
     save(tmp_path / "late/x.png", picture(20, 30))
     if kind == "list":
         lay_out(
-            tmp_path, {"lists/early/": "", "lists/train.txt": "late/x.png\n", "data.yaml": "train: lists/train.txt\n" + PAIR}
+            tmp_path,
+            {
+                "lists/early/": "",
+                "lists/train.txt": "late/x.png\n",
+                "data.yaml": "train: lists/train.txt\n" + PAIR,
+            },
         )
         early = tmp_path / "lists/late/x.png"
     else:
-        images = {"images": [{"id": 1, "file_name": "x.png"}], "categories": [{"id": 1, "name": "cat"}], "annotations": []}
-        lay_out(tmp_path, {"t.json": json.dumps(images), "data.yaml": "train: t.json\nimages: [early, late]\n" + PAIR})
+        images = {
+            "images": [{"id": 1, "file_name": "x.png"}],
+            "categories": [{"id": 1, "name": "cat"}],
+            "annotations": [],
+        }
+        lay_out(
+            tmp_path,
+            {
+                "t.json": json.dumps(images),
+                "data.yaml": "train: t.json\nimages: [early, late]\n" + PAIR,
+            },
+        )
         early = tmp_path / "early/x.png"
     assert [(x.height, x.width) for x in load(tmp_path).labels] == [(20, 30)]
     save(early, picture(40, 50))
@@ -170,7 +204,9 @@ def test_options_decide_too(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert load(tmp_path).report.boxes == 3
     (tmp_path / "data.yaml").write_text(yaml.safe_dump({**described, "keep_difficult": True}))
     assert load(tmp_path).report.boxes == 4
-    assert capsys.readouterr().out == "labels cache of train rebuilt because keep_difficult changed\n"
+    assert (
+        capsys.readouterr().out == "labels cache of train rebuilt because keep_difficult changed\n"
+    )
 
 
 def test_single_class_is_not_in_the_cache(tmp_path: Path) -> None:
@@ -244,7 +280,12 @@ def objects(block: bytes) -> bytes:
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_good_is_replaced(
-    spoil: Callable[[bytes], bytes], words: str, tmp_path: Path, cache: Path, here: Path, capsys: pytest.CaptureFixture
+    spoil: Callable[[bytes], bytes],
+    words: str,
+    tmp_path: Path,
+    cache: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     as_yolo(tmp_path)
     first = load(tmp_path)
@@ -323,8 +364,11 @@ def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found == [tmp_path / "own", tmp_path / "xdg/boltbox", tmp_path / "home/.cache/boltbox"]
 
 
-def test_a_fit_says_the_same_the_second_time(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """Through the front door, without a word about the cache; the folders of the data stay as they are."""
+def test_a_fit_says_the_same_the_second_time(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Through the front door, without a word about the cache; the folders of the data stay as they
+    are."""
     before = sorted(small_data.parent.rglob("*"))
     line = ["--data.dataset", str(small_data), "--data.image_size", "64", "--data.workers", "0"]
     said = []
@@ -342,7 +386,17 @@ def test_table_gives_back_what_went_in() -> None:
     for n in (3, 0, 2, 0):
         polygons = [[rng.random((k + 3, 2)).astype(np.float32) for k in range(j)] for j in range(n)]
         boxes = rng.random((n, 4)).astype(np.float32)
-        given.append(Labels.of(boxes, rng.integers(0, 9, n), 30 + n, 40, polygons, rng.random(n) < 0.5, rng.random(n)))
+        given.append(
+            Labels.of(
+                boxes,
+                rng.integers(0, 9, n),
+                30 + n,
+                40,
+                polygons,
+                rng.random(n) < 0.5,
+                rng.random(n),
+            )
+        )
     table = LabelTable.of(given)
     table.check()
     assert len(table) == 4

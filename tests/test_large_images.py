@@ -1,4 +1,5 @@
-"""Files of a few bytes whose headers promise 10 gigapixels: refused before a decoder is called, wherever images are read."""
+"""Files of a few bytes whose headers promise 10 gigapixels: refused before a decoder is called,
+wherever images are read."""
 
 import struct
 import zlib
@@ -38,13 +39,15 @@ def huge(folder: Path, kind: str) -> tuple[Path, int]:
     elif kind == "BMP":
         data[18:26] = struct.pack("<2i", side, side)
     elif kind == "JPEG":
-        side, at = 65_500, data.index(b"\xff\xc0")  # start of frame: length, precision, height, width; 16 bits each
+        # start of frame: length, precision, height, width; 16 bits each
+        side, at = 65_500, data.index(b"\xff\xc0")
         data[at + 5 : at + 9] = struct.pack(">2H", side, side)
     elif kind == "TIFF":  # little-endian; entries of 12 bytes: tag, type (4: 32 bits), count, value
         first = struct.unpack_from("<I", data, 4)[0]
         for k in range(struct.unpack_from("<H", data, first)[0]):
             at = first + 2 + 12 * k
-            if struct.unpack_from("<H", data, at)[0] in (256, 257, 278):  # width, height, rows a strip
+            # width, height, rows a strip
+            if struct.unpack_from("<H", data, at)[0] in (256, 257, 278):
                 data[at + 2 : at + 12] = struct.pack("<HII", 4, 1, side)
     path = folder / f"huge.{ {'JPEG': 'jpg', 'TIFF': 'tif'}.get(kind, kind.lower()) }"
     path.write_bytes(data)
@@ -103,7 +106,9 @@ def test_predict_and_doctor_name_it(
     assert "too_large_image" in capsys.readouterr().out
 
 
-def test_the_limit_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_limit_is_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In the labels' cache too."""
     (tmp_path / "images").mkdir()
     (tmp_path / "labels").mkdir()
@@ -115,8 +120,12 @@ def test_the_limit_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setenv("BOLTBOX_MAX_PIXELS", limit)
         dataset = DatasetFile.read(str(tmp_path / "data.yaml")).open("train")
         assert [Path(f).stem for f in dataset.files] == names
-        assert [f.kind for f in dataset.report.lost_images] == ["too_large_image"] * (2 - len(names))
+        assert [f.kind for f in dataset.report.lost_images] == ["too_large_image"] * (
+            2 - len(names)
+        )
     assert "rebuilt because BOLTBOX_MAX_PIXELS changed" in capsys.readouterr().out
     monkeypatch.setenv("BOLTBOX_MAX_PIXELS", "many")
-    with pytest.raises(InputError, match="BOLTBOX_MAX_PIXELS is 'many'; it must be a number of pixels"):
+    with pytest.raises(
+        InputError, match="BOLTBOX_MAX_PIXELS is 'many'; it must be a number of pixels"
+    ):
         DatasetFile.read(str(tmp_path / "data.yaml")).open("train")

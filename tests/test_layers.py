@@ -8,10 +8,17 @@ from boltbox.detector.model.layers import Conv, concatenate
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_concatenation_is_torchs_with_dense_gradients(layout: torch.memory_format, precision: torch.dtype) -> None:
+def test_concatenation_is_torchs_with_dense_gradients(
+    layout: torch.memory_format, precision: torch.dtype
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    maps = [torch.randn(2, c, 4, 6, generator=generator).to(precision).contiguous(memory_format=layout) for c in (3, 5, 2)]
-    weight = torch.randn(2, 10, 4, 6, generator=generator).to(precision).contiguous(memory_format=layout)
+    maps = [
+        torch.randn(2, c, 4, 6, generator=generator).to(precision).contiguous(memory_format=layout)
+        for c in (3, 5, 2)
+    ]
+    weight = (
+        torch.randn(2, 10, 4, 6, generator=generator).to(precision).contiguous(memory_format=layout)
+    )
     strides: list[tuple[int, ...]] = []
     gradients = []
     for joined in (concatenate, lambda *m: torch.cat(m, 1)):
@@ -30,7 +37,10 @@ def test_concatenation_is_torchs_with_dense_gradients(layout: torch.memory_forma
 
 def test_concatenation_of_two_precisions() -> None:
     """As under autocast: each map's gradient has the map's type."""
-    low, high = torch.ones(1, 2, 2, 2, dtype=torch.bfloat16, requires_grad=True), torch.ones(1, 1, 2, 2, requires_grad=True)
+    low, high = (
+        torch.ones(1, 2, 2, 2, dtype=torch.bfloat16, requires_grad=True),
+        torch.ones(1, 1, 2, 2, requires_grad=True),
+    )
     joined = concatenate(low, high)
     assert joined.dtype == torch.float32
     joined.sum().backward()

@@ -1,4 +1,5 @@
-"""Drawing each file's pixels once, straight into their place, against the two resamplings of YOLOv5's way."""
+"""Drawing each file's pixels once, straight into their place, against the two resamplings of
+YOLOv5's way."""
 
 from pathlib import Path
 
@@ -20,32 +21,46 @@ from boltbox.detector.data.transforms.mosaic import patch_rectangles
 from boltbox.detector.data.transforms.render import _span, render_patches
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
-GEOMETRY = Augment(hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0.8, mixup=0.2, scale=0.5, translate=0.1, flipud=0.2)
+GEOMETRY = Augment(
+    hsv_h=0, hsv_s=0, hsv_v=0, mosaic=0.8, mixup=0.2, scale=0.5, translate=0.1, flipud=0.2
+)
 
 
 def ramps(height: int, width: int) -> np.ndarray:
-    """An image whose every pixel tells where it is: red and blue rise to the right, green downwards."""
+    """An image whose every pixel tells where it is: red and blue rise to the right, green
+    downwards."""
     y, x = np.mgrid[:height, :width]
-    return np.stack((x * 200 / width + 20, y * 200 / height + 20, x * 100 / width + 50), -1).round().astype(np.uint8)
+    return (
+        np.stack((x * 200 / width + 20, y * 200 / height + 20, x * 100 / width + 50), -1)
+        .round()
+        .astype(np.uint8)
+    )
 
 
 @pytest.fixture(scope="module", params=["png", "jpg"])
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> DetectionDataset:
     root = tmp_path_factory.mktemp("ramps")
     (root / "images").mkdir()
     (root / "labels").mkdir()
     for k, shape in enumerate(SHAPES):
         quality = [cv2.IMWRITE_JPEG_QUALITY, 100] if request.param == "jpg" else []
         cv2.imwrite(str(root / f"images/{k}.{request.param}"), ramps(*shape)[..., ::-1], quality)
-        (root / f"labels/{k}.txt").write_text(f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n")
+        (root / f"labels/{k}.txt").write_text(
+            f"{k} 0.3 0.4 0.3 0.5\n{k} 0.6 0.2 0.9 0.3 0.9 0.7\n{k} 0.9 0.9 0.05 0.1\n"
+        )
     return read_yolo(root / "images", list("abcde"), root)
 
 
 @pytest.mark.parametrize("size", [160, 320])
 def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size: int) -> None:
-    """The same key: the same objects to the last bit, and pixels from the same places: on 200 levels over 36 pixels or more a
-    quarter of a pixel is about a level. Seams, where a pixel belongs to the one tile or the other, are few."""
-    once, twice = (TrainSamples(dataset, GEOMETRY.steps(size, resample_once=once), 3) for once in (True, False))
+    """The same key: the same objects to the last bit, and pixels from the same places: on 200
+    levels over 36 pixels or more a quarter of a pixel is about a level. Seams, where a pixel
+    belongs to the one tile or the other, are few."""
+    once, twice = (
+        TrainSamples(dataset, GEOMETRY.steps(size, resample_once=once), 3) for once in (True, False)
+    )
     for epoch in range(12):
         for index in range(len(SHAPES)):
             a, b = once[Key(epoch, index, 0)], twice[Key(epoch, index, 0)]
@@ -54,10 +69,13 @@ def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size
             assert a.image.shape == b.image.shape == (size, size, 3)
             apart = np.abs(a.image.astype(int) - b.image).max(-1)
             assert np.percentile(apart, 80) <= 2
-            assert (apart > 8).mean() < 12 / size  # within a pixel of four seams and the outer edges
+            # within a pixel of four seams and the outer edges
+            assert (apart > 8).mean() < 12 / size
 
 
-def test_tiles_out_of_sight_are_not_read(dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_out_of_sight_are_not_read(
+    dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
     steps = GEOMETRY.steps(64)
     samples = TrainSamples(dataset, steps, 0)
@@ -69,11 +87,16 @@ def test_tiles_out_of_sight_are_not_read(dataset: DetectionDataset, monkeypatch:
     assert 40 < len(read) < 40 * 0.9 * (1 + 3 * 0.8) * 1.2
 
 
-def test_shared_images_are_read_once(dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch whose partners are its own images; what each sample is does not depend on what is asked for with it."""
+def test_shared_images_are_read_once(
+    dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch whose partners are its own images; what each sample is does not depend on what is
+    asked for with it."""
     read: list[str] = []
     whole = cv2.imread
-    monkeypatch.setattr(cv2, "imread", lambda path, *flags: (read.append(path), whole(path, *flags))[1])
+    monkeypatch.setattr(
+        cv2, "imread", lambda path, *flags: (read.append(path), whole(path, *flags))[1]
+    )
     samples = TrainSamples(dataset, Augment(mixup=0.5).steps(160), 0)
     keys = [Key(0, i, 0, tuple(range(5))) for i in range(5)]
     together = samples.__getitems__(keys)
@@ -94,7 +117,13 @@ def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
     assert data.read(2).shape == (500, 300, 3)
 
 
-@given(st.integers(0, 60), st.integers(1, 60), st.floats(0.05, 3), st.floats(-40, 40), st.integers(1, 100))
+@given(
+    st.integers(0, 60),
+    st.integers(1, 60),
+    st.floats(0.05, 3),
+    st.floats(-40, 40),
+    st.integers(1, 100),
+)
 @few
 def test_spans(low: int, length: int, gain: float, shift: float, n: int) -> None:
     """Whole numbers that cover what is asked for and lie on the line as well as they can."""
@@ -119,7 +148,9 @@ def test_a_mosaic_pixel_by_pixel() -> None:
     images = [rng.integers(0, 256, (*s, 3), dtype=np.uint8) for s in shapes]
     wanted = np.full((2 * size, 2 * size, 3), GREY, np.uint8)
     tiles = []
-    for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(images, *patch_rectangles(shapes, size, xc, yc), strict=True):
+    for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(
+        images, *patch_rectangles(shapes, size, xc, yc), strict=True
+    ):
         wanted[y1:y2, x1:x2] = image[sy1:sy2, sx1:sx2]
         whole = Patch(lambda image=image: image, 0, 0, image.shape[1], image.shape[0])
         tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)))

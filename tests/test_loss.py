@@ -1,4 +1,5 @@
-"""YOLOv5's loss against its definition in a loop; shared cells, balance, number types, the order of targets."""
+"""YOLOv5's loss against its definition in a loop; shared cells, balance, number types, the order of
+targets."""
 
 import math
 from typing import Any
@@ -15,11 +16,15 @@ from boltbox.detector.model.loss import DetectionLoss, scaled_gains
 
 
 def test_no_targets_leave_objectness_alone() -> None:
-    """Every cell should say no: softplus of the logit, mean over the map, weighted 4, 1, 0.4, times images."""
+    """Every cell should say no: softplus of the logit, mean over the map, weighted 4, 1, 0.4, times
+    images."""
     raw = [r.requires_grad_() for r in raw_maps(torch.Generator().manual_seed(0))]
     total, parts = losses(DetectionLoss(4, STRIDES, obj=0.7), raw, torch.zeros(0, 6), the_anchors())
     total.backward()
-    wanted = sum(w * np.log1p(np.exp(r.detach()[..., 4].double())).mean() for w, r in zip((4, 1, 0.4), raw, strict=True))
+    wanted = sum(
+        w * np.log1p(np.exp(r.detach()[..., 4].double())).mean()
+        for w, r in zip((4, 1, 0.4), raw, strict=True)
+    )
     assert parts[0] == parts[2] == 0
     assert parts[1].item() == pytest.approx(0.7 * wanted.item(), rel=1e-6)
     assert total.item() == pytest.approx(3 * 0.7 * wanted.item(), rel=1e-6)
@@ -35,14 +40,19 @@ def test_loss_is_the_definition_in_a_loop() -> None:
     rng = torch.Generator().manual_seed(1)
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 30), the_anchors()
     options = {"cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1, "iou_ratio": 0.9}
-    _, parts = losses(DetectionLoss(4, STRIDES, box=0.3, obj=0.5, cls=0.7, **options), raw, targets, anchors)
+    _, parts = losses(
+        DetectionLoss(4, STRIDES, box=0.3, obj=0.5, cls=0.7, **options), raw, targets, anchors
+    )
 
     def entropy(logit: float, wanted: float, positive: float) -> float:
         p = 1 / (1 + math.exp(-logit))
         return -(positive * wanted * math.log(p) + (1 - wanted) * math.log(1 - p))
 
     box = obj = cls = 0.0
-    assigned = [only_valid(rows) for rows in assign_targets(targets, anchors, [(8, 16), (4, 8), (2, 4)], 4.0)]
+    assigned = [
+        only_valid(rows)
+        for rows in assign_targets(targets, anchors, [(8, 16), (4, 8), (2, 4)], 4.0)
+    ]
     for maps, level_anchors, rows, balance in zip(raw, anchors, assigned, (4, 1, 0.4), strict=True):
         wanted_map: dict[tuple, float] = {}
         distances, entropies = [], []
@@ -53,12 +63,19 @@ def test_loss_is_the_definition_in_a_loop() -> None:
             pred = (2 * y[0] - 0.5, 2 * y[1] - 0.5, (2 * y[2]) ** 2 * aw, (2 * y[3]) ** 2 * ah)
             similarity = slow_ciou(pred, true)
             distances.append(1 - similarity)
-            wanted_map[tuple(cell)] = max(wanted_map.get(tuple(cell), 0.0), 0.1 + 0.9 * max(similarity, 0.0))
-            entropies += [entropy(v, 0.95 if k == c else 0.05, 1.3) for k, v in enumerate(logits[5:])]
+            wanted_map[tuple(cell)] = max(
+                wanted_map.get(tuple(cell), 0.0), 0.1 + 0.9 * max(similarity, 0.0)
+            )
+            entropies += [
+                entropy(v, 0.95 if k == c else 0.05, 1.3) for k, v in enumerate(logits[5:])
+            ]
         assert len(wanted_map) < len(distances), "some objects share a cell and anchor"
         box += sum(distances) / len(distances)
         cls += sum(entropies) / len(entropies)
-        cells = [entropy(maps[i][4].item(), wanted_map.get(i, 0.0), 0.8) for i in np.ndindex(*maps.shape[:4])]
+        cells = [
+            entropy(maps[i][4].item(), wanted_map.get(i, 0.0), 0.8)
+            for i in np.ndindex(*maps.shape[:4])
+        ]
         obj += balance * sum(cells) / len(cells)
     assert parts.tolist() == pytest.approx([0.3 * box, 0.5 * obj, 0.7 * cls], rel=1e-5)
 
@@ -78,7 +95,10 @@ def test_order_of_targets_does_not_matter() -> None:
     rng = torch.Generator().manual_seed(2)
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 60), the_anchors()
     best, last = DetectionLoss(4, STRIDES), DetectionLoss(4, STRIDES, shared_cell="last")
-    (total, parts), (_, parts_last) = losses(best, raw, targets, anchors), losses(last, raw, targets, anchors)
+    (total, parts), (_, parts_last) = (
+        losses(best, raw, targets, anchors),
+        losses(last, raw, targets, anchors),
+    )
     moved = set()
     for _ in range(5):
         shuffled = targets[torch.randperm(len(targets), generator=rng)]
@@ -87,20 +107,27 @@ def test_order_of_targets_does_not_matter() -> None:
         torch.testing.assert_close(parts_shuffled, parts, rtol=1e-6, atol=0)
         torch.testing.assert_close(total_shuffled, total, rtol=1e-6, atol=0)
         moved.add(losses(last, raw, shuffled, anchors)[1][1].item())
-    assert len({*moved, parts_last[1].item()}) > 1, "with `last` it does matter: there are shared cells here"
+    assert len({*moved, parts_last[1].item()}) > 1, (
+        "with `last` it does matter: there are shared cells here"
+    )
 
 
 def test_shared_cell_takes_the_best_overlap() -> None:
-    """Two like objects on one cell, the first fits the prediction: with `best` cell and anchor want 1, with `last` less."""
+    """Two like objects on one cell, the first fits the prediction: with `best` cell and anchor want
+    1, with `last` less."""
     raw = [torch.zeros(1, 1, 4, 4, 6)]
     anchors = torch.tensor([[[2.0, 2.0]]])
-    targets = torch.tensor([[0, 0, 0.375, 0.375, 0.5, 0.5], [0, 0, 0.375, 0.375, 0.25, 0.5]])  # centre 1.5: no neighbours
-    raw[0][0, 0, 1, 1, 4] = -10  # the loss is then all but linear in the target: 10 * target / 16 cells
+    # centre 1.5: no neighbours
+    targets = torch.tensor([[0, 0, 0.375, 0.375, 0.5, 0.5], [0, 0, 0.375, 0.375, 0.25, 0.5]])
+    # the loss is then all but linear in the target: 10 * target / 16 cells
+    raw[0][0, 0, 1, 1, 4] = -10
 
     def lost(targets: Tensor, shared_cell: Any) -> float:
         loss = DetectionLoss(1, [8], box=0, shared_cell=shared_cell)
         none = losses(loss, raw, targets[:0], anchors)[1][1]
-        return ((losses(loss, raw, targets, anchors)[1][1] - none) * 16 / 10 / loss.balance[0]).item()
+        return (
+            (losses(loss, raw, targets, anchors)[1][1] - none) * 16 / 10 / loss.balance[0]
+        ).item()
 
     assert lost(targets, "best") == pytest.approx(1, abs=1e-5)
     assert lost(targets.flip(0), "best") == pytest.approx(1, abs=1e-5)
@@ -109,13 +136,16 @@ def test_shared_cell_takes_the_best_overlap() -> None:
 
 
 def test_total_is_a_sum_over_images() -> None:
-    """Twice the same batch is twice the loss: all parts are means over rows and cells, the total is multiplied by images."""
+    """Twice the same batch is twice the loss: all parts are means over rows and cells, the total is
+    multiplied by images."""
     rng = torch.Generator().manual_seed(3)
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 20), the_anchors()
     second = targets + torch.tensor([3.0, 0, 0, 0, 0, 0])
     loss = DetectionLoss(4, STRIDES, fl_gamma=1.5)
     once, parts = losses(loss, raw, targets, anchors)
-    twice, parts_twice = losses(loss, [torch.cat((r, r)) for r in raw], torch.cat((targets, second)), anchors)
+    twice, parts_twice = losses(
+        loss, [torch.cat((r, r)) for r in raw], torch.cat((targets, second)), anchors
+    )
     torch.testing.assert_close(twice, 2 * once, rtol=1e-6, atol=0)
     torch.testing.assert_close(parts_twice, parts, rtol=1e-6, atol=0)
 
@@ -123,7 +153,9 @@ def test_total_is_a_sum_over_images() -> None:
 def test_one_class_has_no_class_loss() -> None:
     rng = torch.Generator().manual_seed(4)
     raw = [r.requires_grad_() for r in raw_maps(rng, classes=1)]
-    total, parts = losses(DetectionLoss(1, STRIDES), raw, random_targets(rng, 20, classes=1), the_anchors())
+    total, parts = losses(
+        DetectionLoss(1, STRIDES), raw, random_targets(rng, 20, classes=1), the_anchors()
+    )
     total.backward()
     assert parts[2] == 0
     assert all(not r.grad[..., 5:].any() for r in raw)
@@ -135,7 +167,11 @@ def test_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
     """Also under autocast, and also with logits whose exponential a float16 does not hold."""
     rng = torch.Generator().manual_seed(5)
     raw = [(r * 6).to(dtype).requires_grad_() for r in raw_maps(rng)]
-    targets, anchors, loss = random_targets(rng, 20), the_anchors(), DetectionLoss(4, STRIDES, fl_gamma=1.5)
+    targets, anchors, loss = (
+        random_targets(rng, 20),
+        the_anchors(),
+        DetectionLoss(4, STRIDES, fl_gamma=1.5),
+    )
     with torch.autocast("cpu", dtype=dtype):
         total, parts = losses(loss, raw, targets, anchors)
     assert (total.dtype, parts.dtype) == (torch.float32, torch.float32)
@@ -146,7 +182,10 @@ def test_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert all(r.grad.dtype == dtype and r.grad.isfinite().all() for r in raw)
 
 
-@pytest.mark.parametrize(("strides", "reference"), [([8, 16, 32], 1), ([4, 8, 16, 32], 2), ([8, 16, 32, 64], 1), ([16, 32], 0)])
+@pytest.mark.parametrize(
+    ("strides", "reference"),
+    [([8, 16, 32], 1), ([4, 8, 16, 32], 2), ([8, 16, 32, 64], 1), ([16, 32], 0)],
+)
 def test_autobalance(strides: list[int], reference: int) -> None:
     rng = torch.Generator().manual_seed(6)
     raw, targets = raw_maps(rng, levels=len(strides)), random_targets(rng, 20)
@@ -180,7 +219,8 @@ def test_autobalance_by_hand() -> None:
 
 def test_scaled_gains() -> None:
     assert scaled_gains(0.05, 1.0, 0.5, 3, 80, 640) == pytest.approx((0.05, 1.0, 0.5))
-    assert scaled_gains(0.05, 1.0, 0.5, 4, 20, 1280) == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
+    # 3/4; 4 * 3/4; 1/4 * 3/4
+    assert scaled_gains(0.05, 1.0, 0.5, 4, 20, 1280) == pytest.approx((0.0375, 3.0, 0.09375))
 
 
 def test_the_last_object_of_a_cell_is_the_last_with_several_threads() -> None:
@@ -197,7 +237,10 @@ def test_the_last_object_of_a_cell_is_the_last_with_several_threads() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        found = [loss._overlap_map(raw[0], cell, overlap, torch.ones_like(rows.cls).bool()) for _ in range(5)]
+        found = [
+            loss._overlap_map(raw[0], cell, overlap, torch.ones_like(rows.cls).bool())
+            for _ in range(5)
+        ]
     finally:
         torch.set_num_threads(threads)
     assert len(rows.cls) > 10 * wanted.count_nonzero(), "most rows share their cell"

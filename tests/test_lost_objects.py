@@ -1,4 +1,5 @@
-"""Images that lose every object are no background: left out, and named. What explains many wrong boxes is said as one thing."""
+"""Images that lose every object are no background: left out, and named. What explains many wrong
+boxes is said as one thing."""
 
 import json
 from pathlib import Path
@@ -6,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_datasets import as_coco, as_voc, as_yolo, coco_with, files_of, lay_out, load, picture, save, voc_object
+from made_datasets import (
+    as_coco,
+    as_voc,
+    as_yolo,
+    coco_with,
+    files_of,
+    lay_out,
+    load,
+    picture,
+    save,
+    voc_object,
+)
 
 import cli
 from boltbox.detector.data.report import Fault
@@ -16,7 +28,18 @@ def doctor(folder: Path, *options: str) -> tuple[int, dict[str, list[dict[str, s
     """Exit code; findings by kind."""
     run = folder.with_name(f"{folder.name}-run")
     try:
-        cli.main(["doctor", "--data.dataset", str(folder), "--data.image_size", "64", "--run", str(run), *options])
+        cli.main(
+            [
+                "doctor",
+                "--data.dataset",
+                str(folder),
+                "--data.image_size",
+                "64",
+                "--run",
+                str(run),
+                *options,
+            ]
+        )
         code = 0
     except SystemExit as e:
         code = int(e.code or 0)
@@ -40,7 +63,10 @@ def bad_voc(root: Path) -> str:
 
 
 def bad_coco(root: Path) -> str:
-    as_coco(root, coco_with([{}, {"image_id": 10, "bbox": [1, 2, 0, 4]}, {"image_id": 10, "bbox": None}]))
+    as_coco(
+        root,
+        coco_with([{}, {"image_id": 10, "bbox": [1, 2, 0, 4]}, {"image_id": 10, "bbox": None}]),
+    )
     return "annotation 102 (cat), zero or negative width or height"
 
 
@@ -52,10 +78,16 @@ def test_left_out_and_named(tmp_path: Path, make: Any) -> None:
         dataset = load(tmp_path)
         assert files_of(dataset) == ["a.png", "c.png"]
         image = next(tmp_path.rglob("b.png"))
-        assert dataset.report.lost_images == [Fault(str(image), "", f"none of its 2 objects can be used, first: {first}")]
+        assert dataset.report.lost_images == [
+            Fault(str(image), "", f"none of its 2 objects can be used, first: {first}")
+        ]
         assert dataset.report.lost_images[0].kind == "no_usable_object"
         assert (dataset.report.background, len(dataset.report.faults)) == (1, 2)
-    text = "format: voc\ntrain: ImageSets/Main/train.txt\n" if make is bad_voc else (tmp_path / "data.yaml").read_text()
+    text = (
+        "format: voc\ntrain: ImageSets/Main/train.txt\n"
+        if make is bad_voc
+        else (tmp_path / "data.yaml").read_text()
+    )
     lay_out(tmp_path, {"data.yaml": text + "keep_emptied: true\n"})
     assert files_of(load(tmp_path)) == ["a.png", "b.png", "c.png"]
 
@@ -72,7 +104,9 @@ def test_coco_annotations_that_may_be_of_two_images(tmp_path: Path) -> None:
     content["images"].append({"id": 10, "file_name": "c.png"})
     content["images"] = [image for image in content["images"] if image["id"] != 20]
     as_coco(tmp_path, content)
-    assert files_of(load(tmp_path)) == ["a.png"], "b and c have the id 10: nobody knows whose the box is"
+    assert files_of(load(tmp_path)) == ["a.png"], (
+        "b and c have the id 10: nobody knows whose the box is"
+    )
 
 
 @pytest.mark.parametrize("make", [bad_yolo, bad_voc, bad_coco])
@@ -81,7 +115,10 @@ def test_repaired_copy_leaves_them_out(tmp_path: Path, make: Any) -> None:
     code, kinds = doctor(tmp_path / "data", "--fix", str(tmp_path / "copy"))
     assert code == 2
     assert [Path(f["file"]).name for f in kinds["no_usable_object"]] == ["b.png"]
-    assert any("left out" in line and "b.png" in line for line in (tmp_path / "copy/repairs.txt").read_text().splitlines())
+    assert any(
+        "left out" in line and "b.png" in line
+        for line in (tmp_path / "copy/repairs.txt").read_text().splitlines()
+    )
     assert not list((tmp_path / "copy").rglob("b.*"))
     code, kinds = doctor(tmp_path / "copy")
     assert code == 0
@@ -96,10 +133,20 @@ def scaled_voc(root: Path, by: tuple[float, float], tag: bool, count: int = 12) 
     rng = np.random.default_rng(0)
     for k in range(count):
         save(root / f"JPEGImages/{k:02d}.png", picture(40, 60, k))
-        boxes = [(1, 2, 20, 30), (30, 10, 59.5, 39.5), rng.uniform((0, 0, 30, 20), (29, 19, 60, 40))]
+        boxes = [
+            (1, 2, 20, 30),
+            (30, 10, 59.5, 39.5),
+            rng.uniform((0, 0, 30, 20), (29, 19, 60, 40)),
+        ]
         objects = [voc_object("cat", *(v * by[i % 2] for i, v in enumerate(box))) for box in boxes]
-        size = f"<size><width>{60 * by[0]:g}</width><height>{40 * by[1]:g}</height></size>" if tag else ""
-        lay_out(root, {f"Annotations/{k:02d}.xml": f"<annotation>{size}{''.join(objects)}</annotation>"})
+        size = (
+            f"<size><width>{60 * by[0]:g}</width><height>{40 * by[1]:g}</height></size>"
+            if tag
+            else ""
+        )
+        lay_out(
+            root, {f"Annotations/{k:02d}.xml": f"<annotation>{size}{''.join(objects)}</annotation>"}
+        )
     ids = "".join(f"{k:02d}\n" for k in range(count))
     lay_out(root, {"ImageSets/Main/train.txt": ids, "ImageSets/Main/val.txt": "00\n"})
 
@@ -107,16 +154,34 @@ def scaled_voc(root: Path, by: tuple[float, float], tag: bool, count: int = 12) 
 @pytest.mark.parametrize(
     ("by", "tag", "words"),
     [
-        ((2, 2), True, ["12 of 12 images were written for another image size", "120x80 px where", "has 60x40 px"]),
+        (
+            (2, 2),
+            True,
+            [
+                "12 of 12 images were written for another image size",
+                "120x80 px where",
+                "has 60x40 px",
+            ],
+        ),
         ((0.5, 0.5), True, ["30x20 px where", "has 60x40 px"]),
         ((1.5, 3), True, ["90x120 px where"]),
-        ((2, 2), False, ["boxes leave their images", "2 times as wide and high, 120x80 px where", "has 60x40 px"]),
+        (
+            (2, 2),
+            False,
+            [
+                "boxes leave their images",
+                "2 times as wide and high, 120x80 px where",
+                "has 60x40 px",
+            ],
+        ),
         ((4, 4), False, ["4 times as wide and high, 240x160 px"]),
         ((1, 1), True, []),
         ((1, 1), False, []),
     ],
 )
-def test_boxes_for_another_image_size(tmp_path: Path, by: tuple[float, float], tag: bool, words: list[str]) -> None:
+def test_boxes_for_another_image_size(
+    tmp_path: Path, by: tuple[float, float], tag: bool, words: list[str]
+) -> None:
     scaled_voc(tmp_path / "data", by, tag)
     _, kinds = doctor(tmp_path / "data")
     told = [f["problem"] for f in kinds.get("other_image_size", []) if f["split"] == "train"]
@@ -142,21 +207,42 @@ def scaled_yolo(root: Path, factors: tuple[float, float]) -> None:
         save(root / f"images/{k}.png", picture(200, 300, k))
         rows = [(0.2, 0.3, 0.2, 0.2), (0.75, 0.75, 0.5, 0.5), (*rng.uniform(0.4, 0.6, 2), 0.3, 0.2)]
         scaled = [[v * factors[i % 2] for i, v in enumerate(row)] for row in rows]
-        lay_out(root, {f"labels/{k}.txt": "".join("0 " + " ".join(f"{v:.6g}" for v in row) + "\n" for row in scaled)})
+        lay_out(
+            root,
+            {
+                f"labels/{k}.txt": "".join(
+                    "0 " + " ".join(f"{v:.6g}" for v in row) + "\n" for row in scaled
+                )
+            },
+        )
     lay_out(root, {"data.yaml": "train: images\nval: images\nnames: [cat]\n"})
 
 
 @pytest.mark.parametrize(
     ("factors", "words"),
     [
-        ((300, 200), ["24 of 24 boxes", "pixels, not fractions", "divide them by its width and height"]),
+        (
+            (300, 200),
+            ["24 of 24 boxes", "pixels, not fractions", "divide them by its width and height"],
+        ),
         ((100, 100), ["per cents", "divide them by 100"]),
-        ((600, 400), ["pixels of images of another size", "2 times as wide and high, 600x400 px where"]),
-        ((2, 2), ["divided by another image size, 1/2 of the right one: 150x100 px where", "has 300x200 px"]),
+        (
+            (600, 400),
+            ["pixels of images of another size", "2 times as wide and high, 600x400 px where"],
+        ),
+        (
+            (2, 2),
+            [
+                "divided by another image size, 1/2 of the right one: 150x100 px where",
+                "has 300x200 px",
+            ],
+        ),
         ((1, 1), []),
     ],
 )
-def test_yolo_text_in_another_unit(tmp_path: Path, factors: tuple[float, float], words: list[str]) -> None:
+def test_yolo_text_in_another_unit(
+    tmp_path: Path, factors: tuple[float, float], words: list[str]
+) -> None:
     scaled_yolo(tmp_path / "data", factors)
     _, kinds = doctor(tmp_path / "data")
     told = [f["problem"] for f in kinds.get("other_image_size", []) if f["split"] == "train"]
@@ -166,8 +252,11 @@ def test_yolo_text_in_another_unit(tmp_path: Path, factors: tuple[float, float],
 
 @pytest.mark.parametrize("kind", ["yolo", "voc"])
 @pytest.mark.parametrize("own", [False, True], ids=["one factor", "a factor for each image"])
-def test_a_factor_is_named_where_one_explains_the_boxes(tmp_path: Path, kind: str, own: bool) -> None:
-    """40 images with boxes up to their right edge, written for images 1.85 times as large, or for each another."""
+def test_a_factor_is_named_where_one_explains_the_boxes(
+    tmp_path: Path, kind: str, own: bool
+) -> None:
+    """40 images with boxes up to their right edge, written for images 1.85 times as large, or for
+    each another."""
     rng, root = np.random.default_rng(1), tmp_path / "data"
     factors = rng.uniform(1.1, 1.9, 40) if own else np.full(40, 1.85)
     for k, factor in enumerate(factors):
@@ -176,7 +265,10 @@ def test_a_factor_is_named_where_one_explains_the_boxes(tmp_path: Path, kind: st
         name = f"images/{k}.png" if kind == "yolo" else f"JPEGImages/{k}.png"
         save(root / name, picture(height, width, k))
         if kind == "yolo":
-            rows = [f"0 {(x1 + x2) / 2:.6g} {(y1 + y2) / 2:.6g} {x2 - x1:.6g} {y2 - y1:.6g}\n" for x1, y1, x2, y2 in boxes]
+            rows = [
+                f"0 {(x1 + x2) / 2:.6g} {(y1 + y2) / 2:.6g} {x2 - x1:.6g} {y2 - y1:.6g}\n"
+                for x1, y1, x2, y2 in boxes
+            ]
             lay_out(root, {f"labels/{k}.txt": "".join(rows)})
         else:
             objects = [voc_object("cat", *box) for box in boxes * (width, height, width, height)]
@@ -204,8 +296,15 @@ def test_identical_images_with_other_boxes(tmp_path: Path) -> None:
     for k, name in enumerate(("a", "b", "c", "d")):
         save(tmp_path / f"data/images/{name}.png", picture(40, 60, 0 if k < 3 else 9))
     pair = ["0 .5 .5 .2 .2\n", "0 .2 .2 .1 .1\n"]
-    lines = {"a": "".join(pair), "b": "".join(pair[::-1]), "c": pair[0] + "0 .7 .7 .1 .1\n0 .1 .1 .1 .1\n"}
-    lay_out(tmp_path / "data", {f"labels/{name}.txt": lines.get(name, "0 .5 .5 .5 .5\n") for name in "abcd"})
+    lines = {
+        "a": "".join(pair),
+        "b": "".join(pair[::-1]),
+        "c": pair[0] + "0 .7 .7 .1 .1\n0 .1 .1 .1 .1\n",
+    }
+    lay_out(
+        tmp_path / "data",
+        {f"labels/{name}.txt": lines.get(name, "0 .5 .5 .5 .5\n") for name in "abcd"},
+    )
     lay_out(tmp_path / "data", {"data.yaml": "train: images\nval: images\nnames: [cat]\n"})
     _, kinds = doctor(tmp_path / "data")
     assert len(kinds["duplicate_image"]) == 2

@@ -1,4 +1,5 @@
-"""Ten thousand classes, of which a data set shows five: memory goes by what was seen, and the report is written."""
+"""Ten thousand classes, of which a data set shows five: memory goes by what was seen, and the
+report is written."""
 
 import subprocess
 import sys
@@ -33,9 +34,24 @@ def many(data: Path, folder: Path) -> Path:
 
 
 def test_a_training_with_its_report(small_data: Path, tmp_path: Path) -> None:
-    """The network's head has 30,000 outputs a level: with its gradients, momentum and average that alone is a few 100 MB."""
-    line = small_fit(many(small_data, tmp_path), tmp_path / "run", "--trainer.max_epochs", "1", "--report.enabled", "true")
-    line += ["--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1", "--data.batch_size", "2"]
+    """The network's head has 30,000 outputs a level: with its gradients, momentum and average that
+    alone is a few 100 MB."""
+    line = small_fit(
+        many(small_data, tmp_path),
+        tmp_path / "run",
+        "--trainer.max_epochs",
+        "1",
+        "--report.enabled",
+        "true",
+    )
+    line += [
+        "--trainer.limit_train_batches",
+        "1",
+        "--trainer.limit_val_batches",
+        "1",
+        "--data.batch_size",
+        "2",
+    ]
     ran = subprocess.run([sys.executable, "-c", FIT, *line], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "warning" not in ran.stdout
@@ -46,13 +62,18 @@ def test_a_training_with_its_report(small_data: Path, tmp_path: Path) -> None:
 
 def test_the_figures_take_memory_by_what_was_seen(tmp_path: Path) -> None:
     """A matrix of all classes would take 800 MB, and COCO's table of precisions 970 MB."""
-    metrics, boxes = DetectionMetrics(len(NAMES)), np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32)
+    metrics, boxes = (
+        DetectionMetrics(len(NAMES)),
+        np.array([[0, 0, 9, 9], [20, 20, 40, 40]], np.float32),
+    )
     for i in range(4):
         found = np.column_stack((boxes, [0.9, 0.8], [9999 - i, 5000])).astype(np.float32)
         metrics.update(i, found, Labels.of(boxes, [9999, 5000], 64, 64))
     tracemalloc.start()
     result = metrics.compute()
-    record = PredictionRecord.of(result.seen, [f"{i}.jpg" for i in range(4)], NAMES, 64, "val", "validate")
+    record = PredictionRecord.of(
+        result.seen, [f"{i}.jpg" for i in range(4)], NAMES, 64, "val", "validate"
+    )
     confused = confusion(record)
     draw_confusion(confused, NAMES, tmp_path / "matrix.png")
     cells = confusions(result, NAMES)

@@ -1,4 +1,5 @@
-"""Detections matched with objects, and the confusion matrix, against loops that follow the definitions pair by pair."""
+"""Detections matched with objects, and the confusion matrix, against loops that follow the
+definitions pair by pair."""
 
 from typing import Any
 
@@ -18,17 +19,23 @@ score = st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.5, 0.9])
 
 def columns(rows: list[tuple[tuple[int, ...], int]]) -> tuple[np.ndarray, np.ndarray]:
     """Drawn objects -> (n, 4) float32 boxes, (n,) classes."""
-    return np.array([b for b, _ in rows], np.float32).reshape(-1, 4), np.array([c for _, c in rows], np.int64)
+    return np.array([b for b, _ in rows], np.float32).reshape(-1, 4), np.array(
+        [c for _, c in rows], np.int64
+    )
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> np.float32:
     """Intersection over union of two float32 boxes, one step at a time."""
     width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     shared = max(width, np.float32(0)) * max(height, np.float32(0))
-    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + np.float32(1e-7))
+    return shared / (
+        (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared + np.float32(1e-7)
+    )
 
 
-def slow_match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
+def slow_match(
+    boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
+) -> np.ndarray:
     """Specification 5.4, sentence by sentence."""
     hits = np.zeros((len(boxes), 10), bool)
     for k in range(10):
@@ -66,7 +73,8 @@ def test_match_is_the_specified_loop_on_crowded_images() -> None:
 
 
 def test_match_gives_no_second_choice() -> None:
-    """Both detections prefer the first object; the surer one gets it although it overlaps less, the other one gets nothing."""
+    """Both detections prefer the first object; the surer one gets it although it overlaps less, the
+    other one gets nothing."""
     true = np.array([[0, 0, 10, 10], [3, 0, 13, 10]], np.float32)
     found = np.array([[1, 0, 11, 10], [0, 0, 10, 10]], np.float32)  # overlaps .82 .67 and 1 .54
     hits = match(found, np.zeros(2), true, np.zeros(2))
@@ -78,8 +86,11 @@ def confusion_matrix(*columns: np.ndarray, classes: int, **options: Any) -> np.n
     return Confusion.of([confused_pairs(*columns, classes, **options)], classes).matrix()
 
 
-def slow_confusion(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
-    """Specification 5.6 for 3 classes: per detection its best object, then per object its best of those detections."""
+def slow_confusion(
+    boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
+) -> np.ndarray:
+    """Specification 5.6 for 3 classes: per detection its best object, then per object its best of
+    those detections."""
     matrix = np.zeros((4, 4))
     wishes: dict[int, list[tuple[float, int]]] = {}
     for d in range(len(boxes)):
@@ -100,15 +111,23 @@ def slow_confusion(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarra
 @given(objects, objects, st.data())
 def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
     (boxes, classes), (true_boxes, true_classes) = columns(found), columns(true)
-    scores = np.array(data.draw(st.lists(score, min_size=len(found), max_size=len(found))), np.float32)
-    matrix = confusion_matrix(boxes, scores, classes.astype(np.float32), true_boxes, true_classes, classes=3)
+    scores = np.array(
+        data.draw(st.lists(score, min_size=len(found), max_size=len(found))), np.float32
+    )
+    matrix = confusion_matrix(
+        boxes, scores, classes.astype(np.float32), true_boxes, true_classes, classes=3
+    )
     sure = scores > 0.25
     assert matrix.sum(0)[:3].tolist() == np.bincount(true_classes, minlength=3).tolist()
     assert matrix.sum(1)[:3].tolist() == np.bincount(classes[sure], minlength=3).tolist()
     assert matrix[3, 3] == 0
-    assert np.array_equal(matrix, slow_confusion(boxes[sure], classes[sure], true_boxes, true_classes))
+    assert np.array_equal(
+        matrix, slow_confusion(boxes[sure], classes[sure], true_boxes, true_classes)
+    )
 
-    theirs = confusion_matrix(boxes, scores, classes, true_boxes, true_classes, classes=3, skip_unmatched=True)
+    theirs = confusion_matrix(
+        boxes, scores, classes, true_boxes, true_classes, classes=3, skip_unmatched=True
+    )
     if not matrix[:3, :3].any():  # nothing matches: no false positives either
         matrix[:, 3] = 0
     assert np.array_equal(theirs, matrix)
@@ -116,7 +135,8 @@ def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
 
 def test_confusion_matrix_thresholds() -> None:
     """Both thresholds are strict, and both are options."""
-    found, true = np.array([[0, 0, 10, 10]], np.float32), np.array([[0, 0, 10, 20]], np.float32)  # overlap 1/2
+    # overlap 1/2
+    found, true = np.array([[0, 0, 10, 10]], np.float32), np.array([[0, 0, 10, 20]], np.float32)
     one, other = np.array([0.5]), np.array([1])
 
     def counted(**options: float) -> np.ndarray:

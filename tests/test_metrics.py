@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from made_detections import random_set
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.metrics import ClassMetrics, DetectionMetrics, Result, average_precision, class_metrics
+from boltbox.detector.evaluation.metrics import (
+    ClassMetrics,
+    DetectionMetrics,
+    Result,
+    average_precision,
+    class_metrics,
+)
 from boltbox.detector.evaluation.results import class_table, result_json
 
 
@@ -36,7 +42,9 @@ def test_average_precision_is_the_area(hits: list[bool], missed: int) -> None:
         return
     found = np.cumsum(hits)
     recall, precision = found / (n + 1e-16), found / np.arange(1, len(hits) + 1)
-    assert average_precision(recall, precision) == pytest.approx(slow_average_precision([*recall], [*precision]), abs=1e-12)
+    assert average_precision(recall, precision) == pytest.approx(
+        slow_average_precision([*recall], [*precision]), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,14 +53,21 @@ def test_average_precision_is_the_area(hits: list[bool], missed: int) -> None:
         ([1.0], [1.0], 0.995),  # 99 hundredths of 1, and a last one that falls from 1 to 0
         ([0.5], [1.0], 0.75),  # 1 up to 0.5, then straight down to 0 at 1
         ([0.0], [0.0], 0.0),  # nothing but false positives
-        ([0.5, 1.0], [0.5, 0.5], 0.6225),  # 0..0.5: (1 + 0.5) / 2 * 0.5; 0.5..0.99: 0.5 * 0.49; the last: 0.25 * 0.01
+        # 0..0.5: (1 + 0.5) / 2 * 0.5; 0.5..0.99: 0.5 * 0.49; the last: 0.25 * 0.01
+        ([0.5, 1.0], [0.5, 0.5], 0.6225),
     ],
 )
-def test_average_precision_by_hand(recall: list[float], precision: list[float], area: float) -> None:
-    assert average_precision(np.array(recall), np.array(precision)) == pytest.approx(area, abs=1e-12)
+def test_average_precision_by_hand(
+    recall: list[float], precision: list[float], area: float
+) -> None:
+    assert average_precision(np.array(recall), np.array(precision)) == pytest.approx(
+        area, abs=1e-12
+    )
 
 
-def collected(detections: list[np.ndarray], truths: list[Labels], order: Any = None, num_classes: int = 3) -> Result:
+def collected(
+    detections: list[np.ndarray], truths: list[Labels], order: Any = None, num_classes: int = 3
+) -> Result:
     metrics = DetectionMetrics(num_classes)
     for i in range(len(truths)) if order is None else order:
         metrics.update(int(i), detections[i], truths[i])
@@ -62,8 +77,19 @@ def collected(detections: list[np.ndarray], truths: list[Labels], order: Any = N
 def exact(result: Result) -> tuple:
     """Everything in a result, so that == is equality to the last bit (NaN equal to NaN)."""
     f = result.by_class
-    arrays = [np.array([*result.summary.values()]), f.ap, f.precision_curve, f.recall_curve, f.f1, f.objects]
-    return [*result.summary], *(a.tobytes() for a in (*arrays, result.coco_by_class, result.confusion.matrix())), result.images
+    arrays = [
+        np.array([*result.summary.values()]),
+        f.ap,
+        f.precision_curve,
+        f.recall_curve,
+        f.f1,
+        f.objects,
+    ]
+    return (
+        [*result.summary],
+        *(a.tobytes() for a in (*arrays, result.coco_by_class, result.confusion.matrix())),
+        result.images,
+    )
 
 
 def test_order_does_not_matter() -> None:
@@ -94,16 +120,22 @@ def test_reset_forgets() -> None:
 def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
     detections, truths = random_set(np.random.default_rng(6), images=6, crowds=0.4)
     assert sum(t.crowd.sum() for t in truths) > 3
-    with_crowds, without = collected(detections, truths), collected(detections, [t.keep(~t.crowd) for t in truths])
+    with_crowds, without = (
+        collected(detections, truths),
+        collected(detections, [t.keep(~t.crowd) for t in truths]),
+    )
     for name in ("P", "R", "mAP50", "mAP50-95", "fitness"):
         assert with_crowds.summary[name] == without.summary[name]
     assert np.array_equal(with_crowds.confusion.matrix(), without.confusion.matrix())
     assert with_crowds.by_class.objects.sum() == sum((~t.crowd).sum() for t in truths)
-    assert with_crowds.summary["coco/AP"] > without.summary["coco/AP"], "COCO forgives detections in crowds"
+    assert with_crowds.summary["coco/AP"] > without.summary["coco/AP"], (
+        "COCO forgives detections in crowds"
+    )
 
 
 def test_labels_count_as_far_as_they_are_in_the_image() -> None:
-    """Detections are clipped to the image (specification 5.3), so YOLOv5's figures clip the objects as well."""
+    """Detections are clipped to the image (specification 5.3), so YOLOv5's figures clip the objects
+    as well."""
     outside = Labels.of([[-50, 0, 50, 100]], [0], 100, 100)
     result = collected([np.array([[0, 0, 50, 100, 0.9, 0]], np.float32)], [outside], num_classes=1)
     assert result.by_class.ap.min() > 0.99
@@ -113,13 +145,17 @@ def test_labels_count_as_far_as_they_are_in_the_image() -> None:
 def test_no_detections_is_zero() -> None:
     detections, truths = random_set(np.random.default_rng(7), images=3)
     result = collected([d[:0] for d in detections], truths)
-    assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP", "coco/AR100")} == {0}
+    assert {
+        result.summary[name]
+        for name in ("P", "R", "mAP50", "mAP50-95", "fitness", "coco/AP", "coco/AR100")
+    } == {0}
     assert result.confusion.matrix()[:3].sum() == 0
     assert result.confusion.matrix()[3].sum() == sum(len(t.boxes) for t in truths)
 
 
 def test_no_hit_is_zero() -> None:
-    """Precision is 1 above the best score by definition; it is not reported without a single hit."""
+    """Precision is 1 above the best score by definition; it is not reported without a single
+    hit."""
     miss = np.array([[0, 0, 10, 10, 0.9, 0]], np.float32)
     result = collected([miss], [Labels.of([[50, 50, 60, 60]], [0], 100, 100)], num_classes=1)
     assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
@@ -127,7 +163,10 @@ def test_no_hit_is_zero() -> None:
 
 
 def test_no_images_and_no_labels() -> None:
-    for result in (collected([], []), collected([np.array([[0, 0, 9, 9, 0.9, 1]], np.float32)], [Labels.of([], [], 9, 9)])):
+    for result in (
+        collected([], []),
+        collected([np.array([[0, 0, 9, 9, 0.9, 1]], np.float32)], [Labels.of([], [], 9, 9)]),
+    ):
         assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
         assert math.isnan(result.summary["coco/AP"])
         assert result.class_maps(3).tolist() == [0, 0, 0]
@@ -135,7 +174,8 @@ def test_no_images_and_no_labels() -> None:
 
 
 def test_class_maps() -> None:
-    """A class without objects gets the mean of the others, a class with objects and no detections 0."""
+    """A class without objects gets the mean of the others, a class with objects and no detections
+    0."""
     true = Labels.of([[0, 0, 10, 10], [50, 0, 60, 10]], [1, 3], 100, 100)
     result = collected([np.array([[0, 0, 10, 10, 0.9, 1]], np.float32)], [true], num_classes=4)
     assert result.class_maps(4) == pytest.approx([0.4975, 0.995, 0.4975, 0])
@@ -144,14 +184,22 @@ def test_class_maps() -> None:
 def test_class_figures_take_detections_in_any_order() -> None:
     rng = np.random.default_rng(8)
     hits = rng.random((40, 1)) > np.linspace(0.3, 0.9, 10)
-    scores, classes, true = rng.permutation(40) / 40, rng.integers(0, 3, 40), np.repeat([0, 1, 2], 20)
+    scores, classes, true = (
+        rng.permutation(40) / 40,
+        rng.integers(0, 3, 40),
+        np.repeat([0, 1, 2], 20),
+    )
     wanted = class_metrics(hits, scores, classes, true)
     order = rng.permutation(40)
     shuffled = class_metrics(hits[order], scores[order], classes[order], true)
     for name in ClassMetrics.__dataclass_fields__:
         assert np.array_equal(getattr(wanted, name), getattr(shuffled, name)), name
-    found = [(hits[:, 0] & (classes == c) & (scores >= wanted.best_confidence)).sum() for c in range(3)]
-    assert np.abs(wanted.true_positives - found).max() <= 1, "hits above the confidence that is reported"
+    found = [
+        (hits[:, 0] & (classes == c) & (scores >= wanted.best_confidence)).sum() for c in range(3)
+    ]
+    assert np.abs(wanted.true_positives - found).max() <= 1, (
+        "hits above the confidence that is reported"
+    )
 
 
 NAMES = ["cat", "hot air balloon", "dog"]
@@ -160,7 +208,9 @@ NAMES = ["cat", "hot air balloon", "dog"]
 def a_result(classes: list[int]) -> Result:
     """Small objects of these classes, each found but for the last."""
     true = Labels.of([[20 * c, 0, 20 * c + 10, 10] for c in classes], classes, 100, 100)
-    found = np.column_stack([true.boxes, np.linspace(0.9, 0.5, len(classes)), true.classes])[: max(len(classes) - 1, 1)]
+    found = np.column_stack([true.boxes, np.linspace(0.9, 0.5, len(classes)), true.classes])[
+        : max(len(classes) - 1, 1)
+    ]
     return collected([found.astype(np.float32)], [true])
 
 
@@ -169,12 +219,18 @@ def test_class_table() -> None:
     assert head.split() == ["class", "objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"]
     assert everything.split()[:2] == ["all", "2"]
     assert everything.split()[4:] == ["0.497", "0.497", "0.500"]  # 0.995 / 2, and COCO's 1 / 2
-    assert [row.split()[:2] for row in rows] == [["cat", "1"], ["dog", "1"]], "classes that have objects"
+    assert [row.split()[:2] for row in rows] == [["cat", "1"], ["dog", "1"]], (
+        "classes that have objects"
+    )
     assert rows[0].split()[4:] == ["0.995", "0.995", "1.000"]
     assert rows[1].split()[4:] == ["0.000", "0.000", "0.000"]
     wide = class_table(result_json(a_result([0, 1, 2]), NAMES)).splitlines()
-    assert len({len(line) for line in wide}) == 1, "columns stand under each other, however long a name is"
-    assert len(class_table(result_json(a_result([1]), NAMES)).splitlines()) == 2, "one class: not the same line twice"
+    assert len({len(line) for line in wide}) == 1, (
+        "columns stand under each other, however long a name is"
+    )
+    assert len(class_table(result_json(a_result([1]), NAMES)).splitlines()) == 2, (
+        "one class: not the same line twice"
+    )
 
 
 def test_result_json() -> None:

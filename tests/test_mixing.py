@@ -53,13 +53,20 @@ def test_copy_paste(seed: int, tries: int) -> None:
     assert np.array_equal(pasted.boxes[:5], sample.boxes)
     assert pasted.classes[:5].tolist() == sample.classes.tolist()
 
-    # Those that are pasted: candidates with a polygon, in order, that cover less than 0.3 of each box so far, pasted included.
-    boxes, classes, may_change = list(sample.boxes), sample.classes.tolist(), np.zeros((40, 60), bool)
+    # Those that are pasted: candidates with a polygon, in order, that cover less than 0.3 of each
+    # box so far, pasted included.
+    boxes, classes, may_change = (
+        list(sample.boxes),
+        sample.classes.tolist(),
+        np.zeros((40, 60), bool),
+    )
     for i in candidates:
         x1, y1, x2, y2 = sample.boxes[i].tolist()
         x1, x2 = 60 - x2, 60 - x1
         covered = [
-            max(min(x2, b[2]) - max(x1, b[0]), 0) * max(min(y2, b[3]) - max(y1, b[1]), 0) / ((b[2] - b[0]) * (b[3] - b[1]))
+            max(min(x2, b[2]) - max(x1, b[0]), 0)
+            * max(min(y2, b[3]) - max(y1, b[1]), 0)
+            / ((b[2] - b[0]) * (b[3] - b[1]))
             for b in boxes
         ]
         if sample.polygons[i] and max(covered) < 0.3:

@@ -39,7 +39,8 @@ def test_mosaic_pixel_by_pixel(shapes: list[tuple[int, int]], xc: int, yc: int, 
     shifts = [(xc - w * (k % 2 == 0), yc - h * (k < 2)) for k, (h, w) in enumerate(shapes)]
     boxes = np.concatenate([t.boxes + np.array(s * 2) for t, s in zip(tiles, shifts, strict=True)])
     np.testing.assert_allclose(mixed.boxes, boxes.clip(0, 16), rtol=0, atol=1e-5)
-    for parts, box in zip(mixed.polygons[::2], mixed.boxes[::2], strict=True):  # every other object has a polygon
+    # every other object has a polygon
+    for parts, box in zip(mixed.polygons[::2], mixed.boxes[::2], strict=True):
         np.testing.assert_allclose((*parts[0].min(0), *parts[0].max(0)), box, rtol=0, atol=1e-5)
     assert not any(mixed.polygons[1::2])
     assert mixed.letterbox is None
@@ -51,7 +52,10 @@ def test_mosaic_draws_its_partners_and_its_centre() -> None:
 
     def one(value: int) -> Sample:
         return Sample(
-            np.full((32, 32, 3), value % 100, np.uint8), np.zeros((0, 4), np.float32), np.zeros(0, np.int64), index=value
+            np.full((32, 32, 3), value % 100, np.uint8),
+            np.zeros((0, 4), np.float32),
+            np.zeros(0, np.int64),
+            index=value,
         )
 
     rng, centres, places = np.random.default_rng(0), set(), Counter[int]()
@@ -61,7 +65,10 @@ def test_mosaic_draws_its_partners_and_its_centre() -> None:
         assert mixed.index == 0, "that of the sample, not of a partner"
         ys, xs = np.nonzero(mixed.image[..., 0] == 0)
         ends = (int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1)
-        left, top = int(ends[2] - 32 == ends[0] or ends[0] == 0), int(ends[3] - 32 == ends[1] or ends[1] == 0)
+        left, top = (
+            int(ends[2] - 32 == ends[0] or ends[0] == 0),
+            int(ends[3] - 32 == ends[1] or ends[1] == 0),
+        )
         places[left + 2 * top] += 1
         centres.add(ends)
     assert next(tiles) == 181, "three partners each"

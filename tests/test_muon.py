@@ -19,16 +19,30 @@ from boltbox.detector.training.muon import Muon, orthogonalised
 from boltbox.detector.training.optimizer import build_optimizer
 
 
-@given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**31), st.floats(1e-6, 1e3))
-def test_singular_values_become_about_one(count: int, rows: int, columns: int, seed: int, scale: float) -> None:
+@given(
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 2**31),
+    st.floats(1e-6, 1e3),
+)
+def test_singular_values_become_about_one(
+    count: int, rows: int, columns: int, seed: int, scale: float
+) -> None:
     """The directions stay."""
-    random = torch.randn(count, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    random = torch.randn(
+        count, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.double
+    )
     left, _, right = torch.linalg.svd(random, full_matrices=False)
     values = torch.linspace(1, 0.03, left.shape[2], dtype=torch.double)
     found = orthogonalised(scale * left @ torch.diag(values) @ right)
     in_between = left.mT @ found @ right.mT
-    assert ((in_between.diagonal(dim1=1, dim2=2) > 0.3) & (in_between.diagonal(dim1=1, dim2=2) < 1.3)).all()
-    assert torch.allclose(in_between, torch.diag_embed(in_between.diagonal(dim1=1, dim2=2)), atol=1e-6)
+    assert (
+        (in_between.diagonal(dim1=1, dim2=2) > 0.3) & (in_between.diagonal(dim1=1, dim2=2) < 1.3)
+    ).all()
+    assert torch.allclose(
+        in_between, torch.diag_embed(in_between.diagonal(dim1=1, dim2=2)), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -43,8 +57,12 @@ def test_steps_are_those_of_torch(shape: tuple[int, int]) -> None:
     """torch's works on matrices only, and in bfloat16."""
     torch.manual_seed(0)
     ours, theirs = (nn.Parameter(torch.ones(shape)) for _ in range(2))
-    a = Muon([{"params": [ours], "orthogonal": True}], lr=0.1, betas=(0.9, 0.999), weight_decay=0.05)
-    b = torch.optim.Muon([theirs], lr=0.1, momentum=0.9, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+    a = Muon(
+        [{"params": [ours], "orthogonal": True}], lr=0.1, betas=(0.9, 0.999), weight_decay=0.05
+    )
+    b = torch.optim.Muon(
+        [theirs], lr=0.1, momentum=0.9, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"
+    )
     for _ in range(5):
         before = theirs.detach().clone()
         ours.grad = torch.randn(shape)
@@ -56,7 +74,9 @@ def test_steps_are_those_of_torch(shape: tuple[int, int]) -> None:
 
 def test_other_groups_are_trained_by_adamw() -> None:
     torch.manual_seed(0)
-    ours, theirs = ([nn.Parameter(torch.ones(shape)) for shape in ((3,), (4, 1, 3, 3))] for _ in range(2))
+    ours, theirs = (
+        [nn.Parameter(torch.ones(shape)) for shape in ((3,), (4, 1, 3, 3))] for _ in range(2)
+    )
     a = Muon([{"params": ours, "orthogonal": False}], lr=0.1, betas=(0.9, 0.99), weight_decay=0.05)
     b = torch.optim.AdamW(theirs, lr=0.1, betas=(0.9, 0.99), weight_decay=0.05)
     for _ in range(5):
@@ -83,12 +103,18 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
         "bias": False, "weight": True, "backbone_bias": False, "backbone_weight": False,
     }  # fmt: skip
     network = YOLOv5(3)
-    sizes = {g["name"]: len(g["params"]) for g in build_optimizer(network, "Muon", 0.004, 0.95, 0.05).param_groups}
+    sizes = {
+        g["name"]: len(g["params"])
+        for g in build_optimizer(network, "Muon", 0.004, 0.95, 0.05).param_groups
+    }
     assert sizes == {"bias": 60, "weight": 60, "norm": 57}
 
 
-def test_auto_goes_by_what_a_training_starts_from(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Muon for a fresh network, AdamW for one that was trained before; a run goes on as it began."""
+def test_auto_goes_by_what_a_training_starts_from(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Muon for a fresh network, AdamW for one that was trained before; a run goes on as it
+    began."""
     config = str(Path(cli.__file__).parent / "configs/yolo.yaml")
     given = {
         "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
@@ -97,11 +123,30 @@ def test_auto_goes_by_what_a_training_starts_from(small_data: Path, here: Path, 
     }  # fmt: skip
 
     def told(*words: str) -> str:
-        cli.main(["fit", "--config", config, *(str(x) for k, v in given.items() for x in (f"--{k}", v)), *words])
-        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:"))
+        cli.main(
+            [
+                "fit",
+                "--config",
+                config,
+                *(str(x) for k, v in given.items() for x in (f"--{k}", v)),
+                *words,
+            ]
+        )
+        return next(
+            line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:")
+        )
 
-    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told("--run", "fresh", "--trainer.max_epochs", "1")
-    tuned = told("--run", "tuned", "--trainer.max_epochs", "1", "--model.weights", "fresh/checkpoints/last.ckpt")
+    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told(
+        "--run", "fresh", "--trainer.max_epochs", "1"
+    )
+    tuned = told(
+        "--run",
+        "tuned",
+        "--trainer.max_epochs",
+        "1",
+        "--model.weights",
+        "fresh/checkpoints/last.ckpt",
+    )
     assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in tuned
     assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in told(
         "--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2"
@@ -123,5 +168,7 @@ def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
 
 
 def test_no_such_optimizer() -> None:
-    with pytest.raises(InputError, match=r"model.optimizer Sgd: it is one of auto, SGD, Adam, AdamW, Muon"):
+    with pytest.raises(
+        InputError, match=r"model.optimizer Sgd: it is one of auto, SGD, Adam, AdamW, Muon"
+    ):
         Detector(["a"], width_multiple=0.125, optimizer="Sgd")  # type: ignore[arg-type]

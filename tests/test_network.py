@@ -18,7 +18,9 @@ from boltbox.detector.system.errors import InputError
 def narrow(size: str = "n", num_classes: int = 2, seed: int = 0, **options: Any) -> YOLOv5:
     """A small network of this topology whose batch norms have seen something."""
     torch.manual_seed(seed)
-    network = YOLOv5(num_classes, size, **{"depth_multiple": 0.33, "width_multiple": 0.125, **options})
+    network = YOLOv5(
+        num_classes, size, **{"depth_multiple": 0.33, "width_multiple": 0.125, **options}
+    )
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean, 0, 0.3)
@@ -36,7 +38,9 @@ def test_fused_network_says_the_same(size: str, sides: tuple[int, int]) -> None:
     in_training = network.train()(images)
     fused = network.fused()
     wanted = network.eval()(images)
-    assert [r.shape[2:4] for r in wanted] == [(sides[0] // s, sides[1] // s) for s in network.strides]
+    assert [r.shape[2:4] for r in wanted] == [
+        (sides[0] // s, sides[1] // s) for s in network.strides
+    ]
     for ours, theirs, other in zip(fused(images), wanted, in_training, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
         assert (theirs - other).abs().max() > 0.01, "the statistics matter"
@@ -69,12 +73,17 @@ def test_free_levels(levels: tuple[int, ...]) -> None:
 
 
 def test_free_depth_and_width() -> None:
-    """Repeats round half to even and are 1 at least; channels round up to multiples of 8; each replaces its own value alone."""
+    """Repeats round half to even and are 1 at least; channels round up to multiples of 8; each
+    replaces its own value alone."""
     network = YOLOv5(1, "m", depth_multiple=0.5, width_multiple=0.2)
-    assert [len(network.backbone.c3[k].m) for k in "2345"] == [2, 3, 4, 2]  # of 3 6 9 3: 1.5 3 4.5 1.5
-    assert [network.backbone.down[k].conv.out_channels for k in "2345"] == [32, 56, 104, 208]  # 25.6 51.2 102.4 204.8
+    # of 3 6 9 3: 1.5 3 4.5 1.5
+    assert [len(network.backbone.c3[k].m) for k in "2345"] == [2, 3, 4, 2]
+    # 25.6 51.2 102.4 204.8
+    assert [network.backbone.down[k].conv.out_channels for k in "2345"] == [32, 56, 104, 208]
     assert network.backbone.stem.conv.out_channels == 16  # 12.8
-    assert {len(c.m) for c in [*network.neck.top_down.values(), *network.neck.bottom_up.values()]} == {2}
+    assert {
+        len(c.m) for c in [*network.neck.top_down.values(), *network.neck.bottom_up.values()]
+    } == {2}
     shallow, slim = YOLOv5(1, "s", depth_multiple=0.01), YOLOv5(1, "x", width_multiple=0.01)
     assert [len(shallow.backbone.c3[k].m) for k in "2345"] == [1, 1, 1, 1]
     assert shallow.backbone.stem.conv.out_channels == 32
@@ -137,7 +146,11 @@ def test_layer_names(size: str) -> None:
     for name in names.values():
         network.get_submodule(name)
     assert {n.partition(".")[0] for n in names.values()} == {"backbone", "neck", "head"}
-    covered = {p for name in names.values() for p, _ in network.get_submodule(name).named_parameters(prefix=name)}
+    covered = {
+        p
+        for name in names.values()
+        for p, _ in network.get_submodule(name).named_parameters(prefix=name)
+    }
     assert covered == {p for p, _ in network.named_parameters()}, "no parameter is without a number"
 
 
@@ -151,7 +164,8 @@ def test_neck_of_p2_is_not_repeated_on_level_2() -> None:
 def test_custom_anchors_are_pixels() -> None:
     anchors = [[10, 20], [30, 40], [64, 96]]
     network = narrow(anchors=anchors)
-    assert network.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]  # divided by 8, 16, 32
+    # divided by 8, 16, 32
+    assert network.anchors.tolist() == [[[1.25, 2.5]], [[1.875, 2.5]], [[2, 3]]]
     assert network.head.anchors_px.flatten(1).tolist() == anchors
     assert "anchors" in network.state_dict()
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
@@ -168,7 +182,13 @@ def test_any_number_of_anchors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("silu", nn.SiLU), ("relu", nn.ReLU), ("leaky_relu", nn.LeakyReLU), ("hardswish", nn.Hardswish)]
+    ("name", "kind"),
+    [
+        ("silu", nn.SiLU),
+        ("relu", nn.ReLU),
+        ("leaky_relu", nn.LeakyReLU),
+        ("hardswish", nn.Hardswish),
+    ],
 )
 def test_activation(name: str, kind: type[nn.Module]) -> None:
     """It belongs to this network alone, other than YOLOv5's (specification 8.12)."""
@@ -182,21 +202,33 @@ def test_activation(name: str, kind: type[nn.Module]) -> None:
     ("options", "message"),
     [
         ({"size": "ss6"}, r"model.size 'ss6' is not known; did you mean 's6'\?"),
-        ({"size": "yolov5-enormous"}, "model.size 'yolov5-enormous' is not known; choose from n, s, m, l, x, n6,"),
+        (
+            {"size": "yolov5-enormous"},
+            "model.size 'yolov5-enormous' is not known; choose from n, s, m, l, x, n6,",
+        ),
         ({"levels": [3, 5]}, r"model.levels \[3, 5\]: give consecutive levels between 2 and 7"),
         ({"levels": [5, 4, 3]}, r"model.levels \[5, 4, 3\]: give consecutive"),
         ({"levels": [1, 2, 3]}, r"model.levels \[1, 2, 3\]: give consecutive"),
         ({"levels": [7, 8]}, r"model.levels \[7, 8\]: give consecutive"),
         ({"levels": []}, r"model.levels \[\]: give consecutive"),
-        ({"anchors": [[10, 13], [30, 61]]}, "model.anchors: give one row of positive pixels .* for each of the 3 levels"),
+        (
+            {"anchors": [[10, 13], [30, 61]]},
+            "model.anchors: give one row of positive pixels .* for each of the 3 levels",
+        ),
         ({"anchors": [[10, 13], [30, 61], [1, 2, 3, 4]]}, "model.anchors: give one row"),
         ({"anchors": [[10, 13, 5], [30, 61, 5], [1, 2, 3]]}, "model.anchors: give one row"),
         ({"anchors": [[10, 13], [30, 61], [0, 2]]}, "model.anchors: give one row of positive"),
-        ({"anchors": [[10, 13], [30, 61], [math.nan, 2]]}, "model.anchors: give one row of positive"),
+        (
+            {"anchors": [[10, 13], [30, 61], [math.nan, 2]]},
+            "model.anchors: give one row of positive",
+        ),
         ({"anchors": [[], [], []]}, "model.anchors: give one row"),
         ({"anchors": []}, "model.anchors: give one row"),
         ({"activation": "silly"}, r"model.activation 'silly' is not known; did you mean 'silu'\?"),
-        ({"activation": "leaky"}, r"model.activation 'leaky' is not known; did you mean 'leaky_relu'\?"),
+        (
+            {"activation": "leaky"},
+            r"model.activation 'leaky' is not known; did you mean 'leaky_relu'\?",
+        ),
     ],
     ids=str,
 )

@@ -24,7 +24,8 @@ HEAD = ("filename", "class", "x1", "y1", "x2", "y2")
 
 @pytest.fixture
 def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The demo's boxes as csv, and the format in a folder beside it. Line 2 of train.csv is no box."""
+    """The demo's boxes as csv, and the format in a folder beside it. Line 2 of train.csv is no
+    box."""
     root = tmp_path / "data"
     for split in ("train", "val"):
         dataset = load(small_data, split)
@@ -33,12 +34,18 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
             rows = csv.writer(file)
             rows.writerow(HEAD)
             if split == "train":
-                rows.writerow((f"train/{Path(dataset.files[0]).name}", dataset.names[0], 3, 4, "wide", 9))
+                rows.writerow(
+                    (f"train/{Path(dataset.files[0]).name}", dataset.names[0], 3, 4, "wide", 9)
+                )
             for image, labels in zip(dataset.files, dataset.labels, strict=True):
                 for c, box in zip(labels.classes, labels.boxes.tolist(), strict=True):
                     rows.writerow((f"{split}/{Path(image).name}", dataset.names[c], *box))
-    lay_out(root, {"data.yaml": f"train: train.csv\nval: val.csv\nnames: {load(small_data).names}\n"})
-    code = re.findall("```python\n(.*?)```", (Path(cli.__file__).parent / "docs/formats.md").read_text(), re.S)
+    lay_out(
+        root, {"data.yaml": f"train: train.csv\nval: val.csv\nnames: {load(small_data).names}\n"}
+    )
+    code = re.findall(
+        "```python\n(.*?)```", (Path(cli.__file__).parent / "docs/formats.md").read_text(), re.S
+    )
     lay_out(tmp_path, {"code/my_formats.py": code[0]})
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield root
@@ -47,7 +54,15 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     """The csv holds what the text files hold; validate takes the format over from the run."""
-    options = ["--data.dataset", str(data / "data.yaml"), "--data.format", NAME, *SMALL, "--data.batch_size", "8"]
+    options = [
+        "--data.dataset",
+        str(data / "data.yaml"),
+        "--data.format",
+        NAME,
+        *SMALL,
+        "--data.batch_size",
+        "8",
+    ]
     quiet = ["--report.enabled", "false", "--pictures.enabled", "false"]
     tiny = ["--model.width_multiple", "0.125", "--trainer.max_epochs", "1", *quiet]
     cli.main(["fit", *options, *tiny, "--run", "run"])
@@ -68,11 +83,15 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     assert (here / "run/plots/labels_classes.png").is_file(), "the labels were read"
 
 
-def test_doctor_names_the_line_and_repairs(data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_names_the_line_and_repairs(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (data / "train.csv").read_text().splitlines()
     name, kind = text[2].split(",")[:2]
     past = f"{name},{kind},10.5,20.5,5000,40.5"
-    (data / "train.csv").write_text("\n".join([*text, past, text[2], f"{name},unicorn,1,2,30,40"]) + "\n")
+    (data / "train.csv").write_text(
+        "\n".join([*text, past, text[2], f"{name},unicorn,1,2,30,40"]) + "\n"
+    )
     line = ["doctor", *SMALL, "--data.format", NAME, "--data.dataset"]
     with pytest.raises(SystemExit) as leaving:
         cli.main([*line, str(data / "data.yaml"), "--fix", "copy", "--run", "one", "--json"])
@@ -80,7 +99,12 @@ def test_doctor_names_the_line_and_repairs(data: Path, here: Path, capsys: pytes
     findings = json.loads(capsys.readouterr().out)["findings"]
     found = {(f["kind"], Path(f["file"]).name, f["where"]) for f in findings}
     n = len(text)
-    wanted = {("not_a_number", 2), ("box_past_frame", n + 1), ("duplicate_box", n + 2), ("unknown_class", n + 3)}
+    wanted = {
+        ("not_a_number", 2),
+        ("box_past_frame", n + 1),
+        ("duplicate_box", n + 2),
+        ("unknown_class", n + 3),
+    }
     assert found >= {(kind, "train.csv", f"line {k}") for kind, k in wanted}
 
     cli.main([*line, "copy", "--run", "two"])  # and no SystemExit
@@ -88,9 +112,13 @@ def test_doctor_names_the_line_and_repairs(data: Path, here: Path, capsys: pytes
     copy = DatasetFile.read("copy", format=NAME).open("train")
     with open("copy/train.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(copy.labels.boxes) == n - 2 + 1, "without the head and line 2, with the clipped box"
+    assert len(rows) == len(copy.labels.boxes) == n - 2 + 1, (
+        "without the head and line 2, with the clipped box"
+    )
     width = copy.labels.sizes[0, 1]
-    assert [row["x1"] for row in rows if (row["x2"], row["y2"]) == (f"{float(width)}", "40.5")] == ["10.5"]
+    assert [row["x1"] for row in rows if (row["x2"], row["y2"]) == (f"{float(width)}", "40.5")] == [
+        "10.5"
+    ]
 
 
 def test_a_data_file_loads_no_code(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

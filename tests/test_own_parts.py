@@ -26,7 +26,14 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 ROOT = Path(cli.__file__).parent
-OWN = ["--model.head", "my_parts.FreeHead", "--model.head.init_args.hidden", "8", "--model.assigner", "my_parts.BestCells"]
+OWN = [
+    "--model.head",
+    "my_parts.FreeHead",
+    "--model.head.init_args.hidden",
+    "8",
+    "--model.assigner",
+    "my_parts.BestCells",
+]
 SMALL = ["--data.image_size", "64", "--data.workers", "0", "--data.batch_size", "12", "--model.width_multiple", "0.125",
          "--model.depth_multiple", "0.1", "--trainer.accelerator", "cpu", "--trainer.precision", "32-true",
          "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
@@ -36,7 +43,9 @@ SMALL = ["--data.image_size", "64", "--data.workers", "0", "--data.batch_size", 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the page's files are, outside the tree."""
     made = tmp_path_factory.mktemp("own")
-    parts, loss = re.findall(r"```python\n(.*?)```", (ROOT / "docs/parts.md").read_text(), re.DOTALL)
+    parts, loss = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/parts.md").read_text(), re.DOTALL
+    )
     assert len(parts.splitlines()) < 80
     (made / "my_parts.py").write_text(parts)
     (made / "my_loss.py").write_text(loss)
@@ -52,12 +61,25 @@ def own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fit(line: list[str], folder: Path, kill: str = "") -> int:
     """A training in a process of its own; its exit code."""
-    environment = {**os.environ, "BOLTBOX_KILL": kill, "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "BOLTBOX_KILL": kill,
+        "PYTHONPATH": f"{ROOT}:{folder}",
+        "OMP_NUM_THREADS": "1",
+    }
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     log = folder / "log"
     with forks(), log.open("a") as file:
-        done = subprocess.run(line, env=environment, cwd=folder, stdout=file, stderr=file, start_new_session=True, check=False)
+        done = subprocess.run(
+            line,
+            env=environment,
+            cwd=folder,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            check=False,
+        )
     code = done.returncode
     assert code in (0, -signal.SIGKILL), log.read_text()[-3000:]
     return code
@@ -65,15 +87,28 @@ def fit(line: list[str], folder: Path, kill: str = "") -> int:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, small_data: Path) -> Path:
-    """A run that was killed and resumed, where the command trusts the parts that the run names, beside one that was not; they
-    are the same."""
+    """A run that was killed and resumed, where the command trusts the parts that the run names,
+    beside one that was not; they are the same."""
     whole, run = folder / "whole", folder / "run"
     # Six steps leave scores that differ by rounding errors only, unless statistics lag: an export could not tell them apart.
     short = ["--trainer.max_epochs", "2", "--model.depth_multiple", "0.1", "--model.bn_momentum", "0.03"]
     assert fit([*command(small_data, whole, 0, 1), *short, *OWN], folder) == 0
-    assert fit([*command(small_data, run, 0, 1), *short, *OWN], folder, "batch:7") == -signal.SIGKILL
     assert (
-        fit([*command(small_data, run, 0, 1)[:3], "--ckpt_path", "last", "--run", str(run), "--trust_parts", "true"], folder)
+        fit([*command(small_data, run, 0, 1), *short, *OWN], folder, "batch:7") == -signal.SIGKILL
+    )
+    assert (
+        fit(
+            [
+                *command(small_data, run, 0, 1)[:3],
+                "--ckpt_path",
+                "last",
+                "--run",
+                str(run),
+                "--trust_parts",
+                "true",
+            ],
+            folder,
+        )
         == 0
     )
     assert not difference(run, whole)
@@ -84,10 +119,14 @@ def test_they_train_and_resume_to_the_bit(trained: Path) -> None:
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
     options = content["hyper_parameters"]
     assert options["head"] == {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 8}}
-    assert options["assigner"] == {"class_path": "my_parts.BestCells", "init_args": {"top": 2, "side": 4.0}}
+    assert options["assigner"] == {
+        "class_path": "my_parts.BestCells",
+        "init_args": {"top": 2, "side": 4.0},
+    }
     assert any(name.startswith("network.head.branches.0.") for name in content["state_dict"])
     assert "network.anchors" not in content["state_dict"]
-    assert (trained.parent / "log").read_text().count("anchors: FreeHead has none") == 3  # one line a start
+    # one line a start
+    assert (trained.parent / "log").read_text().count("anchors: FreeHead has none") == 3
 
 
 def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_data: Path) -> None:
@@ -104,7 +143,9 @@ def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_d
 
 
 @pytest.mark.parametrize(("name", "nms"), [("a.onnx", "true"), ("a.pt2", "false")])
-def test_they_export(name: str, nms: str, trained: Path, own: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_export(
+    name: str, nms: str, trained: Path, own: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`export` itself compares the file with PyTorch, and refuses one that differs."""
     format = {"a.onnx": "onnx", "a.pt2": "exported-program"}[name]
     cli.main(["export", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--format", format, "--out", name,
@@ -113,7 +154,9 @@ def test_they_export(name: str, nms: str, trained: Path, own: Path, here: Path, 
     assert "largest difference from PyTorch" in capsys.readouterr().out
 
 
-def test_a_head_without_anchors_is_told(own: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_without_anchors_is_told(
+    own: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cli.main(["anchors", "--data.dataset", str(small_data), "--run", "a", *SMALL[:-2], *OWN[:2]])
     assert "anchors: FreeHead has none" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -121,9 +164,13 @@ def test_a_head_without_anchors_is_told(own: Path, here: Path, small_data: Path,
     assert "model.anchors is for the head that boltbox has" in capsys.readouterr().err
 
 
-def test_a_loss_with_a_part_more(own: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loss_with_a_part_more(
+    own: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its name is everywhere; chosen in a file."""
-    (here / "own.yaml").write_text("model: {loss: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}\n")
+    (here / "own.yaml").write_text(
+        "model: {loss: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}\n"
+    )
     cli.main(["fit", "--config", "own.yaml", "--data.dataset", str(small_data), *SMALL, "--trainer.max_epochs", "1",
               "--run", "run"])  # fmt: skip
     rows = list(csv.DictReader((here / "run/metrics.csv").open()))
@@ -152,10 +199,15 @@ def test_a_class_that_is_missing(
         assert "PYTHONPATH" in told
 
 
-def test_a_checkpoint_calls_nothing_else(trained: Path, own: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither functions nor other classes; and modules are not imported unless they define a class of that name."""
+def test_a_checkpoint_calls_nothing_else(
+    trained: Path, own: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither functions nor other classes; and modules are not imported unless they define a class
+    of that name."""
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
-    (here / "trap.py").write_text("import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n")
+    (here / "trap.py").write_text(
+        "import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n"
+    )
     monkeypatch.syspath_prepend(str(here))
     for option in ("head", "assigner", "loss", "box_coder"):
         for path in (
@@ -177,7 +229,9 @@ def test_a_checkpoint_calls_nothing_else(trained: Path, own: Path, here: Path, m
 def test_a_script_gives_classes(own: Path) -> None:
     from my_parts import FreeHead
 
-    made = Detector(["a", "b"], width_multiple=0.125, head=partial(FreeHead, hidden=4), box_coder=YOLOv5BoxCoder)
+    made = Detector(
+        ["a", "b"], width_multiple=0.125, head=partial(FreeHead, hidden=4), box_coder=YOLOv5BoxCoder
+    )
     assert made.hparams["head"] == {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 4}}
     assert isinstance(made.network.head.box_coder, YOLOv5BoxCoder)
     for wrong, told in (
@@ -190,19 +244,24 @@ def test_a_script_gives_classes(own: Path) -> None:
     with pytest.raises(InputError, match="cannot be made"):
         Detector(["a"], head=partial(FreeHead, hidden=4, colour=1))
     with pytest.raises(InputError, match="cannot be made"):
-        build_part({"class_path": "boltbox.detector.model.loss.Loss", "init_args": {}}, Loss, "model.loss")
+        build_part(
+            {"class_path": "boltbox.detector.model.loss.Loss", "init_args": {}}, Loss, "model.loss"
+        )
     assert find_part({"class_path": "my_parts.FreeHead"}, Head, "model.head") is FreeHead
     assert part_config(None, Head, "model.head") is None
 
 
 def test_test_time_augmentation_asks_the_head(own: Path) -> None:
-    """The first pass loses the coarsest level's rows, the last those of the finest; of a head that does not tell, none go."""
+    """The first pass loses the coarsest level's rows, the last those of the finest; of a head that
+    does not tell, none go."""
     head = {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 4}}
     network = YOLOv5(2, width_multiple=0.125, depth_multiple=0.1, head=head).eval()
     images = torch.rand(1, 3, 96, 64)
     with torch.no_grad():
         passes = [forward_function(network)(scaled(images, scale, 32)) for scale, _ in PASSES]
-        rows = TestTimeAugmentation(forward_function(network), network.head.rows_per_level, 32)(images)
+        rows = TestTimeAugmentation(forward_function(network), network.head.rows_per_level, 32)(
+            images
+        )
         everything = TestTimeAugmentation(forward_function(network), lambda h, w: None, 32)(images)
     assert passes[0].shape[1] == 12 * 8 + 6 * 4 + 3 * 2
     assert torch.equal(rows[:, : 12 * 8 + 6 * 4], passes[0][:, : 12 * 8 + 6 * 4])
@@ -212,12 +271,16 @@ def test_test_time_augmentation_asks_the_head(own: Path) -> None:
     assert everything.shape[1] == sum(p.shape[1] for p in passes)
 
 
-def test_weights_of_another_head(own: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_of_another_head(
+    own: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Backbone and neck are taken, whichever of the two heads is new."""
     last = str(trained / "checkpoints/last.ckpt")
     content = torch.load(last, weights_only=True)["state_dict"]
     names = torch.load(last, weights_only=True)["hyper_parameters"]["names"]
     made = Detector(names, width_multiple=0.125, depth_multiple=0.1, weights=last)
     assert isinstance(made.network.head, AnchorHead)
-    assert torch.equal(made.network.backbone.stem.conv.weight, content["ema.backbone.stem.conv.weight"])
+    assert torch.equal(
+        made.network.backbone.stem.conv.weight, content["ema.backbone.stem.conv.weight"]
+    )
     assert "not the head, which is of another kind and starts fresh" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""Transforms of the user's own, as docs/augmentation.md shows them: they train, repeat, resume; mistakes are named."""
+"""Transforms of the user's own, as docs/augmentation.md shows them: they train, repeat, resume;
+mistakes are named."""
 
 import dataclasses
 import importlib
@@ -38,7 +39,8 @@ PAGE = Path(cli.__file__).parent / "docs/augmentation.md"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the page's code as my_transforms.py, which can be imported, and its options as own.yaml."""
+    """A folder with the page's code as my_transforms.py, which can be imported, and its options as
+    own.yaml."""
     folder, text = tmp_path_factory.mktemp("own"), PAGE.read_text()
     for language, name in (("python", "my_transforms.py"), ("yaml", "own.yaml")):
         (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
@@ -55,31 +57,58 @@ def mine(page: Path) -> Any:
 
 
 def test_it_trains_and_resumes(page: Path, small_data: Path, tmp_path: Path) -> None:
-    """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was never interrupted."""
+    """Killed with SIGKILL and resumed by other workers, it ends with the weights of a run that was
+    never interrupted."""
     own = ["--config", str(page / "own.yaml")]
     reference, run = tmp_path / "reference", tmp_path / "run"
     with forks():
         assert start([*command(small_data, reference, workers=0, ranks=1), *own]) == 0
-        assert start([*command(small_data, run, workers=2, ranks=1), *own], "batch:4") == -signal.SIGKILL
-        resumed = [*command(small_data, run, workers=2, ranks=1), "--ckpt_path", "last", "--trust_parts", "true"]
+        assert (
+            start([*command(small_data, run, workers=2, ranks=1), *own], "batch:4")
+            == -signal.SIGKILL
+        )
+        resumed = [
+            *command(small_data, run, workers=2, ranks=1),
+            "--ckpt_path",
+            "last",
+            "--trust_parts",
+            "true",
+        ]
         assert start(resumed) == 0, "config.yaml of the run brings the transforms"
     assert not difference(run, reference)
     written = yaml.safe_load((run / "config.yaml").read_text())["data"]["augment"]["after"]
-    assert written["mosaic"] == [{"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}]
+    assert written["mosaic"] == [
+        {"class_path": "my_transforms.QuarterTurn", "init_args": {"p": 0.5}}
+    ]
 
 
 def loaded(data_yaml: Path, workers: int, **options: Any) -> tuple[list[Any], list[Any]]:
     """Images and targets of the first two training batches and of the first validation batch."""
     data = DetectionData(str(data_yaml), image_size=64, batch_size=8, workers=workers, **options)
     data.setup("fit")
-    training = [(b.images.tolist(), b.targets.tolist()) for b, _ in zip(data.train_dataloader(), range(2), strict=False)]
-    return training, [(b.images.tolist(), b.indices) for b, _ in zip(data.val_dataloader(), range(1), strict=False)]
+    training = [
+        (b.images.tolist(), b.targets.tolist())
+        for b, _ in zip(data.train_dataloader(), range(2), strict=False)
+    ]
+    return training, [
+        (b.images.tolist(), b.indices)
+        for b, _ in zip(data.val_dataloader(), range(1), strict=False)
+    ]
 
 
-@pytest.mark.parametrize("options", [{}, {"partners": "batch", "cache": "ram"}, {"rect": True}], ids=str)
-def test_batches_do_not_depend_on_workers(options: dict[str, Any], small_data: Path, mine: Any) -> None:
-    own = {"mosaic": [mine.QuarterTurn()], "perspective": [mine.QuarterTurn()], "mixup": [mine.Halves(0.7)]}
-    rect = options.get("rect", False)  # where images have shapes of their own, which these do not fit
+@pytest.mark.parametrize(
+    "options", [{}, {"partners": "batch", "cache": "ram"}, {"rect": True}], ids=str
+)
+def test_batches_do_not_depend_on_workers(
+    options: dict[str, Any], small_data: Path, mine: Any
+) -> None:
+    own = {
+        "mosaic": [mine.QuarterTurn()],
+        "perspective": [mine.QuarterTurn()],
+        "mixup": [mine.Halves(0.7)],
+    }
+    # where images have shapes of their own, which these do not fit
+    rect = options.get("rect", False)
     augment = Augment(mixup=0.5, after={"resize": [mine.Invert(0.5)], **({} if rect else own)})
     one, two = (loaded(small_data, workers, augment=augment, **options) for workers in (0, 2))
     plain = loaded(small_data, 0, augment=Augment(mixup=0.5), **options)
@@ -89,21 +118,30 @@ def test_batches_do_not_depend_on_workers(options: dict[str, Any], small_data: P
 
 
 def test_after_every_step_and_over_a_pickle(tmp_path: Path, mine: Any) -> None:
-    """Wherever they stand they see pixels, move the sample's random numbers on by themselves, and travel to spawned workers."""
+    """Wherever they stand they see pixels, move the sample's random numbers on by themselves, and
+    travel to spawned workers."""
     dataset, key = noise_set(tmp_path), Key(1, 3, 0)
     for place in PLACES:
         seen: list[tuple[int, ...]] = []
 
-        def look(sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample], seen: Any = seen) -> Sample:
+        def look(
+            sample: Sample,
+            rng: np.random.Generator,
+            partner: Callable[[], Sample],
+            seen: Any = seen,
+        ) -> Sample:
             seen.append(sample.image.shape)
             return sample
 
-        before = TrainSamples(dataset, Augment().steps(64, resample_once=place not in PLACES[:3]), 5)[key]
+        before = TrainSamples(
+            dataset, Augment().steps(64, resample_once=place not in PLACES[:3]), 5
+        )[key]
         after = TrainSamples(dataset, Augment(after={place: [look]}).steps(64), 5)[key]
         assert np.array_equal(before.image, after.image)
         assert np.array_equal(before.boxes, after.boxes)
         assert {shape[2] for shape in seen} == {3}
-        own = [mine.Invert(0.5), *([mine.Halves(1)] if place != "resize" else [])]  # where images have one size
+        # where images have one size
+        own = [mine.Invert(0.5), *([mine.Halves(1)] if place != "resize" else [])]
         samples = TrainSamples(dataset, Augment(after={place: own}).steps(64), 5)
         again = pickle.loads(pickle.dumps(samples))
         assert np.array_equal(samples[key].image, again[key].image)
@@ -115,16 +153,25 @@ def test_the_examples_move_boxes_with_pixels(mine: Any) -> None:
     image = np.zeros((40, 60, 3), np.uint8)
     image[5:15, 10:40] = 255
     sample = Sample(
-        image, np.array([[10, 5, 40, 15]], np.float32), np.array([2]), [[np.array([[10, 5], [40, 15]], np.float32)]]
+        image,
+        np.array([[10, 5, 40, 15]], np.float32),
+        np.array([2]),
+        [[np.array([[10, 5], [40, 15]], np.float32)]],
     )
     turned = mine.QuarterTurn(1)(sample, rng, no_partner)
     x, y, w, h = cv2.boundingRect(turned.image[..., 0])
     assert turned.boxes.tolist() == [[x, y, x + w, y + h]]
     assert turned.polygons[0][0].tolist() == [[5, 50], [15, 20]]
 
-    other = Sample(noise(40, 60), np.array([[20, 0, 50, 40], [0, 0, 20, 20], [25, 0, 31, 40]], np.float32), np.array([3, 4, 5]))
+    other = Sample(
+        noise(40, 60),
+        np.array([[20, 0, 50, 40], [0, 0, 20, 20], [25, 0, 31, 40]], np.float32),
+        np.array([3, 4, 5]),
+    )
     mixed = mine.Halves(1)(sample, rng, lambda: other)
-    assert mixed.boxes.tolist() == [[10, 5, 30, 15], [30, 0, 50, 40]], "cut at the middle; 1 of 6 pixels is too little"
+    assert mixed.boxes.tolist() == [[10, 5, 30, 15], [30, 0, 50, 40]], (
+        "cut at the middle; 1 of 6 pixels is too little"
+    )
     assert mixed.classes.tolist() == [2, 3]
     assert np.array_equal(mixed.image[:, 30:], other.image[:, 30:])
     assert np.array_equal(mixed.image[:, :30], sample.image[:, :30])
@@ -142,7 +189,18 @@ def full(image: np.ndarray) -> Weighed:
     made = random_sample(3, *image.shape[:2])
     boxes, classes, polygons = made.boxes, made.classes, made.polygons
     truth = Labels.of(np.zeros((0, 4)), np.zeros(0), 9, 9)
-    return Weighed(image, boxes, classes, polygons, LetterboxInfo(9, 9), 7, truth, [], np.array([1.0, 2, 3]), 0.25)
+    return Weighed(
+        image,
+        boxes,
+        classes,
+        polygons,
+        LetterboxInfo(9, 9),
+        7,
+        truth,
+        [],
+        np.array([1.0, 2, 3]),
+        0.25,
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +220,8 @@ def full(image: np.ndarray) -> Weighed:
     ids=lambda x: type(x).__name__,
 )
 def test_steps_keep_every_field(step: Transform, ended: set[str]) -> None:
-    """Also one that they do not know. `ended`: fields that the step empties, each for a reason that it names."""
+    """Also one that they do not know. `ended`: fields that the step empties, each for a reason that
+    it names."""
     other = Sample(noise(64, 64, 1), np.array([[4, 4, 40, 40]], np.float32), np.array([1]), index=2)
     sample = full(noise(64, 64))
     made = step(sample, np.random.default_rng(0), lambda: other)
@@ -185,7 +244,9 @@ def test_replace() -> None:
     assert changed.image is sample.image
     with pytest.raises(TypeError, match="no colour"):
         sample.replace(colour=1)  # type: ignore[call-arg]
-    assert list(SampleFields.__annotations__) == [field.name for field in dataclasses.fields(Sample)]
+    assert list(SampleFields.__annotations__) == [
+        field.name for field in dataclasses.fields(Sample)
+    ]
     lazy = dataclasses.replace(sample, patches=[Patch(lambda: sample.image, 0, 0, 8, 8)])
     rendered = lazy.rendered(sample.image)
     assert (rendered.patches, rendered.truth) == ([], sample.truth)
@@ -195,10 +256,22 @@ BAD: dict[str, tuple[Any, str]] = {
     "no call": (5, "is no transform"),
     "two arguments": (lambda sample, rng: sample, "is no transform"),
     "nothing": (lambda sample, rng, partner: None, "returned NoneType, not a Sample"),
-    "floats": (lambda sample, rng, partner: sample.replace(image=sample.image / 255), r"\(64, 64, 3\) float64"),
-    "another size": (lambda sample, rng, partner: sample.replace(image=sample.image[:32]), "64x32 px; here all must keep"),
-    "boxes without classes": (lambda sample, rng, partner: sample.replace(classes=sample.classes[:0]), "0 classes"),
-    "not a number": (lambda sample, rng, partner: sample.replace(boxes=sample.boxes * np.nan), "finite numbers"),
+    "floats": (
+        lambda sample, rng, partner: sample.replace(image=sample.image / 255),
+        r"\(64, 64, 3\) float64",
+    ),
+    "another size": (
+        lambda sample, rng, partner: sample.replace(image=sample.image[:32]),
+        "64x32 px; here all must keep",
+    ),
+    "boxes without classes": (
+        lambda sample, rng, partner: sample.replace(classes=sample.classes[:0]),
+        "0 classes",
+    ),
+    "not a number": (
+        lambda sample, rng, partner: sample.replace(boxes=sample.boxes * np.nan),
+        "finite numbers",
+    ),
 }
 
 
@@ -206,7 +279,9 @@ BAD: dict[str, tuple[Any, str]] = {
 def test_mistakes_are_named(name: str, tmp_path: Path) -> None:
     transform, told = BAD[name]
     with pytest.raises(InputError, match=rf"data\.augment\.after\.hsv: .*{told}"):
-        TrainSamples(noise_set(tmp_path), Augment(mosaic=0, after={"hsv": [transform]}).steps(64), 0)[Key(0, 1, 0)]
+        TrainSamples(
+            noise_set(tmp_path), Augment(mosaic=0, after={"hsv": [transform]}).steps(64), 0
+        )[Key(0, 1, 0)]
 
 
 def test_what_others_share_is_not_written_to(tmp_path: Path) -> None:
@@ -232,7 +307,12 @@ def test_what_others_share_is_not_written_to(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_options_that_name_no_transform(
-    given: str, told: str, page: Path, here: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+    given: str,
+    told: str,
+    page: Path,
+    here: Path,
+    small_data: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
         cli.main(["fit", "--data.dataset", str(small_data), "--data.augment.after", given])
@@ -242,5 +322,7 @@ def test_options_that_name_no_transform(
 def test_a_script_writes_them_down(mine: Any) -> None:
     """config.yaml of a training that a script has started."""
     options = Augment(after={"hsv": [mine.Invert(0.3)]}).options()
-    assert options["after"] == {"hsv": [{"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}]}
+    assert options["after"] == {
+        "hsv": [{"class_path": "my_transforms.Invert", "init_args": {"p": 0.3}}]
+    }
     assert options["mosaic"] == 1.0

@@ -1,4 +1,5 @@
-"""Decoding and non-maximum suppression, against loops over cells and over all pairs of candidates."""
+"""Decoding and non-maximum suppression, against loops over cells and over all pairs of
+candidates."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +36,10 @@ def test_decode_is_the_loop_over_cells() -> None:
                     for i in range(width):
                         y = [1 / (1 + math.exp(-v)) for v in raw[level][b, a, j, i].tolist()]
                         w, h = (anchors[level, a] * strides[level]).tolist()
-                        centre = [(2 * y[0] - 0.5 + i) * strides[level], (2 * y[1] - 0.5 + j) * strides[level]]
+                        centre = [
+                            (2 * y[0] - 0.5 + i) * strides[level],
+                            (2 * y[1] - 0.5 + j) * strides[level],
+                        ]
                         rows[b].append([*centre, (2 * y[2]) ** 2 * w, (2 * y[3]) ** 2 * h, *y[4:]])
     decoded = decode(raw, anchors, strides)
     assert decoded.shape == (2, 2 * (15 + 6 + 2), 7)
@@ -69,7 +73,8 @@ def slow_nms(
     known: Sequence[Sequence[float]] = (),
     limit: int = 30_000,
 ) -> list[tuple]:
-    """One image, one full pass: (x1, y1, x2, y2, score, class), best first. Exact for the numbers of these tests."""
+    """One image, one full pass: (x1, y1, x2, y2, score, class), best first. Exact for the numbers
+    of these tests."""
     num_classes = len(rows[0]) - 5
     certain = [[*box, 1.0, *(float(k == c) for k in range(num_classes))] for c, *box in known]
     candidates = []
@@ -77,7 +82,11 @@ def slow_nms(
         scores = [objectness * s for s in likely]
         if objectness > conf:
             for c, s in enumerate(scores):
-                if s > conf and (multi_label or c == scores.index(max(scores))) and (classes is None or c in classes):
+                if (
+                    s > conf
+                    and (multi_label or c == scores.index(max(scores)))
+                    and (classes is None or c in classes)
+                ):
                     candidates.append((cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2, s, c))
     candidates.sort(key=lambda found: -found[4])
     kept: list[tuple] = []
@@ -94,10 +103,16 @@ def overlap(a: tuple, b: tuple) -> float:
 
 def as_tuples(found: NMSResult) -> list[tuple]:
     assert len(found.boxes) == len(found.scores) == len(found.classes)
-    return [(*b, s, c) for b, s, c in zip(found.boxes.tolist(), found.scores.tolist(), found.classes.tolist(), strict=True)]
+    return [
+        (*b, s, c)
+        for b, s, c in zip(
+            found.boxes.tolist(), found.scores.tolist(), found.classes.tolist(), strict=True
+        )
+    ]
 
 
-# Whole pixels and eighths: no rounding anywhere, and plenty of ties in score and of overlaps exactly at the threshold.
+# Whole pixels and eighths: no rounding anywhere, and plenty of ties in score and of overlaps
+# exactly at the threshold.
 eighths = st.integers(0, 8).map(lambda n: n / 8)
 boxes = st.tuples(*[st.integers(0, 6).map(float)] * 2, *[st.sampled_from([2.0, 4.0, 6.0])] * 2)
 
@@ -115,7 +130,8 @@ class Plain(BoxCoder):
 @pytest.mark.parametrize("with_anchors", [True, False])
 @pytest.mark.parametrize("conf", [0.0, 0.5, 0.999])
 def test_candidates_are_rows_of_decode(conf: float, with_anchors: bool) -> None:
-    """Image by image, in the same order, whatever was above the threshold; none in an image where nothing was."""
+    """Image by image, in the same order, whatever was above the threshold; none in an image where
+    nothing was."""
     generator = torch.Generator().manual_seed(0)
     raw = [torch.randn(3, 2, 8 >> k, 6 >> k, 5 + 4, generator=generator) for k in range(2)]
     for maps in raw:
@@ -124,7 +140,9 @@ def test_candidates_are_rows_of_decode(conf: float, with_anchors: bool) -> None:
     anchors = torch.rand(2, 2, 2, generator=generator) + 1 if with_anchors else None
     coder = YOLOv5BoxCoder() if with_anchors else Plain()
     found = candidates(raw, anchors, [8, 16], coder, conf)
-    assert [len(rows) for rows in found] == [int((rows[:, 4] > conf).sum()) for rows in decode(raw, anchors, [8, 16], coder)]
+    assert [len(rows) for rows in found] == [
+        int((rows[:, 4] > conf).sum()) for rows in decode(raw, anchors, [8, 16], coder)
+    ]
     assert len(found[2]) > 0
     for rows, all_rows in zip(found, decode(raw, anchors, [8, 16], coder), strict=True):
         torch.testing.assert_close(rows, all_rows[all_rows[:, 4] > conf], rtol=1e-6, atol=1e-6)
@@ -153,7 +171,10 @@ def images(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[flo
     row = st.tuples(boxes, st.tuples(*[eighths] * (1 + num_classes))).map(lambda r: [*r[0], *r[1]])
     label = st.tuples(st.integers(0, num_classes - 1), boxes).map(lambda r: [r[0], *r[1]])
     rows = st.lists(row, min_size=n, max_size=n)
-    return [draw(rows), draw(rows)], [draw(st.lists(label, max_size=3)), draw(st.lists(label, max_size=3))]
+    return [draw(rows), draw(rows)], [
+        draw(st.lists(label, max_size=3)),
+        draw(st.lists(label, max_size=3)),
+    ]
 
 
 @settings(max_examples=400)
@@ -173,14 +194,18 @@ def images(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[flo
 )
 def test_nms_is_the_full_pass(batch: tuple, options: dict[str, Any], with_known: bool) -> None:
     rows, known = batch
-    wanted = [slow_nms(r, **options, known=k if with_known else ()) for r, k in zip(rows, known, strict=True)]
+    wanted = [
+        slow_nms(r, **options, known=k if with_known else ())
+        for r, k in zip(rows, known, strict=True)
+    ]
     labels = [torch.tensor(k, dtype=torch.float32).reshape(-1, 5) for k in known]
     found = nms(torch.tensor(rows), **options, known=labels if with_known else None)
     assert [as_tuples(f) for f in found] == wanted
 
 
 def flood(seed: int, rows: int = 4000, classes: int = 4, levels: int | None = None) -> Tensor:
-    """(1, rows, 5 + classes) of overlapping boxes, nearly all of them candidates; `levels`: so many different scores."""
+    """(1, rows, 5 + classes) of overlapping boxes, nearly all of them candidates; `levels`: so many
+    different scores."""
     rng = torch.Generator().manual_seed(seed)
     decoded = torch.rand(1, rows, 5 + classes, generator=rng)
     decoded[..., :2] *= 640
@@ -197,11 +222,16 @@ def full_pass(decoded: Tensor, conf: float, iou: float, max_det: int, agnostic: 
     row, label = ((products > conf) & (rows[:, 4:5] > conf)).nonzero(as_tuple=True)
     order = products[row, label].argsort(descending=True, stable=True)
     row, label = row[order], label[order]
-    scores, corners = products[row, label], torchvision.ops.box_convert(rows[row, :4], "cxcywh", "xyxy")
+    scores, corners = (
+        products[row, label],
+        torchvision.ops.box_convert(rows[row, :4], "cxcywh", "xyxy"),
+    )
     kept = torch.zeros(len(row), dtype=torch.bool)
     for group in [torch.ones_like(kept)] if agnostic else [label == c for c in label.unique()]:
         members = group.nonzero().flatten()
-        kept[members[torchvision.ops.nms(corners[members].double(), scores[members].double(), iou)]] = True
+        kept[
+            members[torchvision.ops.nms(corners[members].double(), scores[members].double(), iou)]
+        ] = True
     return NMSResult(*(v[kept][:max_det] for v in (corners, scores, label)))
 
 
@@ -244,13 +274,16 @@ def test_only_the_best_candidates_take_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize(
-    "decoded", [torch.zeros(2, 0, 8), torch.zeros(2, 5, 8), torch.full((2, 5, 8), 0.01), torch.zeros(2, 0, 6)]
+    "decoded",
+    [torch.zeros(2, 0, 8), torch.zeros(2, 5, 8), torch.full((2, 5, 8), 0.01), torch.zeros(2, 0, 6)],
 )
 def test_nothing_to_keep(decoded: Tensor, multi_label: bool) -> None:
     """No rows at all, or none above the confidence."""
     found = nms(decoded, conf=0.25, multi_label=multi_label)
     assert [f.boxes.shape for f in found] == [(0, 4), (0, 4)]
-    assert [(f.scores.shape, f.classes.shape, f.classes.dtype) for f in found] == [((0,), (0,), torch.int64)] * 2
+    assert [(f.scores.shape, f.classes.shape, f.classes.dtype) for f in found] == [
+        ((0,), (0,), torch.int64)
+    ] * 2
 
 
 def test_no_images() -> None:
@@ -275,7 +308,10 @@ def test_scores_that_are_no_number_are_never_kept(multi_label: bool) -> None:
     kept = {(round((x1 + x2) / 2), round((y1 + y2) / 2)) for x1, y1, x2, y2 in found.boxes.tolist()}
     assert centres <= kept, "rows without a NaN are kept"
     if multi_label:  # a class that is NaN does not take the others with it
-        assert len(found.boxes) == 100 * 2 + 100 * 3 - (decoded[0, :, 5:] * decoded[0, :, 4:5] <= 0.001).sum()
+        assert (
+            len(found.boxes)
+            == 100 * 2 + 100 * 3 - (decoded[0, :, 5:] * decoded[0, :, 4:5] <= 0.001).sum()
+        )
 
 
 def test_one_detection() -> None:
@@ -289,15 +325,25 @@ def test_one_detection() -> None:
 def test_one_class() -> None:
     """Its score counts, as in YOLOv5, although it has no loss; multi-label makes no difference."""
     decoded = flood(4, rows=50, classes=1)
-    (a,), (b,) = nms(decoded, conf=0.25, multi_label=True), nms(decoded, conf=0.25, multi_label=False)
+    (a,), (b,) = (
+        nms(decoded, conf=0.25, multi_label=True),
+        nms(decoded, conf=0.25, multi_label=False),
+    )
     assert as_tuples(a) == as_tuples(b)
     assert set(a.scores.tolist()) <= set((decoded[0, :, 4] * decoded[0, :, 5]).tolist())
     assert set(a.classes.tolist()) == {0}
 
 
 def test_classes_far_apart_do_not_touch() -> None:
-    """The same box in each of 1000 classes is kept 1000 times, also at coordinates below 0 and far from 0."""
-    row = torch.cat((torch.tensor([[-50_000.0, 3.0, 7.3, 1e5, 1.0], [70_000.0, 3.0, 7.3, 1e5, 1.0]]), torch.ones(2, 1000)), 1)
+    """The same box in each of 1000 classes is kept 1000 times, also at coordinates below 0 and far
+    from 0."""
+    row = torch.cat(
+        (
+            torch.tensor([[-50_000.0, 3.0, 7.3, 1e5, 1.0], [70_000.0, 3.0, 7.3, 1e5, 1.0]]),
+            torch.ones(2, 1000),
+        ),
+        1,
+    )
     (found,) = nms(row[None], max_det=5000)
     assert found.classes.bincount().tolist() == [2] * 1000
     (found,) = nms(row[None], max_det=5000, agnostic=True)
@@ -313,23 +359,37 @@ def test_the_input_stays_as_it_is() -> None:
 
 
 def test_rounded_nms_is_an_option_of_the_model() -> None:
-    """In evaluation, prediction and the Python API. Class 79 lies 606,720 px to the right, where float32 has 1/16 px."""
+    """In evaluation, prediction and the Python API. Class 79 lies 606,720 px to the right, where
+    float32 has 1/16 px."""
     rng = np.random.default_rng(0)
     first = np.column_stack((rng.integers(1, 7, (300, 2)) * 100.0, np.full((300, 2), 6.0)))
     pairs = np.stack((first, first + rng.normal(0, 0.5, first.shape)), 1).reshape(-1, 4)
     rows = torch.zeros(1, len(pairs), 5 + 80)
-    rows[0, :, :4], rows[0, :, 4], rows[0, :, -1] = torch.from_numpy(pairs), torch.linspace(1, 0.1, len(pairs)), 1
+    rows[0, :, :4], rows[0, :, 4], rows[0, :, -1] = (
+        torch.from_numpy(pairs),
+        torch.linspace(1, 0.1, len(pairs)),
+        1,
+    )
     empty = Labels.of(np.zeros((0, 4)), np.zeros(0), 640, 640)
     sample = Sample(
-        np.zeros((640, 640, 3), np.uint8), empty.boxes, empty.classes, letterbox=LetterboxInfo(640, 640), index=0, truth=empty
+        np.zeros((640, 640, 3), np.uint8),
+        empty.boxes,
+        empty.classes,
+        letterbox=LetterboxInfo(640, 640),
+        index=0,
+        truth=empty,
     )
     batch = collate([sample])
     exact, rounded = (nms(rows, 0.001, 0.6, 300, False, rounded=r)[0] for r in (False, True))
     assert exact.scores.tolist() != rounded.scores.tolist()
     for option, wanted in ((False, exact), (True, rounded)):
-        detector = Detector([f"class{i}" for i in range(80)], width_multiple=0.0625, rounded_nms=option).eval()
+        detector = Detector(
+            [f"class{i}" for i in range(80)], width_multiple=0.0625, rounded_nms=option
+        ).eval()
         detector.inference.predictor = lambda images: rows
-        evaluated, _ = detector.predict_batch(batch, detector.nms_thresholds()._replace(multi_label=True))
+        evaluated, _ = detector.predict_batch(
+            batch, detector.nms_thresholds()._replace(multi_label=True)
+        )
         for found in (detector.predict_step(batch, 0)[0], evaluated[0]):
             assert found[:, 4].tolist() == wanted.scores.tolist()
         by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)

@@ -33,7 +33,13 @@ from boltbox.detector.training.module import Detector
 ROOT = Path(__file__).parents[1]
 
 
-def make_video(path: Path, frames: int = 8, size: tuple[int, int] = (96, 64), code: str = "MJPG", fps: float = 12.5) -> Path:
+def make_video(
+    path: Path,
+    frames: int = 8,
+    size: tuple[int, int] = (96, 64),
+    code: str = "MJPG",
+    fps: float = 12.5,
+) -> Path:
     """Noise, whose frames are large enough that a cut file holds some of them."""
     rng = np.random.default_rng(0)
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*code), fps, size)
@@ -44,16 +50,25 @@ def make_video(path: Path, frames: int = 8, size: tuple[int, int] = (96, 64), co
 
 
 def labels(run: Path) -> list[str]:
-    return sorted(str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt"))
+    return sorted(
+        str(p.relative_to(run / "labels").with_suffix("")) for p in (run / "labels").rglob("*.txt")
+    )
 
 
-def test_a_folder_of_images_and_a_video(checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that looks like a picture to its header alone is named and left out; so is a video that is none."""
+def test_a_folder_of_images_and_a_video(
+    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that looks like a picture to its header alone is named and left out; so is a video that
+    is none."""
     make_video(pictures / "film.avi")
     (pictures / "no.mp4").write_bytes(b"no film")
-    damaged = cv2.imencode(".png", np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))[1].tobytes()
+    damaged = cv2.imencode(
+        ".png", np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    )[1].tobytes()
     (pictures / "damaged.png").write_bytes(damaged[:60] + bytes(len(damaged) // 2))
-    run = predict(checkpoint, "pictures", *(f"--save.{what}=true" for what in ("json", "csv", "crops")))
+    run = predict(
+        checkpoint, "pictures", *(f"--save.{what}=true" for what in ("json", "csv", "crops"))
+    )
     told = capsys.readouterr()
     assert "left out: pictures/damaged.png: this image cannot be decoded" in told.out
     assert "left out: data.source pictures/no.mp4: not a video" in told.out
@@ -68,7 +83,11 @@ def test_a_folder_of_images_and_a_video(checkpoint: Path, pictures: Path, capsys
     with open(run / "predictions.csv", newline="") as file:
         table = list(csv.DictReader(file))
     results = json.loads((run / "predictions.json").read_text())
-    lines = [(p.stem, *line.split()) for p in sorted((run / "labels").iterdir()) for line in p.read_text().splitlines()]
+    lines = [
+        (p.stem, *line.split())
+        for p in sorted((run / "labels").iterdir())
+        for line in p.read_text().splitlines()
+    ]
     crops = {p.relative_to(run / "crops") for p in (run / "crops").rglob("*.jpg")}
     assert len(table) == len(results) == len(lines) == len(crops) > 16
     assert {r["image_id"] for r in results} == {*range(8), *films}
@@ -79,7 +98,9 @@ def test_a_folder_of_images_and_a_video(checkpoint: Path, pictures: Path, capsys
         number = by_image[name] = by_image.get(name, -1) + 1
         assert NAMES[int(row["class"])] == row["name"]
         assert Path(row["name"], f"{name}_{number:03d}.jpg") in crops
-        same = [r for r in results if str(r["image_id"]) == (name if row["frame"] else str(int(name)))][number]
+        same = [
+            r for r in results if str(r["image_id"]) == (name if row["frame"] else str(int(name)))
+        ][number]
         x1, y1, x2, y2 = (float(row[k]) for k in ("x1", "y1", "x2", "y2"))
         np.testing.assert_allclose(same["bbox"], (x1, y1, x2 - x1, y2 - y1), atol=0.02)
         line = [line for line in lines if line[0] == name][number]
@@ -89,8 +110,11 @@ def test_a_folder_of_images_and_a_video(checkpoint: Path, pictures: Path, capsys
         assert float(line[6]) == pytest.approx(float(row["confidence"]), abs=1e-5)
 
 
-def test_lists_standard_input_and_what_is_not_saved(checkpoint: Path, pictures: Path, monkeypatch) -> None:
-    (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")  # from the list's folder, from here
+def test_lists_standard_input_and_what_is_not_saved(
+    checkpoint: Path, pictures: Path, monkeypatch
+) -> None:
+    # from the list's folder, from here
+    (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")
     assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
     assert Sources.find("pictures/000[45].*").images == ["pictures/0004.jpg", "pictures/0005.jpg"]
     assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ([], ["10_0_0_1_live_x_1"])
@@ -98,7 +122,11 @@ def test_lists_standard_input_and_what_is_not_saved(checkpoint: Path, pictures: 
     run = predict(checkpoint, "-", "--save.images", "false", "--save.confidences", "false")
     assert labels(run) == ["0003"]
     assert not (run / "images").exists()
-    assert all(len(line.split()) == 5 for p in (run / "labels").iterdir() for line in p.read_text().splitlines())
+    assert all(
+        len(line.split()) == 5
+        for p in (run / "labels").iterdir()
+        for line in p.read_text().splitlines()
+    )
 
 
 def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
@@ -120,7 +148,9 @@ class Stop(L.Callback):
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def on_predict_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int) -> None:
+    def on_predict_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
         if batch_idx == 2:
             os.kill(os.getpid(), self.number)
 
@@ -134,11 +164,20 @@ def no_nohup() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 1)], ids=["SIGTERM", "SIGHUP", "Ctrl-C"]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 1)],
+    ids=["SIGTERM", "SIGHUP", "Ctrl-C"],
 )
-def test_what_was_found_before_a_signal_is_kept(number: int, code: int, checkpoint: Path, here: Path, capsys) -> None:
+def test_what_was_found_before_a_signal_is_kept(
+    number: int, code: int, checkpoint: Path, here: Path, capsys
+) -> None:
     make_video(here / "film.avi", frames=20)
-    stop = ["--trainer.callbacks", "test_predict.Stop", "--trainer.callbacks.number", str(int(number))]
+    stop = [
+        "--trainer.callbacks",
+        "test_predict.Stop",
+        "--trainer.callbacks.number",
+        str(int(number)),
+    ]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as leaving:
         predict(checkpoint, "film.avi", "--data.val_batch_size", "4", "--save.json", "true", *stop)
@@ -146,16 +185,22 @@ def test_what_was_found_before_a_signal_is_kept(number: int, code: int, checkpoi
     assert signal.getsignal(signal.SIGTERM) == before
     assert labels(Path("out")) == [f"film_{k:06d}" for k in range(8)]
     assert Video("out/videos/film.mp4").frames == 8
-    assert {r["image_id"] for r in json.loads(Path("out/predictions.json").read_text())} <= set(labels(Path("out")))
+    assert {r["image_id"] for r in json.loads(Path("out/predictions.json").read_text())} <= set(
+        labels(Path("out"))
+    )
     assert "detections so far are kept in out" in capsys.readouterr().out
 
 
-def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: Path, capsys) -> None:
+def test_every_third_frame_of_a_video_that_is_cut_short(
+    checkpoint: Path, here: Path, capsys
+) -> None:
     whole = make_video(here / "film.avi", frames=12).read_bytes()
     (here / "cut.avi").write_bytes(whole[: len(whole) * 6 // 10])
     run = predict(checkpoint, "cut.avi", "--data.frame_step", "3")
     told = capsys.readouterr().out
-    assert re.search(r"warning: cut.avi ends after \d frames, but its header promises 12: it is cut short", told)
+    assert re.search(
+        r"warning: cut.avi ends after \d frames, but its header promises 12: it is cut short", told
+    )
     kept = labels(run)
     assert kept[0] == "cut_000000"
     assert kept == [f"cut_{i:06d}" for i in range(0, 3 * len(kept), 3)]
@@ -165,7 +210,8 @@ def test_every_third_frame_of_a_video_that_is_cut_short(checkpoint: Path, here: 
 
 
 def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is slow misses frames, but never sees one twice or an older one; with a step every frame is seen in turn."""
+    """Whoever is slow misses frames, but never sees one twice or an older one; with a step every
+    frame is seen in turn."""
 
     class Camera:
         """Frame k shows k; the camera waits for nobody."""
@@ -227,7 +273,9 @@ def spoil(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ERRORS)
-def test_sources_that_cannot_be_used(source: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sources_that_cannot_be_used(
+    source: str, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     spoil(here)
     data = DetectionData(source=source, names=NAMES, workers=0)
 
@@ -242,7 +290,9 @@ def test_sources_that_cannot_be_used(source: str, here: Path, capfd: pytest.Capt
     assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
 
 
-def test_an_error_is_one_sentence(checkpoint: Path, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_sentence(
+    checkpoint: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     spoil(here)
     with pytest.raises(SystemExit) as leaving:
         predict(checkpoint, "note.mp4")
@@ -253,7 +303,9 @@ def test_an_error_is_one_sentence(checkpoint: Path, here: Path, capfd: pytest.Ca
     assert not Path("out").exists()
 
 
-def test_options_that_cannot_be(checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_cannot_be(
+    checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = torch.load(checkpoint, weights_only=True)
     other["hyper_parameters"]["names"] = ["disc", "hoop", "star", "triangle", "cross"]
     torch.save(other, "other.ckpt")
@@ -264,7 +316,10 @@ def test_options_that_cannot_be(checkpoint: Path, here: Path, capsys: pytest.Cap
         with pytest.raises(SystemExit):
             predict(checkpoint, "pictures", *options)
         assert wanted in capsys.readouterr().err
-    for wrong, wanted in (("disk", "no class 'disk'; did you mean 'disc'"), (7, "no class 7; the numbers are 0 to 4")):
+    for wrong, wanted in (
+        ("disk", "no class 'disk'; did you mean 'disc'"),
+        (7, "no class 7; the numbers are 0 to 4"),
+    ):
         with pytest.raises(InputError, match=wanted):
             class_numbers([wrong], NAMES)
     with pytest.raises(InputError, match="no such weights file"):
@@ -276,7 +331,14 @@ def test_options_that_cannot_be(checkpoint: Path, here: Path, capsys: pytest.Cap
 
 
 def test_half_precision_and_hidden_labels(checkpoint: Path, pictures: Path) -> None:
-    run = predict(checkpoint, "pictures/0000.jpg", "--trainer.precision", "16-true", "--save.hide_labels", "true")
+    run = predict(
+        checkpoint,
+        "pictures/0000.jpg",
+        "--trainer.precision",
+        "16-true",
+        "--save.hide_labels",
+        "true",
+    )
     found = Detector.load(checkpoint, "cpu").predict("pictures/0000.jpg", conf=0.0005)
     confidences = np.loadtxt(run / "labels/0000.txt", ndmin=2)[:5, 5]
     np.testing.assert_allclose(confidences, found.confidence[:5], atol=0.03)
@@ -297,13 +359,26 @@ def test_an_ensemble_with_itself(checkpoint: Path, pictures: Path) -> None:
         ours, theirs = (d.predict("pictures/0000.jpg", conf=0.0005) for d in (together, alone))
         np.testing.assert_array_equal(ours.xyxy, theirs.xyxy)
     torch.manual_seed(1)
-    stranger = Detector(NAMES, **options, ensemble=[str(checkpoint)]).predict("pictures/0000.jpg", conf=0.0005)
-    assert {tuple(b) for b in theirs.xyxy[:3].tolist()} <= {tuple(b) for b in stranger.xyxy.tolist()}
+    stranger = Detector(NAMES, **options, ensemble=[str(checkpoint)]).predict(
+        "pictures/0000.jpg", conf=0.0005
+    )
+    assert {tuple(b) for b in theirs.xyxy[:3].tolist()} <= {
+        tuple(b) for b in stranger.xyxy.tolist()
+    }
 
 
-def test_validation_with_augmentation_and_in_tiles(checkpoint: Path, small_data: Path, here: Path) -> None:
+def test_validation_with_augmentation_and_in_tiles(
+    checkpoint: Path, small_data: Path, here: Path
+) -> None:
     """Figures of every image; no losses, for no single look has them."""
-    options = ["--data.dataset", str(small_data), "--data.workers", "0", "--trainer.accelerator", "cpu"]
+    options = [
+        "--data.dataset",
+        str(small_data),
+        "--data.workers",
+        "0",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     options += ["--model.tta", "true", "--data.tiled", "true", "--data.image_size", "128"]
     cli.main(["validate", "--ckpt_path", str(checkpoint), *options, "--run", "validated"])
     figures = json.loads(Path("validated/metrics.json").read_text())
@@ -312,7 +387,9 @@ def test_validation_with_augmentation_and_in_tiles(checkpoint: Path, small_data:
     assert not any("loss" in name for name in figures)
 
 
-def test_an_image_no_larger_than_a_tile_is_looked_at_as_ever(checkpoint: Path, pictures: Path) -> None:
+def test_an_image_no_larger_than_a_tile_is_looked_at_as_ever(
+    checkpoint: Path, pictures: Path
+) -> None:
     detector = Detector.load(checkpoint, "cpu")
     whole = detector.predict("pictures/0000.jpg", conf=0.0005)
     same = detector.predict("pictures/0000.jpg", conf=0.0005, tiled=True, tile_size=300)

@@ -16,7 +16,9 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 
-@pytest.mark.parametrize("options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str
+)
 def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: Path) -> None:
     typed = []
     for name in options:
@@ -31,7 +33,13 @@ def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: P
         height, width = cv2.imread(str(file)).shape[:2]
         lines = np.loadtxt(run / f"labels/{file.stem}.txt", ndmin=2).reshape(-1, 6)
         x1, y1, x2, y2 = detections.xyxy.T
-        ours = ((x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height, detections.confidence)
+        ours = (
+            (x1 + x2) / 2 / width,
+            (y1 + y2) / 2 / height,
+            (x2 - x1) / width,
+            (y2 - y1) / height,
+            detections.confidence,
+        )
         np.testing.assert_array_equal(detections.class_id, lines[:, 0])
         np.testing.assert_allclose(np.stack(ours, 1), lines[:, 1:], rtol=2e-5, atol=1e-6)
         count += len(detections)
@@ -39,9 +47,12 @@ def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: P
 
 
 def test_precision(checkpoint: Path, pictures: Path) -> None:
-    """On a GPU as the command's: 16-mixed unless 32-true is asked for. A CPU computes in float32 either way."""
+    """On a GPU as the command's: 16-mixed unless 32-true is asked for. A CPU computes in float32
+    either way."""
     detector, file = Detector.load(checkpoint, "cpu"), pictures / "0000.jpg"
-    mixed, full = (detector.predict(file, conf=0.0005, precision=p) for p in ("16-mixed", "32-true"))
+    mixed, full = (
+        detector.predict(file, conf=0.0005, precision=p) for p in ("16-mixed", "32-true")
+    )
     assert isinstance(mixed, Detections)
     assert isinstance(full, Detections)
     np.testing.assert_array_equal(mixed.confidence, full.confidence)
@@ -65,7 +76,8 @@ def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
         other = detector.predict(same, conf=0.0005)
         np.testing.assert_array_equal(other.xyxy, by_path.xyxy)
     as_file, as_image = (
-        detector.predict(x, conf=0.0005) for x in (pictures / "turned.png", Image.open(pictures / "turned.png"))
+        detector.predict(x, conf=0.0005)
+        for x in (pictures / "turned.png", Image.open(pictures / "turned.png"))
     )
     np.testing.assert_array_equal(as_file.xyxy, as_image.xyxy)
     assert by_path.names == NAMES
@@ -80,7 +92,9 @@ def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
 def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:
     supervision = pytest.importorskip("supervision")
     found = Detector.load(checkpoint, "cpu").predict(pictures / "0000.jpg", conf=0.0005)
-    by_hand = supervision.Detections(xyxy=found.xyxy, confidence=found.confidence, class_id=found.class_id)
+    by_hand = supervision.Detections(
+        xyxy=found.xyxy, confidence=found.confidence, class_id=found.class_id
+    )
     ours = found.to_supervision()
     np.testing.assert_array_equal(ours.xyxy, by_hand.xyxy)
     assert ours.data["class_name"].tolist() == [NAMES[i] for i in found.class_id]

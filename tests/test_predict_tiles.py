@@ -23,7 +23,9 @@ def test_windows_cover_the_image(height: int, width: int, tile: int, overlap: fl
         size = min(tile, side)
         assert starts[0] == 0
         assert starts[-1] + size == side
-        assert (np.diff(starts) <= max(int(tile * (1 - overlap)), 1)).all(), "neighbours share at least the overlap"
+        assert (np.diff(starts) <= max(int(tile * (1 - overlap)), 1)).all(), (
+            "neighbours share at least the overlap"
+        )
     rows, columns = tile_starts(height, tile, overlap), tile_starts(width, tile, overlap)
     assert len(windows) == len(rows) * len(columns)
 
@@ -31,24 +33,36 @@ def test_windows_cover_the_image(height: int, width: int, tile: int, overlap: fl
 @settings(max_examples=25)
 @given(st.integers(65, 400), st.integers(65, 400), st.integers(0, 2**32 - 1))
 def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) -> None:
-    """What a tile of the network's size shows is the image's own pixels, and a box found in it comes back to the bit."""
+    """What a tile of the network's size shows is the image's own pixels, and a box found in it
+    comes back to the bit."""
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), np.uint8)
     none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-    batch = tiled_batch(Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5), Tiling(64, 0.25, 64, 32))
+    batch = tiled_batch(
+        Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5),
+        Tiling(64, 0.25, 64, 32),
+    )
     assert batch.indices == [5]
     assert batch.windows is not None
     np.testing.assert_array_equal(batch.windows[0], (0, 0, width, height))
-    for pixels, letterbox, window in zip(batch.images[1:], batch.letterboxes[1:], batch.windows[1:], strict=True):
+    for pixels, letterbox, window in zip(
+        batch.images[1:], batch.letterboxes[1:], batch.windows[1:], strict=True
+    ):
         x1, y1, x2, y2 = window
         np.testing.assert_array_equal(pixels.permute(1, 2, 0), image[y1:y2, x1:x2])
-        box = np.sort(rng.integers(0, 64 * 8 + 1, (1, 2, 2)) / 8, 1).reshape(1, 4).astype(np.float32)  # eighths are exact
+        # eighths are exact
+        box = (
+            np.sort(rng.integers(0, 64 * 8 + 1, (1, 2, 2)) / 8, 1).reshape(1, 4).astype(np.float32)
+        )
         assert letterbox is not None
         np.testing.assert_array_equal(letterbox.to_file(box), box + np.array((x1, y1, x1, y1)))
 
 
-def fragments(objects: np.ndarray, windows: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """What a perfect detector says: every object, clipped to each window in which it has at least `least` px either way."""
+def fragments(
+    objects: np.ndarray, windows: np.ndarray, least: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a perfect detector says: every object, clipped to each window in which it has at least
+    `least` px either way."""
     rows, sources = [], []
     for window in windows:
         clipped = objects.copy()
@@ -60,12 +74,17 @@ def fragments(objects: np.ndarray, windows: np.ndarray, least: float) -> tuple[n
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([(20, 30), (8, 40), (70, 12), (200, 10), (16, 150)]))
+@given(
+    st.integers(0, 2**32 - 1), st.sampled_from([(20, 30), (8, 40), (70, 12), (200, 10), (16, 150)])
+)
 def test_fragments_become_whole_again(seed: int, size: tuple[int, int]) -> None:
-    """Objects smaller than the overlap, and longer than a tile, side by side in a grid: each comes back once, exactly."""
+    """Objects smaller than the overlap, and longer than a tile, side by side in a grid: each comes
+    back once, exactly."""
     rng = np.random.default_rng(seed)
     width, height = size
-    x, y = np.meshgrid(np.arange(5, 395 - width, width + 12), np.arange(5, 295 - height, height + 12))
+    x, y = np.meshgrid(
+        np.arange(5, 395 - width, width + 12), np.arange(5, 295 - height, height + 12)
+    )
     low = np.stack((x.ravel(), y.ravel()), 1) + rng.integers(0, 6, (x.size, 2))
     n = len(low)
     objects = np.column_stack((low, low + size, rng.uniform(0.3, 0.9, n), rng.integers(0, 2, n)))
@@ -77,7 +96,11 @@ def test_fragments_become_whole_again(seed: int, size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(merged[np.lexsort((merged[:, 0], merged[:, 1]))], expected)
 
 
-WHOLE, LEFT, RIGHT = np.array([0, 0, 200, 100]), np.array([0, 0, 120, 100]), np.array([80, 0, 200, 100])
+WHOLE, LEFT, RIGHT = (
+    np.array([0, 0, 200, 100]),
+    np.array([0, 0, 120, 100]),
+    np.array([80, 0, 200, 100]),
+)
 
 
 def test_a_whole_one_stays_before_a_surer_fragment() -> None:
@@ -93,7 +116,10 @@ def test_a_small_object_in_a_large_one_stays() -> None:
 
 
 def test_classes_and_the_limit() -> None:
-    rows = np.array([[90, 10, 110, 30, 0.9, 0], [90, 10, 110, 30, 0.8, 1], [90, 10, 110, 31, 0.7, 1]], np.float32)
+    rows = np.array(
+        [[90, 10, 110, 30, 0.9, 0], [90, 10, 110, 30, 0.8, 1], [90, 10, 110, 31, 0.7, 1]],
+        np.float32,
+    )
     windows = np.array([LEFT, RIGHT, WHOLE])
     assert merge(rows, windows, (100, 200), 0.5, 10)[:, 5].tolist() == [0, 1]
     assert merge(rows, windows, (100, 200), 0.5, 10, agnostic=True)[:, 5].tolist() == [0]
@@ -103,4 +129,6 @@ def test_classes_and_the_limit() -> None:
 
 def test_the_border_of_the_image_cuts_nothing() -> None:
     boxes = np.array([[0, 0, 20, 20], [100, 10, 120, 30], [80, 10, 90, 100]], float)
-    np.testing.assert_array_equal(is_cut(boxes, np.array([LEFT, LEFT, RIGHT]), 100, 200), [False, True, True])
+    np.testing.assert_array_equal(
+        is_cut(boxes, np.array([LEFT, LEFT, RIGHT]), 100, 200), [False, True, True]
+    )

@@ -15,7 +15,16 @@ from torch.utils.data import DataLoader
 
 import boltbox.callbacks
 import cli
-from boltbox.callbacks import EMA, AutoAnchor, MetricsFiles, Progress, Report, TrainingGuard, Warmup, recipe
+from boltbox.callbacks import (
+    EMA,
+    AutoAnchor,
+    MetricsFiles,
+    Progress,
+    Report,
+    TrainingGuard,
+    Warmup,
+    recipe,
+)
 from boltbox.callbacks.configuration import recipe_callbacks
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
@@ -46,16 +55,25 @@ def program(replaced: dict[str, str]) -> str:
 
 def options(**given: Any) -> dict[str, Any]:
     """Of a tiny Trainer by the recipe that draws nothing."""
-    own = [boltbox.callbacks.Pictures(enabled=False), Report(enabled=False), boltbox.callbacks.DoctorCheck(enabled=False)]
-    return recipe(**{"max_epochs": 1, **QUIET, **given, "callbacks": [*own, *given.get("callbacks", [])]})
+    own = [
+        boltbox.callbacks.Pictures(enabled=False),
+        Report(enabled=False),
+        boltbox.callbacks.DoctorCheck(enabled=False),
+    ]
+    return recipe(
+        **{"max_epochs": 1, **QUIET, **given, "callbacks": [*own, *given.get("callbacks", [])]}
+    )
 
 
 def small_detector(data: DetectionData, **given: Any) -> Detector:
     return Detector(data.names, width_multiple=0.125, **given)
 
 
-def test_the_program_trains_what_the_command_trains(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """Bit for bit; it leaves the same files, says the same, and its folder is one that commands take."""
+def test_the_program_trains_what_the_command_trains(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Bit for bit; it leaves the same files, says the same, and its folder is one that commands
+    take."""
     replaced = {
         '"demo", image_size=128, batch_size=64': f'"{small_data}", image_size=64, batch_size=8, workers=0',
         "max_epochs=60": 'max_epochs=2, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
@@ -79,24 +97,41 @@ def test_the_program_trains_what_the_command_trains(small_data: Path, here: Path
         "--data.workers",
         "0",
     ]
-    line += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]
+    line += [
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.accelerator",
+        "cpu",
+        "--trainer.precision",
+        "32-true",
+    ]
     cli.main([*line, "--report.enabled", "false", "--run", "command"])
-    ours, theirs = (torch.load(here / run / "checkpoints/last.ckpt", weights_only=True) for run in ("runs/fit-1", "command"))
+    ours, theirs = (
+        torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)
+        for run in ("runs/fit-1", "command")
+    )
     assert ours["state_dict"].keys() == theirs["state_dict"].keys()
     assert any(name.startswith("ema.") for name in ours["state_dict"])
-    assert all(torch.equal(value, theirs["state_dict"][name]) for name, value in ours["state_dict"].items())
+    assert all(
+        torch.equal(value, theirs["state_dict"][name]) for name, value in ours["state_dict"].items()
+    )
     assert {k: v for k, v in ours["hyper_parameters"].items() if k != "_class_path"} == {
-        k: v for k, v in theirs["hyper_parameters"].items() if k not in ("_class_path", "_instantiator")
+        k: v
+        for k, v in theirs["hyper_parameters"].items()
+        if k not in ("_class_path", "_instantiator")
     }
     files = [
-        {str(p.relative_to(here / run)) for p in (here / run).rglob("*") if p.is_file()} for run in ("runs/fit-1", "command")
+        {str(p.relative_to(here / run)) for p in (here / run).rglob("*") if p.is_file()}
+        for run in ("runs/fit-1", "command")
     ]
     assert files[1] - files[0] == {"changed.yaml"}
     assert files[0] <= files[1]
     tables = []
     for run in ("runs/fit-1", "command"):
         with open(here / run / "metrics.csv", newline="") as file:
-            tables.append([{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)])
+            tables.append(
+                [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+            )
     assert tables[0] == tables[1]
 
     capsys.readouterr()
@@ -117,7 +152,12 @@ def test_the_program_trains_what_the_command_trains(small_data: Path, here: Path
 
 
 def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> None:
-    plain: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, **QUIET}
+    plain: dict[str, Any] = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        **QUIET,
+    }
 
     def told(**given: Any) -> list[str]:
         trainer = L.Trainer(max_epochs=1, **plain, **given)
@@ -125,7 +165,11 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
             Detector(["a", "b"], width_multiple=0.125, image_size=64),
             DataLoader(batches()[:1], batch_size=None),  # type: ignore[arg-type]
         )
-        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("not the whole recipe")]
+        return [
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith("not the whole recipe")
+        ]
 
     (line,) = told()
     for name in CALLBACKS:
@@ -137,16 +181,21 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
     class Own(Warmup):
         pass
 
-    (line,) = told(callbacks=[Own(), EMA(enabled=False)], gradient_clip_val=10.0, accumulate_grad_batches=4)
+    (line,) = told(
+        callbacks=[Own(), EMA(enabled=False)], gradient_clip_val=10.0, accumulate_grad_batches=4
+    )
     assert "Warmup" not in line
     assert "EMA" not in line
     assert "accumulate_grad_batches=4 gives way to model.nominal_batch_size" in line
     (line,) = told(callbacks=[Warmup(), EMA()], gradient_clip_val=10.0)
-    assert line.startswith("not the whole recipe: no look at whether the anchors fit (boltbox.callbacks.AutoAnchor). ")
+    assert line.startswith(
+        "not the whole recipe: no look at whether the anchors fit (boltbox.callbacks.AutoAnchor). "
+    )
 
 
 def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
-    """The gains of the loss and the hyper-parameters of the checkpoint are those of one that was told."""
+    """The gains of the loss and the hyper-parameters of the checkpoint are those of one that was
+    told."""
     data = DetectionData(str(small_data), seed=7, **SMALL)
     given, follows = small_detector(data, image_size=64, batch_size=8, seed=7), small_detector(data)
     assert follows.loss.gains != given.loss.gains
@@ -154,12 +203,22 @@ def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
     assert follows.loss.gains == given.loss.gains
     assert follows.image_size == given.image_size
     saved = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)["hyper_parameters"]
-    assert {k: saved[k] for k in ("image_size", "batch_size", "seed")} == {"image_size": 64, "batch_size": 8, "seed": 7}
+    assert {k: saved[k] for k in ("image_size", "batch_size", "seed")} == {
+        "image_size": 64,
+        "batch_size": 8,
+        "seed": 7,
+    }
     assert Detector.load(here / "run/checkpoints/last.ckpt").image_size == 64
 
     for detector, sentence in (
-        (small_detector(data, image_size=96), "image_size is 96 in the Detector and 64 in its data: leave it out"),
-        (small_detector(data, batch_size=16), "batch_size is 16 in the Detector and 8 in its data: leave it out"),
+        (
+            small_detector(data, image_size=96),
+            "image_size is 96 in the Detector and 64 in its data: leave it out",
+        ),
+        (
+            small_detector(data, batch_size=16),
+            "batch_size is 16 in the Detector and 8 in its data: leave it out",
+        ),
         (
             Detector(["a", "b"], width_multiple=0.125),
             r"knows the classes \['a', 'b'\], its data have \['disc', .*give it data.names",
@@ -177,7 +236,9 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
     data = DetectionData(str(small_data), **SMALL)
     for run in ("whole", "part"):
         L.seed_everything(0)
-        L.Trainer(**options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1)).fit(small_detector(data), data)
+        L.Trainer(**options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1)).fit(
+            small_detector(data), data
+        )
     told = capsys.readouterr().out
     last = here / "part/checkpoints/last.ckpt"
     line = 'stopped after 1 of 2 epochs; go on with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
@@ -185,30 +246,48 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
     L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path=last)
     assert "; run folder part, continued in epoch 2; 24" in capsys.readouterr().out
     whole, part = (
-        torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"] for run in ("whole", "part")
+        torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        for run in ("whole", "part")
     )
     assert all(torch.equal(value, part[name]) for name, value in whole.items())
 
 
 def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """In its own run folder: from the checkpoint of the first epoch, with half the learning rate."""
+    """In its own run folder: from the checkpoint of the first epoch, with half the learning
+    rate."""
     guard, data = TrainingGuard("roll_back"), DetectionData(str(small_data), **SMALL)
-    given = options(run="run", max_epochs=2, callbacks=[guard, Warmup(warmup_epochs=0), Poison((1, 0), once=True)])
+    given = options(
+        run="run",
+        max_epochs=2,
+        callbacks=[guard, Warmup(warmup_epochs=0), Poison((1, 0), once=True)],
+    )
     fit(L.Trainer(**given), small_detector(data), data)
     told = capsys.readouterr().out
-    assert re.search(r"^warning: non-finite loss in epoch 1, batch 0.*; going on from run/checkpoints/last.ckpt$", told, re.M)
+    assert re.search(
+        r"^warning: non-finite loss in epoch 1, batch 0.*; going on from run/checkpoints/last.ckpt$",
+        told,
+        re.M,
+    )
     assert guard.roll_backs == 1
     with open(here / "run/metrics.csv", newline="") as file:
         rates = [float(row["lr/weight"]) for row in csv.DictReader(file)]
     lr0 = RATES["Muon"].lr0
     assert rates == [pytest.approx(lr0), pytest.approx(0.5 * lr0 * 0.505)]
-    assert [p.name for p in (here / "run/checkpoints").glob("incident-*.json")] == ["incident-1-0.json"]
+    assert [p.name for p in (here / "run/checkpoints").glob("incident-*.json")] == [
+        "incident-1-0.json"
+    ]
 
 
 def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
     warmup, rates, bar = Warmup(warmup_epochs=1), LearningRateMonitor(), TQDMProgressBar()
-    given = recipe(max_epochs=7, gradient_clip_val=5.0, callbacks=[warmup, rates], precision="bf16-mixed")
-    assert (given["max_epochs"], given["gradient_clip_val"], given["precision"]) == (7, 5.0, "bf16-mixed")
+    given = recipe(
+        max_epochs=7, gradient_clip_val=5.0, callbacks=[warmup, rates], precision="bf16-mixed"
+    )
+    assert (given["max_epochs"], given["gradient_clip_val"], given["precision"]) == (
+        7,
+        5.0,
+        "bf16-mixed",
+    )
     assert given["default_root_dir"] == "runs/fit-1"
     kinds = [type(c) for c in given["callbacks"]]
     assert len(kinds) == len(set(kinds))
@@ -222,8 +301,16 @@ def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
 def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """A report without the recipe's other files; one sentence where they need boltbox's data."""
     data = DetectionData(str(small_data), **SMALL)
-    plain: dict[str, Any] = {"max_epochs": 1, "logger": False, "enable_model_summary": False, **QUIET, "default_root_dir": here}
-    trainer = L.Trainer(callbacks=[Warmup(), EMA(), MetricsFiles(), Report()], enable_checkpointing=False, **plain)
+    plain: dict[str, Any] = {
+        "max_epochs": 1,
+        "logger": False,
+        "enable_model_summary": False,
+        **QUIET,
+        "default_root_dir": here,
+    }
+    trainer = L.Trainer(
+        callbacks=[Warmup(), EMA(), MetricsFiles(), Report()], enable_checkpointing=False, **plain
+    )
     trainer.fit(small_detector(data), data)
     told = capsys.readouterr().out
     assert "warning" not in told
@@ -233,4 +320,6 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
     loader: Any = DataLoader(batches()[:1], batch_size=None)
     for callback in (AutoAnchor(), boltbox.callbacks.RunFolder(), boltbox.callbacks.DoctorCheck()):
         with pytest.raises(InputError, match=r"need boltbox's data module: trainer.fit"):
-            L.Trainer(callbacks=[callback], **plain).fit(Detector(["a", "b"], width_multiple=0.125, image_size=64), loader)
+            L.Trainer(callbacks=[callback], **plain).fit(
+                Detector(["a", "b"], width_multiple=0.125, image_size=64), loader
+            )

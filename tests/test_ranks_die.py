@@ -1,4 +1,5 @@
-"""A process that fails, is killed or hangs: the others end soon, say what they know, and nobody is left."""
+"""A process that fails, is killed or hangs: the others end soon, say what they know, and nobody is
+left."""
 
 import os
 import re
@@ -27,12 +28,17 @@ SOON = 30.0  # seconds within which all is over after the trouble
 
 
 class Trouble(L.Callback):
-    """BOLTBOX_TROUBLE is like `raise:1:2`: process 1 raises at its third training batch. Or kills itself, or hangs. Only at the
-    first start, not after a restart."""
+    """BOLTBOX_TROUBLE is like `raise:1:2`: process 1 raises at its third training batch. Or kills
+    itself, or hangs. Only at the first start, not after a restart."""
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         kind, rank, at = os.environ["BOLTBOX_TROUBLE"].split(":")
-        here = (trainer.global_rank, trainer.fit_loop.epoch_loop.batch_progress.total.processed) == (int(rank), int(at))
+        here = (
+            trainer.global_rank,
+            trainer.fit_loop.epoch_loop.batch_progress.total.processed,
+        ) == (int(rank), int(at))
         if not here or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return
         (Path(trainer.default_root_dir) / "trouble").write_text(str(time.time()))
@@ -57,7 +63,9 @@ def start(line: list[str], trouble: str, log: Path) -> tuple[int, str]:
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     with log.open("w") as file:
-        code = subprocess.run(line, env=environment, stdout=file, stderr=file, timeout=150, start_new_session=True).returncode
+        code = subprocess.run(
+            line, env=environment, stdout=file, stderr=file, timeout=150, start_new_session=True
+        ).returncode
     return code, log.read_text()
 
 
@@ -101,9 +109,11 @@ def torchrun(restarts: int, line: list[str]) -> list[str]:
 
 
 def test_an_exception_ends_all(small_data: Path, tmp_path: Path, log: Path) -> None:
-    """Its traceback comes first; the other process says one sentence; the process that failed reports.
+    """Its traceback comes first; the other process says one sentence; the process that failed
+    reports.
 
-    Lightning looks every five seconds whether a process has ended, and then kills the first one, perhaps before it has spoken.
+    Lightning looks every five seconds whether a process has ended, and then kills the first one,
+    perhaps before it has spoken.
     """
     run = tmp_path / "run"
     with forks():
@@ -113,19 +123,25 @@ def test_an_exception_ends_all(small_data: Path, tmp_path: Path, log: Path) -> N
     assert "ZeroDivisionError: made trouble" in told
     assert told.count("Traceback") == 1
     if code != -signal.SIGKILL:
-        before, sentence, after = told.partition("error: process 0 of 2 lost contact with the others")
+        before, sentence, after = told.partition(
+            "error: process 0 of 2 lost contact with the others"
+        )
         assert "ZeroDivisionError" in before
         assert sentence
         assert re.match(r" at epoch 0, training batch 2 \(all_reduce, \w+\.py line", after)
         assert "process 1 was last at epoch 0, training batch 2" in after
-    assert [p.name for p in (run / "checkpoints").glob("incident*")] == ["incident-0-2-process1.json"]
+    assert [p.name for p in (run / "checkpoints").glob("incident*")] == [
+        "incident-0-2-process1.json"
+    ]
 
 
 def test_the_first_process_is_killed(small_data: Path, tmp_path: Path, log: Path) -> None:
     """The one that had started the other, which has a loader process of its own."""
     run = tmp_path / "run"
     with forks():
-        code, _ = start(launched([*command(small_data, run), "--data.workers", "1"]), "kill:0:3", log)
+        code, _ = start(
+            launched([*command(small_data, run), "--data.workers", "1"]), "kill:0:3", log
+        )
     assert code == -signal.SIGKILL
     assert over(run, log) < SOON
 
@@ -138,12 +154,20 @@ def test_a_process_hangs(
     with pytest.raises(Exception, match="process 0 terminated with exit code 2"):
         together(cli.main, command(small_data, here / "run", "--ranks.timeout", "5"))
     told = capfd.readouterr().err
-    assert "error: process 0 of 2 waited in vain for the others at epoch 0, training batch 2 (all_reduce, " in told
-    assert "process 1 was last at epoch 0, training batch 2; one that is only slow needs a larger --ranks.timeout" in told
+    assert (
+        "error: process 0 of 2 waited in vain for the others at epoch 0, training batch 2 (all_reduce, "
+        in told
+    )
+    assert (
+        "process 1 was last at epoch 0, training batch 2; one that is only slow needs a larger --ranks.timeout"
+        in told
+    )
     assert "Traceback" not in told
 
 
-def test_torchrun_restarts_after_a_kill(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
+def test_torchrun_restarts_after_a_kill(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, log: Path
+) -> None:
     """From the last checkpoint: it ends as if nothing had happened."""
     with forks():
         code, told = start(torchrun(2, command(small_data, here / "run")), "kill:1:8", log)
@@ -156,8 +180,8 @@ def test_torchrun_restarts_after_a_kill(small_data: Path, here: Path, monkeypatc
 
 
 def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, log: Path) -> None:
-    """In its summary, that is: which process prints first is chance, and torchrun may end one before it speaks. Here the
-    interpreters are real ones."""
+    """In its summary, that is: which process prints first is chance, and torchrun may end one
+    before it speaks. Here the interpreters are real ones."""
     code, told = start(torchrun(0, command(small_data, here / "run")), "raise:1:2", log)
     assert code != 0
     assert over(here / "run", log) < SOON
@@ -176,11 +200,21 @@ def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, log: Path
         ("Pair is not connected ([127.0.0.1]:4242 <--> [127.0.0.1]:4243)", True),
         ("Application timeout caused pair closure", True),
         ("Timed out waiting 5000ms for recv operation to complete", True),
-        ("Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?", False),
+        (
+            "Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
+            False,
+        ),
     ],
 )
 def test_gloo_words_for_a_process_that_is_gone(words: str, gone: bool) -> None:
-    assert lost_contact(RuntimeError(f"[pair.cc:525] gloo: {words}. This is typically caused by a remote worker")) is gone
+    assert (
+        lost_contact(
+            RuntimeError(
+                f"[pair.cc:525] gloo: {words}. This is typically caused by a remote worker"
+            )
+        )
+        is gone
+    )
     assert not lost_contact(RuntimeError(words)), "not of gloo"
 
 
@@ -190,7 +224,9 @@ def whole(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[in
     runs = {ranks: tmp_path_factory.mktemp("whole") / "run" for ranks in (1, 2)}
     with forks():
         for ranks, run in runs.items():
-            assert resume_fuzz.start(resume_fuzz.command(small_data, run, workers=0, ranks=ranks)) == 0
+            assert (
+                resume_fuzz.start(resume_fuzz.command(small_data, run, workers=0, ranks=ranks)) == 0
+            )
     return runs
 
 
@@ -204,7 +240,8 @@ def test_a_group_is_told_to_stop(
     whole: dict[int, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too: nothing is lost."""
+    """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too:
+    nothing is lost."""
     run = tmp_path / "run"
     line = resume_fuzz.command(small_data, run, workers=2, ranks=ranks, every_batches=0)
     monkeypatch.setenv("BOLTBOX_KILL", f"batch:10:{name}:group")
@@ -217,7 +254,11 @@ def test_a_group_is_told_to_stop(
 
 
 def test_torchrun_is_told_to_stop(
-    small_data: Path, tmp_path: Path, log: Path, whole: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+    small_data: Path,
+    tmp_path: Path,
+    log: Path,
+    whole: dict[int, Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It sends the signal to each process's group, and waits for them."""
     run = tmp_path / "run"
@@ -232,7 +273,8 @@ def test_torchrun_is_told_to_stop(
 
 
 def resumes_exactly(run: Path, log: Path, line: list[str], whole: Path) -> bool:
-    """A run that was told to stop after 11 batches: nothing is left of its processes, it saved, and its resume is exact."""
+    """A run that was told to stop after 11 batches: nothing is left of its processes, it saved, and
+    its resume is exact."""
     assert not left(log)
     assert not list((run / "checkpoints").glob("incident*"))
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)

@@ -34,7 +34,8 @@ def test_coco128() -> None:
     report = load(root, "val").report
     assert report == DataReport(128, 898)
     report = load(root, "train").report
-    # 941 label lines less the 12 of the two files, 000000000656 and 000000000659, whose images are not there
+    # 941 label lines less the 12 of the two files, 000000000656 and 000000000659, whose images are
+    # not there
     assert report == DataReport(128, 929, background=2, unlabelled=2)
 
 
@@ -47,7 +48,11 @@ def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
         "names": ["text", "title", "list", "table", "figure"],
     }
     (tmp_path / "yolo.yaml").write_text(yaml.safe_dump(content))
-    as_coco_too = {"path": str(root), "train": "samples.coco.json", "images": ["images/train", "images/val"]}
+    as_coco_too = {
+        "path": str(root),
+        "train": "samples.coco.json",
+        "images": ["images/train", "images/val"],
+    }
     (tmp_path / "coco.yaml").write_text(yaml.safe_dump(as_coco_too))
     yolo, coco = load(tmp_path / "yolo.yaml"), load(tmp_path / "coco.yaml")
     assert coco.names == yolo.names == content["names"]
@@ -56,12 +61,14 @@ def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
     theirs = dict(zip(files_of(yolo), yolo.labels, strict=True))
     for name, labels in zip(files_of(coco), coco.labels, strict=True):
         assert labels.classes.tolist() == theirs[name].classes.tolist()
-        np.testing.assert_allclose(labels.boxes, theirs[name].boxes, rtol=0, atol=2e-3)  # six decimals in the label files
+        # six decimals in the label files
+        np.testing.assert_allclose(labels.boxes, theirs[name].boxes, rtol=0, atol=2e-3)
         assert all(len(parts) > 0 for parts in labels.polygons)
 
 
 def test_real_faults() -> None:
-    """FAULTS.tsv counts them: boxes of no size 3 and 1, one empty and one missing label file, labels without their image."""
+    """FAULTS.tsv counts them: boxes of no size 3 and 1, one empty and one missing label file,
+    labels without their image."""
     root = shared("data/real_faults")
     train, val = load(root).report, load(root, "val").report
     assert (train.images, train.background, train.unlabelled, len(train.faults)) == (10, 2, 1, 3)

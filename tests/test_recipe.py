@@ -24,7 +24,9 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         accelerator="cpu",
         max_epochs=EPOCHS,
         gradient_clip_val=CLIP,
-        plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))] if half else None,
+        plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))]
+        if half
+        else None,
         callbacks=[Warmup(literal=literal), yolov5_average(), steps],
         logger=False,
         enable_checkpointing=False,
@@ -44,7 +46,9 @@ class BiasRates(L.Callback):
     def __init__(self) -> None:
         self.used: list[float] = []
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any
+    ) -> None:
         self.used.append(trainer.optimizers[0].param_groups[0]["lr"])
         assert trainer.optimizers[0].param_groups[0]["name"] == "bias"
 
@@ -55,7 +59,9 @@ def test_after_a_roll_back_every_rate_is_lower() -> None:
     for scale in (1.0, 0.5):
         module, rates = small_detector(), BiasRates()
         module.lr_scale = scale
-        spawn(1, max_epochs=2, callbacks=[Warmup(), rates]).fit(module, DataLoader(batches(), batch_size=None))  # type: ignore[arg-type]
+        spawn(1, max_epochs=2, callbacks=[Warmup(), rates]).fit(
+            module, DataLoader(batches(), batch_size=None)
+        )  # type: ignore[arg-type]
         used.append(rates.used)
     assert used[0][0] == 0.1
     assert used[1] == pytest.approx([0.5 * x for x in used[0]])

@@ -1,4 +1,5 @@
-"""What a better recipe than YOLOv5's is made of: each part alone, and all together killed, on two processes."""
+"""What a better recipe than YOLOv5's is made of: each part alone, and all together killed, on two
+processes."""
 
 import signal
 from pathlib import Path
@@ -31,7 +32,8 @@ ALL_ON = [str(word) for name, value in EVERYTHING.items() for word in (f"--{name
 
 
 def test_the_average_has_its_width() -> None:
-    """Unrolled, the weights that steps 1 to n have in the average: their standard deviation is that share of n."""
+    """Unrolled, the weights that steps 1 to n have in the average: their standard deviation is that
+    share of n."""
     for width in (0.05, 0.1, 0.25):
         n, weights = 2000, np.zeros(2000)
         for u in range(1, n + 1):
@@ -50,15 +52,24 @@ def test_a_callback_with_a_width_averages_so() -> None:
     for _ in range(3):
         callback.updates += 1
         kept.append(callback._kept())
-    assert kept == pytest.approx([0, 0.5 ** (ema_exponent(0.1) + 1), (2 / 3) ** (ema_exponent(0.1) + 1)])
+    assert kept == pytest.approx(
+        [0, 0.5 ** (ema_exponent(0.1) + 1), (2 / 3) ** (ema_exponent(0.1) + 1)]
+    )
 
 
 def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
-    """24 images in batches of 8: a step takes 16 images after the warm-up, as the run is short; at a nominal 64 it takes 24,
-    all that an epoch has."""
+    """24 images in batches of 8: a step takes 16 images after the warm-up, as the run is short; at
+    a nominal 64 it takes 24, all that an epoch has."""
     steps = {}
     for nominal in ("auto", "64"):
-        options = ["--model.nominal_batch_size", nominal, "--warmup.warmup_epochs", "0", "--trainer.max_epochs", "2"]
+        options = [
+            "--model.nominal_batch_size",
+            nominal,
+            "--warmup.warmup_epochs",
+            "0",
+            "--trainer.max_epochs",
+            "2",
+        ]
         cli.main(small_fit(small_data, here / nominal, *options))
         saved = torch.load(here / nominal / "checkpoints/last.ckpt", weights_only=True)
         steps[nominal] = saved["global_step"]
@@ -66,11 +77,16 @@ def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
 
 
 def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
-    """Their samples are those of an augmentation without mosaic and MixUp, those before are as ever."""
+    """Their samples are those of an augmentation without mosaic and MixUp, those before are as
+    ever."""
     augment = Augment(mixup=0.5)
     dataset = open_split(DatasetFile.read(str(small_data)), "train", False)
-    made = TrainSamples(dataset, augment.steps(64), 3, augment.without_mixing().steps(64), last_from=2)
-    mixed, plain = (TrainSamples(dataset, a.steps(64), 3) for a in (augment, augment.without_mixing()))
+    made = TrainSamples(
+        dataset, augment.steps(64), 3, augment.without_mixing().steps(64), last_from=2
+    )
+    mixed, plain = (
+        TrainSamples(dataset, a.steps(64), 3) for a in (augment, augment.without_mixing())
+    )
     for epoch in range(4):
         for index in range(4):
             key = Key(epoch, index, 0)
@@ -92,8 +108,12 @@ def test_a_head_for_other_classes_is_reused(published: Path) -> None:
     ours = YOLOv5(3).eval()
     ours.load_state_dict(fresh.state_dict())
     load_weights(theirs, published)
-    assert "boxes and objectness, its 3 classes start fresh" in load_weights(ours, published, reuse_head=True)
-    assert "not the head (80 classes there, 3 here), which starts fresh" in load_weights(YOLOv5(3), published)
+    assert "boxes and objectness, its 3 classes start fresh" in load_weights(
+        ours, published, reuse_head=True
+    )
+    assert "not the head (80 classes there, 3 here), which starts fresh" in load_weights(
+        YOLOv5(3), published
+    )
     images = torch.rand(1, 3, 64, 64)
     for a, b in zip(theirs(images), ours(images), strict=True):
         torch.testing.assert_close(a[..., :5], b[..., :5], rtol=1e-5, atol=1e-5)
@@ -102,37 +122,52 @@ def test_a_head_for_other_classes_is_reused(published: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_starts: None) -> Path:
-    """A run with everything on that was never interrupted: three epochs, the last without mosaic."""
+def reference(
+    small_data: Path, tmp_path_factory: pytest.TempPathFactory, quick_starts: None
+) -> Path:
+    """A run with everything on that was never interrupted: three epochs, the last without
+    mosaic."""
     run = tmp_path_factory.mktemp("reference") / "run"
     assert start(command(small_data, run, workers=0, ranks=1, more=ALL_ON)) == 0
     return run
 
 
 @pytest.mark.parametrize("kills", [["batch:3", "batch:14"], ["validation:1", "moving:6"]], ids=str)
-def test_killed_runs_end_the_same(kills: list[str], small_data: Path, tmp_path: Path, reference: Path) -> None:
+def test_killed_runs_end_the_same(
+    kills: list[str], small_data: Path, tmp_path: Path, reference: Path
+) -> None:
     """With mosaic, and in the epoch without."""
     hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, ALL_ON)
     assert hits == len(kills)
     assert not unlike
 
 
-def test_a_fork_is_the_run_that_had_been_so_from_the_start(small_data: Path, tmp_path: Path, reference: Path) -> None:
-    """docs/recipe.md: from one checkpoint the last epoch with mosaic and, in another folder, without; that one is killed."""
+def test_a_fork_is_the_run_that_had_been_so_from_the_start(
+    small_data: Path, tmp_path: Path, reference: Path
+) -> None:
+    """docs/recipe.md: from one checkpoint the last epoch with mosaic and, in another folder,
+    without; that one is killed."""
     mosaic, fork = tmp_path / "mosaic", tmp_path / "fork"
     more = [*ALL_ON, "--data.augment.close_mosaic", "0", "--checkpoints.save_period", "1"]
     assert start(command(small_data, mosaic, workers=0, ranks=1, more=more)) == 0
     line = command(small_data, fork, workers=0, ranks=1, more=ALL_ON)
-    assert start([*line, "--ckpt_path", str(mosaic / "checkpoints/epoch1.ckpt")], "batch:3") == -signal.SIGKILL
+    assert (
+        start([*line, "--ckpt_path", str(mosaic / "checkpoints/epoch1.ckpt")], "batch:3")
+        == -signal.SIGKILL
+    )
     assert start([*line, "--ckpt_path", "auto"]) == 0
-    ends = [torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (fork, reference, mosaic)]
+    ends = [
+        torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+        for run in (fork, reference, mosaic)
+    ]
     for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
         assert not unlike(ends[0][key], ends[1][key], key)
     assert unlike(ends[0]["state_dict"], ends[2]["state_dict"], "state_dict")
 
 
 def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
-    """Rates, windows and images of each batch; and both processes have the same weights in the end."""
+    """Rates, windows and images of each batch; and both processes have the same weights in the
+    end."""
     more = [*ALL_ON, "--trainer.callbacks", "agreement.Diary", "--trainer.max_epochs", "3"]
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
@@ -140,4 +175,6 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     for kind in ("network", "ema"):
         for name, value in two[0][kind].items():
             if "running" not in name and "num_batches" not in name:
-                torch.testing.assert_close(value, two[1][kind][name], msg=lambda m, n=name: f"{n}: {m}")
+                torch.testing.assert_close(
+                    value, two[1][kind][name], msg=lambda m, n=name: f"{n}: {m}"
+                )

@@ -17,12 +17,24 @@ from boltbox.detector.system.errors import InputError
 
 
 def run(score: float, curve: list[float], seconds: float = 10.0, parameters: int = 100) -> Figures:
-    return Figures(score, "val", tuple((k + 1, (k + 1) * seconds, value) for k, value in enumerate(curve)), parameters)
+    return Figures(
+        score,
+        "val",
+        tuple((k + 1, (k + 1) * seconds, value) for k, value in enumerate(curve)),
+        parameters,
+    )
 
 
 def test_only_what_was_trained_alike_is_compared() -> None:
-    base = {"a": {0: run(0.1, [0.1]), 1: run(0.2, [0.2]), 2: run(0.9, [0.9])}, "b": {0: run(0.5, [0.5])}, "c": {0: run(1, [1])}}
-    other = {"a": {0: run(0.2, [0.3]), 1: run(0.2, [0.2], parameters=110)}, "b": {0: run(0.4, [0.4])}}
+    base = {
+        "a": {0: run(0.1, [0.1]), 1: run(0.2, [0.2]), 2: run(0.9, [0.9])},
+        "b": {0: run(0.5, [0.5])},
+        "c": {0: run(1, [1])},
+    }
+    other = {
+        "a": {0: run(0.2, [0.3]), 1: run(0.2, [0.2], parameters=110)},
+        "b": {0: run(0.4, [0.4])},
+    }
     verdict = judge(base, other)
     assert verdict.gains == pytest.approx({"a": 5.0, "b": -10.0})
     assert verdict.macro == pytest.approx(-2.5)
@@ -32,7 +44,8 @@ def test_only_what_was_trained_alike_is_compared() -> None:
 
 
 def test_the_interval_of_the_mean() -> None:
-    """Of many sets of one seed each it is the plain bootstrap's, near 1.96 standard errors; of equal gains it is a point."""
+    """Of many sets of one seed each it is the plain bootstrap's, near 1.96 standard errors; of
+    equal gains it is a point."""
     gaps = [np.array([value]) for value in np.random.default_rng(0).normal(2, 1, 100)]
     mean, error = np.mean(gaps), np.std(gaps) / 10
     assert interval(gaps) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
@@ -42,12 +55,14 @@ def test_the_interval_of_the_mean() -> None:
 def test_when_a_recipe_passes_the_other() -> None:
     base = [run(0, [0.1, 0.2, 0.3, 0.4]), run(0, [0.1, 0.2, 0.3, 0.6])]
     fast = [run(0, [0.3, 0.7, 0.7, 0.7], seconds=15), run(0, [0.1, 0.3, 0.9, 0.9], seconds=15)]
-    assert first_pass(base, fast) == pytest.approx((0.5, 0.75))  # means .2, .5: after 2 of 4 epochs, 30 of 40 seconds
+    # means .2, .5: after 2 of 4 epochs, 30 of 40 seconds
+    assert first_pass(base, fast) == pytest.approx((0.5, 0.75))
     assert first_pass(fast, base) is None
 
 
 def test_subsets(small_data: Path, tmp_path: Path) -> None:
-    """Always the same images, a smaller subset's within a larger one's; the other splits are whole."""
+    """Always the same images, a smaller subset's within a larger one's; the other splits are
+    whole."""
     whole = DatasetFile.read(str(small_data))
     files = {}
     for count in (3, 5):
@@ -59,26 +74,50 @@ def test_subsets(small_data: Path, tmp_path: Path) -> None:
     assert files[3] < files[5]
 
 
-def test_no_subset_whose_validation_images_would_be_trained_on(small_data: Path, tmp_path: Path) -> None:
+def test_no_subset_whose_validation_images_would_be_trained_on(
+    small_data: Path, tmp_path: Path
+) -> None:
     root = small_data.parent if small_data.is_file() else small_data
     divided = tmp_path / "data.yaml"
-    divided.write_text(f"path: {root}\ntrain: images/train\nsplit: 0.5\nnames: {DatasetFile.read(str(small_data)).names}\n")
+    divided.write_text(
+        f"path: {root}\ntrain: images/train\nsplit: 0.5\nnames: {DatasetFile.read(str(small_data)).names}\n"
+    )
     with pytest.raises(InputError, match="its val is a share of train"):
         write_subset(str(divided), 3, tmp_path / "subset")
 
 
-def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study(
+    small_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """What is done is not trained again, what was interrupted goes on, what failed is named."""
     common = ["--trainer.max_epochs", "1", "--data.image_size", "64", "--model.width_multiple", "0.125", "--data.workers", "0",
               "--trainer.accelerator", "cpu", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
-    words = ["--data", str(small_data), "--seeds", "0", "--jobs", "2", "--folder", str(tmp_path), "--recipe", "plain="]
-    monkeypatch.setattr(sys, "argv", ["recipes", *words, "--recipe", "wrong=--model.lr0 much", "--", *common])
+    words = [
+        "--data",
+        str(small_data),
+        "--seeds",
+        "0",
+        "--jobs",
+        "2",
+        "--folder",
+        str(tmp_path),
+        "--recipe",
+        "plain=",
+    ]
+    monkeypatch.setattr(
+        sys, "argv", ["recipes", *words, "--recipe", "wrong=--model.lr0 much", "--", *common]
+    )
     with pytest.raises(SystemExit, match=r"wrong on .*, seed 0: fit ended with code 2"):
         recipes.main()
     (done,) = tmp_path.glob("*/plain/0/figures.json")
     written = {name: done.with_name(name).read_bytes() for name in ("figures.json", "metrics.csv")}
     done.unlink()  # as if it had been interrupted after its last epoch
-    monkeypatch.setattr(sys, "argv", ["recipes", *words, "--recipe", "slow=--model.lr0 0.001", "--", *common])
+    monkeypatch.setattr(
+        sys, "argv", ["recipes", *words, "--recipe", "slow=--model.lr0 0.001", "--", *common]
+    )
     capsys.readouterr()
     recipes.main()
     out = capsys.readouterr().out
@@ -88,18 +127,28 @@ def test_a_study(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     recipes.main()
     assert done.stat().st_mtime_ns == age
     scores = [
-        100 * json.loads(next(tmp_path.glob(f"*/{recipe}/0/figures.json")).read_text())["score"] for recipe in ("plain", "slow")
+        100 * json.loads(next(tmp_path.glob(f"*/{recipe}/0/figures.json")).read_text())["score"]
+        for recipe in ("plain", "slow")
     ]
     assert f"| slow | {scores[1] - scores[0]:+.1f} | {scores[1] - scores[0]:+.2f} |" in out
     assert (tmp_path / "study.html").read_text().count("data:image/png;base64,") == 1
     assert "AP in hundredths" in (tmp_path / "study.md").read_text()
-    elsewhere = ["--folder", str(tmp_path / "elsewhere"), "--known", str(tmp_path / "study.json"), "--recipe", "plain="]
+    elsewhere = [
+        "--folder",
+        str(tmp_path / "elsewhere"),
+        "--known",
+        str(tmp_path / "study.json"),
+        "--recipe",
+        "plain=",
+    ]
     monkeypatch.setattr(sys, "argv", ["recipes", *words[:4], *elsewhere, "--", *common])
     recipes.main()  # without a training
     (known,) = (tmp_path / "elsewhere").glob("*/plain/0")
     assert [f.name for f in known.iterdir()] == ["figures.json"]
     assert json.loads((known / "figures.json").read_text()) == json.loads(done.read_text())
-    monkeypatch.setattr(sys, "argv", ["recipes", *words[:4], *elsewhere[:3], str(small_data), "--recipe", "plain="])
+    monkeypatch.setattr(
+        sys, "argv", ["recipes", *words[:4], *elsewhere[:3], str(small_data), "--recipe", "plain="]
+    )
     with pytest.raises(SystemExit, match=r"--known .*: this is no study.json"):
         recipes.main()
 

@@ -1,4 +1,5 @@
-"""The repaired copy: nothing is wrong with it, what was sound is still in it, and the original is as it was."""
+"""The repaired copy: nothing is wrong with it, what was sound is still in it, and the original is
+as it was."""
 
 import contextlib
 import json
@@ -39,7 +40,8 @@ HEALED = {  # warnings that a repair does away with
 TRAIN = ("good", "clipped", "cut", "tiny", "liar", "endless", "twin", "leak", "foreign")
 Box = tuple[str, float, float, float, float]  # class name, xyxy in pixels
 GOOD: Box = ("cat", 6, 4, 24, 20)
-LABELS: dict[str, list[Box]] = {  # of the images that stay; dropped or changed boxes are added below
+# of the images that stay; dropped or changed boxes are added below
+LABELS: dict[str, list[Box]] = {
     "good": [GOOD, ("dog", 30, 10, 45, 30)],
     "clipped": [GOOD],
     "liar": [("dog", 12, 8, 36, 28)],
@@ -53,7 +55,10 @@ LABELS: dict[str, list[Box]] = {  # of the images that stay; dropped or changed 
 def spoiled_images(train: Path, val: Path) -> None:
     """Images of every kind that a repair has to do with; the names say which."""
     for k, stem in enumerate(TRAIN):
-        save(train / f"{stem}.{'jpg' if stem in ('cut', 'endless') else 'png'}", picture(HEIGHT, WIDTH, k))
+        save(
+            train / f"{stem}.{'jpg' if stem in ('cut', 'endless') else 'png'}",
+            picture(HEIGHT, WIDTH, k),
+        )
     for k, stem in enumerate(("first", "second"), len(TRAIN)):
         save(val / f"{stem}.png", picture(HEIGHT, WIDTH, k))
     save(train / "tiny.png", picture(9, WIDTH))
@@ -67,14 +72,23 @@ def spoiled_images(train: Path, val: Path) -> None:
 
 def as_yolo(root: Path) -> None:
     def line(name: str, x1: float, y1: float, x2: float, y2: float) -> str:
-        cxcywh = ((x1 + x2) / 2 / WIDTH, (y1 + y2) / 2 / HEIGHT, (x2 - x1) / WIDTH, (y2 - y1) / HEIGHT)
+        cxcywh = (
+            (x1 + x2) / 2 / WIDTH,
+            (y1 + y2) / 2 / HEIGHT,
+            (x2 - x1) / WIDTH,
+            (y2 - y1) / HEIGHT,
+        )
         return " ".join(f"{v:.9g}" for v in (("cat", "dog").index(name), *cxcywh)) + "\n"
 
     spoiled_images(root / "images/train", root / "images/val")
-    save(root / "images/train/good.bmp", picture(HEIGHT, WIDTH, 77))  # shares the labels of good.png
+    # shares the labels of good.png
+    save(root / "images/train/good.bmp", picture(HEIGHT, WIDTH, 77))
     for stem in (*TRAIN, "first", "second"):
         split = "train" if stem in TRAIN else "val"
-        lay_out(root, {f"labels/{split}/{stem}.txt": "".join(line(*box) for box in LABELS.get(stem, [GOOD]))})
+        lay_out(
+            root,
+            {f"labels/{split}/{stem}.txt": "".join(line(*box) for box in LABELS.get(stem, [GOOD]))},
+        )
     bad = "0 .5 .5 0 .5\n0 nan .5 .5 .5\ncat\n7 .5 .5 .1 .1\n" + line(*GOOD)
     with open(root / "labels/train/clipped.txt", "a") as file:
         file.write(bad + line("dog", -10, 10, 20, 50))
@@ -89,29 +103,59 @@ def as_voc(root: Path) -> None:
         size = f"<filename>{stem}.png</filename><size><width>{WIDTH}</width><height>{HEIGHT}</height><depth>3</depth></size>"
         if stem == "clipped":
             size = f"<filename>other.png</filename><size><width>{HEIGHT}</width><height>{WIDTH}</height></size>"
-            objects += [voc_object("cat", 5, 5, 5, 9), voc_object("cat", "nan"), voc_object("cow"), voc_object(*GOOD)]
+            objects += [
+                voc_object("cat", 5, 5, 5, 9),
+                voc_object("cat", "nan"),
+                voc_object("cow"),
+                voc_object(*GOOD),
+            ]
             objects += [voc_object("dog", -10, 10, 20, 50), voc_object("dog", 70, 10, 80, 20)]
             objects += [voc_object("dog", 1, 1, 9, 9, "<difficult>1</difficult>")]
-        lay_out(root, {f"Annotations/{stem}.xml": f"<annotation>{size}{''.join(objects)}</annotation>"})
+        lay_out(
+            root, {f"Annotations/{stem}.xml": f"<annotation>{size}{''.join(objects)}</annotation>"}
+        )
     lay_out(root, {"Annotations/orphan.xml": f"<annotation>{voc_object('cat')}</annotation>"})
-    lists = {"ImageSets/Main/train.txt": "\n".join(TRAIN), "ImageSets/Main/val.txt": "first\nsecond\n"}
-    lay_out(root, {**lists, "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/val.txt\nnames: [cat, dog]\n"})
+    lists = {
+        "ImageSets/Main/train.txt": "\n".join(TRAIN),
+        "ImageSets/Main/val.txt": "first\nsecond\n",
+    }
+    lay_out(
+        root,
+        {
+            **lists,
+            "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/val.txt\nnames: [cat, dog]\n",
+        },
+    )
 
 
 def as_coco(root: Path) -> None:
     def annotation(name: Any, x1: float, y1: float, x2: float, y2: float) -> dict[str, Any]:
-        return {"category_id": {"cat": 7, "dog": 3}.get(name, name), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+        return {
+            "category_id": {"cat": 7, "dog": 3}.get(name, name),
+            "bbox": [x1, y1, x2 - x1, y2 - y1],
+        }
 
     spoiled_images(root / "images/train", root / "images/val")
     for split, stems in (("train", TRAIN), ("val", ("first", "second"))):
         images, annotations = [], []
         for k, stem in enumerate(stems):
             (path,) = (root / "images" / split).glob(f"{stem}.*")
-            entry = {"id": 10 * k, "file_name": path.name, "height": HEIGHT, "width": WIDTH, "license": 4}
+            entry = {
+                "id": 10 * k,
+                "file_name": path.name,
+                "height": HEIGHT,
+                "width": WIDTH,
+                "license": 4,
+            }
             found = [annotation(*box) for box in LABELS.get(stem, [GOOD])]
             if stem == "clipped":
                 entry |= {"height": WIDTH, "width": HEIGHT}
-                found += [annotation("cat", 5, 5, 5, 9), annotation(99, 5, 5, 9, 9), annotation(*GOOD), {"category_id": 7}]
+                found += [
+                    annotation("cat", 5, 5, 5, 9),
+                    annotation(99, 5, 5, 9, 9),
+                    annotation(*GOOD),
+                    {"category_id": 7},
+                ]
                 found += [annotation("dog", -10, 10, 20, 50), annotation("dog", 70, 10, 80, 20)]
             images.append(entry)
             annotations += [{"image_id": 10 * k, **a} for a in found]
@@ -127,7 +171,11 @@ def as_coco(root: Path) -> None:
 
 
 def tree(root: Path) -> dict[str, str]:
-    return {str(p.relative_to(root)): sha256(p.read_bytes()).hexdigest() for p in sorted(root.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(root)): sha256(p.read_bytes()).hexdigest()
+        for p in sorted(root.rglob("*"))
+        if p.is_file()
+    }
 
 
 def diagnose(source: Path) -> tuple[DatasetFile, Diagnosis]:
@@ -143,7 +191,9 @@ def boxes(source: Path) -> dict[str, list[Box]]:
         dataset = file.open(split)
         for path, labels in zip(dataset.files, dataset.labels, strict=True):
             rows = np.column_stack((labels.classes, labels.boxes)).tolist()
-            found[Path(path).name] = [(file.names[int(c)], *(round(v, 3) for v in box)) for c, *box in rows]
+            found[Path(path).name] = [
+                (file.names[int(c)], *(round(v, 3) for v in box)) for c, *box in rows
+            ]
     return found
 
 
@@ -157,7 +207,9 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
     before = tree(source)
     file, diagnosis = diagnose(source)
     assert diagnosis.count("fault") >= 5
-    assert {"wrong_suffix", "no_end_marker", "duplicate_image", "box_past_frame"} <= {f.kind for f in diagnosis.findings}
+    assert {"wrong_suffix", "no_end_marker", "duplicate_image", "box_past_frame"} <= {
+        f.kind for f in diagnosis.findings
+    }
     done = repair(file, diagnosis, copy)
     assert tree(source) == before
 
@@ -185,7 +237,16 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
     (foreign,) = copy.rglob("foreign.png")
     assert np.array_equal(read_image(foreign), read_image(next(source.rglob("foreign.png"))))
     assert (copy / "repairs.txt").read_text().splitlines() == done
-    for word in ("cut.jpg", "tiny.png", "twin.png", "leak.png", "liar.jpg", "endless.jpg", "foreign.png", "clipped"):
+    for word in (
+        "cut.jpg",
+        "tiny.png",
+        "twin.png",
+        "leak.png",
+        "liar.jpg",
+        "endless.jpg",
+        "foreign.png",
+        "clipped",
+    ):
         assert any(word in line for line in done), word
     assert any("orphan" in line for line in done) == (kind != "coco")
 
@@ -211,7 +272,13 @@ def test_coco_keeps_what_it_does_not_know(tmp_path: Path) -> None:
     repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
     content = json.loads((tmp_path / "copy/annotations/train.json").read_text())
     assert content["info"] == {"year": 2020}
-    assert content["images"][0] == {"id": 0, "file_name": "good.png", "height": HEIGHT, "width": WIDTH, "license": 4}
+    assert content["images"][0] == {
+        "id": 0,
+        "file_name": "good.png",
+        "height": HEIGHT,
+        "width": WIDTH,
+        "license": 4,
+    }
     assert {c["name"]: c["id"] for c in content["categories"]} == {"dog": 3, "cat": 7}
 
 
@@ -220,7 +287,11 @@ def test_coco_image_that_is_listed_twice(tmp_path: Path) -> None:
     box = {"category_id": 1, "bbox": [1, 2, 30, 20]}
     content = {
         "images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "a.png"}],
-        "annotations": [{"image_id": 1, **box}, {"image_id": 2, **box}, {"image_id": 2, **box, "bbox": [5, 6, 7, 8]}],
+        "annotations": [
+            {"image_id": 1, **box},
+            {"image_id": 2, **box},
+            {"image_id": 2, **box, "bbox": [5, 6, 7, 8]},
+        ],
         "categories": [{"id": 1, "name": "cat"}],
     }
     lay_out(tmp_path / "source", {"a.json": json.dumps(content), "data.yaml": "train: a.json\n"})
@@ -235,7 +306,10 @@ def test_several_coco_files_become_one(tmp_path: Path) -> None:
     for k in (1, 2):
         save(source / f"images/{k}.png", picture(HEIGHT, WIDTH, k))
         images = [{"id": 1, "file_name": f"{k}.png", "height": HEIGHT, "width": WIDTH}]
-        categories = [{"id": 1, "name": "cat" if k == 1 else "dog"}, {"id": 2, "name": "dog" if k == 1 else "cat"}]
+        categories = [
+            {"id": 1, "name": "cat" if k == 1 else "dog"},
+            {"id": 2, "name": "dog" if k == 1 else "cat"},
+        ]
         annotations = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 20]}]
         content = {"images": images, "annotations": annotations, "categories": categories}
         lay_out(source, {f"{k}.json": json.dumps(content)})
@@ -249,7 +323,9 @@ def test_several_coco_files_become_one(tmp_path: Path) -> None:
 def test_splits_that_are_the_same_on_purpose(tmp_path: Path) -> None:
     save(tmp_path / "source/images/all/a.png", picture(HEIGHT, WIDTH))
     lay_out(tmp_path / "source", {"labels/all/a.txt": "0 .5 .5 .5 .5\n"})
-    lay_out(tmp_path / "source", {"data.yaml": "train: images/all\nval: images/all\nnames: [cat]\n"})
+    lay_out(
+        tmp_path / "source", {"data.yaml": "train: images/all\nval: images/all\nnames: [cat]\n"}
+    )
     repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
     content = yaml.safe_load((tmp_path / "copy/data.yaml").read_text())
     assert content["train"] == content["val"] == "images/train"
@@ -260,7 +336,9 @@ def test_training_split_is_not_emptied(tmp_path: Path) -> None:
     for split in ("train", "val"):
         save(tmp_path / f"source/images/{split}/a.png", picture(HEIGHT, WIDTH))
         lay_out(tmp_path / "source", {f"labels/{split}/a.txt": "0 .5 .5 .5 .5\n"})
-    lay_out(tmp_path / "source", {"data.yaml": "train: images/train\nval: images/val\nnames: [cat]\n"})
+    lay_out(
+        tmp_path / "source", {"data.yaml": "train: images/train\nval: images/val\nnames: [cat]\n"}
+    )
     (line,) = repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
     assert line.startswith("kept the images of train")
     assert (tmp_path / "copy/images/train/a.png").is_file()
@@ -270,7 +348,10 @@ def test_images_from_several_folders_keep_their_labels(tmp_path: Path) -> None:
     """Both folders hold an a.png and are called `images`, which is where labels are looked for."""
     for k, place in enumerate(("x/images", "y/images/deep")):
         save(tmp_path / f"source/{place}/a.png", picture(HEIGHT, WIDTH, k))
-        lay_out(tmp_path / "source", {f"{place.replace('images', 'labels')}/a.txt": f"{k} .5 .5 .5 .5\n"})
+        lay_out(
+            tmp_path / "source",
+            {f"{place.replace('images', 'labels')}/a.txt": f"{k} .5 .5 .5 .5\n"},
+        )
     lay_out(tmp_path / "source", {"data.yaml": "train: [x/images, y/images]\nnames: [cat, dog]\n"})
     assert repair(*diagnose(tmp_path / "source"), tmp_path / "copy") == []
     copy = DatasetFile.read(str(tmp_path / "copy")).open("train")
@@ -294,7 +375,10 @@ def test_images_from_several_folders_keep_their_labels(tmp_path: Path) -> None:
 )
 def test_folders_that_are_refused(tmp_path: Path, place: str, word: str) -> None:
     save(tmp_path / "images/train/a.png", picture(HEIGHT, WIDTH))
-    lay_out(tmp_path, {"full/a.txt": "mine", "file.txt": "mine", "labels/train/a.txt": "0 .5 .5 .5 .5\n"})
+    lay_out(
+        tmp_path,
+        {"full/a.txt": "mine", "file.txt": "mine", "labels/train/a.txt": "0 .5 .5 .5 .5\n"},
+    )
     text = f"path: {tmp_path / 'source'}\ntrain: {tmp_path / 'images/train'}\nnames: [cat]\n"
     lay_out(tmp_path, {"source/data.yaml": text})
     (tmp_path / "link").symlink_to(tmp_path / "source")
@@ -315,11 +399,15 @@ def test_by_the_users_door(here: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("kind", ["voc", "yolo"])
-def test_names_that_are_not_utf_8(here: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_not_utf_8(
+    here: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They get others in the copy: lists and annotations are written in UTF-8."""
     stem = os.fsdecode(b"caf\xe9")
     for k, name in enumerate((stem, "cafe", "caf_")):
-        save(here / f"source/{k}.png", picture(HEIGHT, WIDTH, k)).rename(here / f"source/{name}.png")
+        save(here / f"source/{k}.png", picture(HEIGHT, WIDTH, k)).rename(
+            here / f"source/{name}.png"
+        )
         if kind == "voc":
             text = f"<annotation><filename>other.png</filename>{voc_object('cat')}</annotation>"
             (here / f"source/{name}.xml").write_text(text)
@@ -331,7 +419,9 @@ def test_names_that_are_not_utf_8(here: Path, kind: str, capsys: pytest.CaptureF
     assert "named caf__2.png" in (here / "fixed/repairs.txt").read_text()
     assert "Traceback" not in capsys.readouterr().err
     dataset = DatasetFile.read("fixed").open("train")
-    assert [(Path(file).name, len(dataset.labels[i].boxes)) for i, file in enumerate(dataset.files)] == [
+    assert [
+        (Path(file).name, len(dataset.labels[i].boxes)) for i, file in enumerate(dataset.files)
+    ] == [
         ("caf_.png", 1),
         ("caf__2.png", 1),
         ("cafe.png", 1),
@@ -343,5 +433,7 @@ def test_real_faults(tmp_path: Path) -> None:
     repair(*diagnose(source), tmp_path / "copy")
     _, after = diagnose(tmp_path / "copy")
     assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []
-    train, val = (DatasetFile.read(str(tmp_path / "copy")).open(split) for split in ("train", "val"))
+    train, val = (
+        DatasetFile.read(str(tmp_path / "copy")).open(split) for split in ("train", "val")
+    )
     assert (len(train), len(val)) == (10, 4)

@@ -20,12 +20,50 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.report.confusion import draw_confusion
 from boltbox.detector.system.errors import InputError
 
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
-QUICK += ["--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.accelerator", "cpu"]
+QUICK = [
+    "--data.image_size",
+    "64",
+    "--data.batch_size",
+    "8",
+    "--data.workers",
+    "0",
+    "--model.width_multiple",
+    "0.125",
+]
+QUICK += [
+    "--trainer.enable_progress_bar",
+    "false",
+    "--trainer.precision",
+    "32-true",
+    "--trainer.accelerator",
+    "cpu",
+]
 PLOTS = {
-    *("epochs_box_loss", "epochs_obj_loss", "epochs_cls_loss", "epochs_precision_recall", "epochs_map", "epochs_coco_ap"),
-    *("epochs_seconds", "iterations_lr", "iterations_momentum", "iterations_accumulate", "iterations_losses"),
-    *("pr_curve", "f1_curve", "p_curve", "r_curve", "confusion_matrix", "errors_kinds", "errors_gain", "errors_classes"),
+    *(
+        "epochs_box_loss",
+        "epochs_obj_loss",
+        "epochs_cls_loss",
+        "epochs_precision_recall",
+        "epochs_map",
+        "epochs_coco_ap",
+    ),
+    *(
+        "epochs_seconds",
+        "iterations_lr",
+        "iterations_momentum",
+        "iterations_accumulate",
+        "iterations_losses",
+    ),
+    *(
+        "pr_curve",
+        "f1_curve",
+        "p_curve",
+        "r_curve",
+        "confusion_matrix",
+        "errors_kinds",
+        "errors_gain",
+        "errors_classes",
+    ),
     *("labels_classes", "labels_centres", "labels_sizes", "labels_pixels"),
 }
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,7 +73,18 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs with its report, not to be written to."""
     run = tmp_path_factory.mktemp("reported") / "run"
-    cli.main(["fit", "--data.dataset", str(small_data), *QUICK, "--trainer.max_epochs", "2", "--run", str(run)])
+    cli.main(
+        [
+            "fit",
+            "--data.dataset",
+            str(small_data),
+            *QUICK,
+            "--trainer.max_epochs",
+            "2",
+            "--run",
+            str(run),
+        ]
+    )
     return run
 
 
@@ -56,7 +105,14 @@ class Reader(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
-        self.feed(re.sub("<style>.*?</style>", "", (run / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL))
+        self.feed(
+            re.sub(
+                "<style>.*?</style>",
+                "",
+                (run / "report.html").read_text(encoding="utf-8"),
+                flags=re.DOTALL,
+            )
+        )
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -88,7 +144,9 @@ def test_a_resumed_run_has_each_iteration_once(copy: Path) -> None:
         file.write("6,2,9,9,9,9,9,9,9,9\n7,2,9,9,9,9,9,9,9,9\n")
     options = ["--report.enabled", "false", "--trainer.limit_val_batches", "1"]
     (copy / "report.html").unlink()
-    cli.main(["fit", "--run", str(copy), "--ckpt_path", "last", "--trainer.max_epochs", "3", *options])
+    cli.main(
+        ["fit", "--run", str(copy), "--ckpt_path", "last", "--trainer.max_epochs", "3", *options]
+    )
     rows = table(copy / "iterations.csv")
     assert [int(r["iteration"]) for r in rows] == list(range(9))
     assert rows[:6] == before
@@ -96,16 +154,28 @@ def test_a_resumed_run_has_each_iteration_once(copy: Path) -> None:
     assert not (copy / "report.html").exists(), "it was switched off"
 
 
-def test_a_long_run_is_thinned(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_is_thinned(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 6 iterations every second, with the mean losses since the row before."""
     before = boltbox.callbacks.Iterations.__init__
     monkeypatch.setattr(boltbox.callbacks.Iterations, "__init__", lambda self: before(self, most=3))
-    options = [*QUICK, "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "1", "--report.enabled", "false"]
+    options = [
+        *QUICK,
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.limit_val_batches",
+        "1",
+        "--report.enabled",
+        "false",
+    ]
     cli.main(["fit", "--data.dataset", str(small_data), *options, "--run", "run"])
     rows = table(here / "run/iterations.csv")
     assert [int(r["iteration"]) for r in rows] == [0, 2, 4]
     losses = {e["epoch"]: 3 * float(e["train/box_loss"]) for e in table(here / "run/metrics.csv")}
-    assert float(rows[0]["box_loss"]) + 2 * float(rows[1]["box_loss"]) == pytest.approx(losses["0"], rel=1e-4)
+    assert float(rows[0]["box_loss"]) + 2 * float(rows[1]["box_loss"]) == pytest.approx(
+        losses["0"], rel=1e-4
+    )
 
 
 def test_the_detections_give_the_figures(trained: Path) -> None:
@@ -128,14 +198,18 @@ def test_what_differs_from_the_defaults(trained: Path) -> None:
     changed = yaml.safe_load((trained / "changed.yaml").read_text())
     assert changed["model.width_multiple"] == 0.125
     assert changed["trainer.max_epochs"] == 2
-    assert not {name for name in changed if name.partition(".")[0] in ("warmup", "ema", "run", "ckpt_path")}
+    assert not {
+        name for name in changed if name.partition(".")[0] in ("warmup", "ema", "run", "ckpt_path")
+    }
     machine = json.loads((trained / "machine.json").read_text())
     assert machine["command"] == "fit"
     assert machine["versions"].keys() >= {"torch", "lightning"}
 
 
 @pytest.mark.parametrize(
-    "fault", ["kind", "image", "score", "text", "pickle", "empty"], ids=lambda fault: f"detections with a wrong {fault}"
+    "fault",
+    ["kind", "image", "score", "text", "pickle", "empty"],
+    ids=lambda fault: f"detections with a wrong {fault}",
 )
 def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str) -> None:
     path = tmp_path / "detections.npz"
@@ -156,16 +230,40 @@ def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str
 def test_the_page_is_whole(trained: Path) -> None:
     page = Reader(trained)
     assert (trained / "report.html").stat().st_size < 6e6
-    assert {p.stem for p in (trained / "plots").iterdir()} >= PLOTS | {f"train_batch{k}" for k in range(3)}
+    assert {p.stem for p in (trained / "plots").iterdir()} >= PLOTS | {
+        f"train_batch{k}" for k in range(3)
+    }
     for picture in (trained / "plots").iterdir():
         image = cv2.imread(str(picture))
         assert image is not None
         assert image.std() > 5, picture
     shown = {attributes["alt"] for tag, attributes in page.tags if tag == "img"}
-    assert shown >= {name.replace("_", " ") for name in PLOTS - {"confusion_matrix"}} | {"train batch0", "val predictions"}
-    headings = ("Figures", "Run", "Curves", "Confidence", "Confusion", "Errors", "Likely label errors", "Labels", "Batches")
-    assert [a["id"] for tag, a in page.tags if tag == "h2"] == [h.lower().replace(" ", "-") for h in headings]
-    for told in ("model.width_multiple", "poor localisation", "YOLOv5 leaves out", "2 epochs", "disc", "triangle"):
+    assert shown >= {name.replace("_", " ") for name in PLOTS - {"confusion_matrix"}} | {
+        "train batch0",
+        "val predictions",
+    }
+    headings = (
+        "Figures",
+        "Run",
+        "Curves",
+        "Confidence",
+        "Confusion",
+        "Errors",
+        "Likely label errors",
+        "Labels",
+        "Batches",
+    )
+    assert [a["id"] for tag, a in page.tags if tag == "h2"] == [
+        h.lower().replace(" ", "-") for h in headings
+    ]
+    for told in (
+        "model.width_multiple",
+        "poor localisation",
+        "YOLOv5 leaves out",
+        "2 epochs",
+        "disc",
+        "triangle",
+    ):
         assert told in page.text, told
     assert "missing" not in page.text
 
@@ -180,7 +278,13 @@ def test_nothing_is_fetched_or_run(trained: Path) -> None:
 
 
 def test_an_older_run_says_what_it_lacks(copy: Path, capsys: pytest.CaptureFixture) -> None:
-    for name in ("iterations.csv", "detections.npz", "changed.yaml", "machine.json", "plots/train_batch0.jpg"):
+    for name in (
+        "iterations.csv",
+        "detections.npz",
+        "changed.yaml",
+        "machine.json",
+        "plots/train_batch0.jpg",
+    ):
         (copy / name).unlink()
     config = yaml.safe_load((copy / "config.yaml").read_text())
     config["data"]["dataset"] = "gone/data.yaml"
@@ -206,7 +310,9 @@ def test_detections_of_another_evaluation_are_not_used(copy: Path) -> None:
     assert "detections.npz is of another evaluation" in Reader(copy).text
 
 
-def test_images_that_are_gone_or_changed_are_told(copy: Path, small_data: Path, tmp_path: Path) -> None:
+def test_images_that_are_gone_or_changed_are_told(
+    copy: Path, small_data: Path, tmp_path: Path
+) -> None:
     record = PredictionRecord.load(copy / "detections.npz")
     record.score = np.linspace(1, 0.5, len(record.score), dtype=np.float32)
     record.files = [str(tmp_path / "gone <b>.png"), *record.files[1:]]
@@ -239,7 +345,13 @@ def test_a_folder_without_a_run(what: str, tmp_path: Path, capsys: pytest.Captur
 def test_validate_has_a_report_and_never_fails_for_it(
     trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    line = ["validate", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--trainer.enable_progress_bar", "false"]
+    line = [
+        "validate",
+        "--ckpt_path",
+        str(trained / "checkpoints/last.ckpt"),
+        "--trainer.enable_progress_bar",
+        "false",
+    ]
     cli.main([*line, "--run", "one"])
     assert "report: one/report.html (" in capsys.readouterr().out
     assert "figures of 8 images" in Reader(here / "one").text
@@ -257,14 +369,17 @@ def test_validate_has_a_report_and_never_fails_for_it(
 def test_nobody_looked(tmp_path: Path) -> None:
     """No image has a label, none a detection."""
     metrics = DetectionMetrics(1)
-    PredictionRecord.of(metrics.images, [], ["one"], 64, "val", "validate").save(tmp_path / "detections.npz")
+    PredictionRecord.of(metrics.images, [], ["one"], 64, "val", "validate").save(
+        tmp_path / "detections.npz"
+    )
     record = PredictionRecord.load(tmp_path / "detections.npz")
     assert len(record.true_positives()) == len(record.files) == 0
 
 
 @pytest.mark.parametrize("classes", [1, 3, 20, 80, 10_000])
 def test_the_confusion_matrix_fits_its_classes(classes: int, tmp_path: Path) -> None:
-    """Cells have room for what stands in them, and no letter leaves the picture: its outermost pixels are white."""
+    """Cells have room for what stands in them, and no letter leaves the picture: its outermost
+    pixels are white."""
     names = [f"class number {k} with a name" for k in range(classes)]
     seen = np.arange(min(classes, 300))
     confused = Confusion(np.stack((seen, seen), 1), np.full(len(seen), 7), classes)
@@ -279,28 +394,54 @@ def test_the_confusion_matrix_fits_its_classes(classes: int, tmp_path: Path) -> 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("width", [1280, 400])
 def test_a_browser_shows_it(trained: Path, tmp_path: Path, width: int) -> None:
-    """No message on the console, a picture that is not blank, and nothing wider than the window. A window of Chromium has
-    500 px at least, so the page is in a frame; a copy with a script tells how wide it is."""
+    """No message on the console, a picture that is not blank, and nothing wider than the window. A
+    window of Chromium has 500 px at least, so the page is in a frame; a copy with a script tells
+    how wide it is."""
     page = (trained / "report.html").read_text(encoding="utf-8")
     tell = "<script>parent.postMessage(document.documentElement.scrollWidth + ' ' + innerWidth, '*')</script></body>"
     copy = re.sub("<meta http-equiv[^>]*>", "", page).replace("</body>", tell)
     (tmp_path / "copy.html").write_text(copy, encoding="utf-8")
     frame = f'<iframe src="{{}}" style="border:0;width:{width}px;height:2400px"></iframe>'
     listen = "<script>onmessage = e => { document.title = e.data }</script>"
-    (tmp_path / "told.html").write_text(f'<body style="margin:0">{listen}{frame.format("copy.html")}')
-    (tmp_path / "shown.html").write_text(f'<body style="margin:0">{frame.format(trained / "report.html")}')
+    (tmp_path / "told.html").write_text(
+        f'<body style="margin:0">{listen}{frame.format("copy.html")}'
+    )
+    (tmp_path / "shown.html").write_text(
+        f'<body style="margin:0">{frame.format(trained / "report.html")}'
+    )
 
     def browse(name: str, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
-        command += ["--v=0", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1280,2400", *options]
-        return subprocess.run([*command, f"file://{tmp_path / name}"], capture_output=True, text=True, timeout=120, check=True)
+        command = [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+        ]
+        command += [
+            "--v=0",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--window-size=1280,2400",
+            *options,
+        ]
+        return subprocess.run(
+            [*command, f"file://{tmp_path / name}"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
 
     shown = browse("shown.html", f"--screenshot={tmp_path / 'shot.png'}")
     assert "CONSOLE" not in shown.stderr
     image = cv2.imread(str(tmp_path / "shot.png"))[:, :width]
     assert image[:600].std() > 10
     assert image[1800:].std() > 10
-    told = re.search("<title>(\\d+) (\\d+)</title>", browse("told.html", "--dump-dom", "--virtual-time-budget=2000").stdout)
+    told = re.search(
+        "<title>(\\d+) (\\d+)</title>",
+        browse("told.html", "--dump-dom", "--virtual-time-budget=2000").stdout,
+    )
     assert told, "the frame told nothing"
     assert int(told[2]) == width
     assert int(told[1]) <= width

@@ -34,13 +34,18 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def slow_verdicts(e: PredictionRecord) -> list[tuple[str, int]]:
-    """One detection after the other, the surest first: the cause, and the label it has or would have."""
+    """One detection after the other, the surest first: the cause, and the label it has or would
+    have."""
     result: list[tuple[str, int]] = [("", -1)] * len(e.score)
     taken: set[int] = set()
     for k in sorted(range(len(e.score)), key=lambda k: -e.score[k]):
         there = [t for t in range(len(e.label_kind)) if e.label_image[t] == e.image[k]]
-        own = [(overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] == e.kind[k]]
-        other = [(overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] != e.kind[k]]
+        own = [
+            (overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] == e.kind[k]
+        ]
+        other = [
+            (overlap(e.box[k], e.label_box[t]), -t) for t in there if e.label_kind[t] != e.kind[k]
+        ]
         (best, t), (best_other, t_other) = max(own, default=(0, 1)), max(other, default=(0, 1))
         if best >= 0.5 and -t not in taken:
             result[k] = "hit", -t
@@ -74,18 +79,29 @@ def slow_map50(rows: list[tuple[float, bool, int]], objects: dict[int, int]) -> 
 
 def slow_map50_if_fixed(e: PredictionRecord) -> dict[str, float]:
     verdicts = slow_verdicts(e)
-    objects = {c: int((e.label_kind == c).sum()) for c in range(len(NAMES)) if (e.label_kind == c).any()}
-    plain = [(float(s), v == "hit", int(c)) for s, (v, _), c in zip(e.score, verdicts, e.kind, strict=True)]
+    objects = {
+        c: int((e.label_kind == c).sum()) for c in range(len(NAMES)) if (e.label_kind == c).any()
+    }
+    plain = [
+        (float(s), v == "hit", int(c))
+        for s, (v, _), c in zip(e.score, verdicts, e.kind, strict=True)
+    ]
     result = {"hit": slow_map50(plain, objects)}
     for cause in ("wrong class", "poor localisation"):
         rows = [row for row, (v, _) in zip(plain, verdicts, strict=True) if v not in ("hit", cause)]
         for label in range(len(e.label_kind)):
-            scores = [float(e.score[k]) for k, (v, t) in enumerate(verdicts) if v in ("hit", cause) and t == label]
+            scores = [
+                float(e.score[k])
+                for k, (v, t) in enumerate(verdicts)
+                if v in ("hit", cause) and t == label
+            ]
             if scores:
                 rows.append((max(scores), True, int(e.label_kind[label])))
         result[cause] = slow_map50(rows, objects)
     for cause in ("both", "duplicate", "background"):
-        result[cause] = slow_map50([row for row, (v, _) in zip(plain, verdicts, strict=True) if v != cause], objects)
+        result[cause] = slow_map50(
+            [row for row, (v, _) in zip(plain, verdicts, strict=True) if v != cause], objects
+        )
     accounted = {t for v, t in verdicts if v in ("hit", "wrong class", "poor localisation")}
     left = {c: sum(t in accounted for t in np.flatnonzero(e.label_kind == c)) for c in objects}
     result["missed"] = slow_map50(plain, left)
@@ -126,7 +142,9 @@ def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
 def test_the_area_under_the_curve_is_the_ap(e: PredictionRecord) -> None:
     hits = e.true_positives()
     figures = e.class_metrics(hits)
-    for curve, ap, c in zip(figures.precision_at_recall, figures.ap[:, 0], figures.classes, strict=True):
+    for curve, ap, c in zip(
+        figures.precision_at_recall, figures.ap[:, 0], figures.classes, strict=True
+    ):
         assert np.trapezoid(curve, RECALLS) == pytest.approx(ap, abs=1e-12)
         assert (np.diff(curve) <= 1e-12).all() or not (e.kind == c).any()
 
@@ -151,7 +169,15 @@ SCENE = evidence_of(
 
 def test_each_kind_of_error() -> None:
     errors = classify(SCENE, SCENE.true_positives()[:, 0])
-    assert errors.verdict.tolist() == [TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BACKGROUND, BOTH, BACKGROUND]
+    assert errors.verdict.tolist() == [
+        TRUE_POSITIVE,
+        DUPLICATE,
+        CLASS,
+        LOCALISATION,
+        BACKGROUND,
+        BOTH,
+        BACKGROUND,
+    ]
     assert errors.target.tolist() == [0, -1, 1, 2, -1, -1, -1]
     assert np.flatnonzero(errors.missed(4, np.ones(7, bool))).tolist() == [3]
     assert np.flatnonzero(errors.missed(4, SCENE.score >= 0.65)).tolist() == [2, 3]
@@ -171,7 +197,8 @@ def test_confusion_counts_images_where_nothing_matches() -> None:
     confused = confusion(SCENE)
     counted = confused.matrix()
     assert counted[0, 0] == counted[1, 2] == 1
-    assert counted[:3, 3].tolist() == [3, 1, 1]  # twice near, duplicate; nothing there; the second image's
+    # twice near, duplicate; nothing there; the second image's
+    assert counted[:3, 3].tolist() == [3, 1, 1]
     assert counted[3, :3].tolist() == [1, 1, 0]
     assert (counted - confusion(SCENE, skip_unmatched=True).matrix()).sum() == 1
     assert np.nansum(normalised(counted), 0).tolist() == [1, 1, 1, 1]

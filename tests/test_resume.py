@@ -1,4 +1,5 @@
-"""A run that is interrupted and resumed is the run that never was. benchmarks/resume_fuzz.py is the long version."""
+"""A run that is interrupted and resumed is the run that never was. benchmarks/resume_fuzz.py is the
+long version."""
 
 import os
 import signal
@@ -35,8 +36,11 @@ def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     ],
     ids=str,
 )
-def test_killed_runs_end_the_same(workers: int, kills: list[str], small_data: Path, tmp_path: Path, reference: Path) -> None:
-    """With SIGKILL: while training, validating, writing a checkpoint, moving it into place. Workers make no difference."""
+def test_killed_runs_end_the_same(
+    workers: int, kills: list[str], small_data: Path, tmp_path: Path, reference: Path
+) -> None:
+    """With SIGKILL: while training, validating, writing a checkpoint, moving it into place. Workers
+    make no difference."""
     hits, unlike = trial(tmp_path / "run", small_data, kills, workers, 1, reference)
     assert hits == len(kills)
     assert not unlike
@@ -51,8 +55,11 @@ def test_killed_with_two_processes(small_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "name"), [(1, "SIGHUP"), (1, "SIGINT"), (2, "SIGTERM")])
-def test_told_to_stop(ranks: int, name: str, small_data: Path, tmp_path: Path, reference: Path) -> None:
-    """It saves after the batch, within an accumulation window, and leaves with the code that schedulers requeue on."""
+def test_told_to_stop(
+    ranks: int, name: str, small_data: Path, tmp_path: Path, reference: Path
+) -> None:
+    """It saves after the batch, within an accumulation window, and leaves with the code that
+    schedulers requeue on."""
     run = tmp_path / "run"
     line = command(small_data, run, workers=0, ranks=ranks, every_batches=0)
     assert start(line, f"batch:10:{name}") == 128 + signal.Signals[name]
@@ -89,8 +96,15 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 18
 
     alone = [key for batch in TrainBatches(24, 4, 0, position=lambda: (1, 1)) for key in batch]
-    shares = [list(TrainBatches(24, 4, 0, position=lambda: (1, 1), rank=r, world=2)) for r in (0, 1)]
-    together = [key for pair in zip(*shares, strict=True) for turn in zip(*pair, strict=True) for key in turn]
+    shares = [
+        list(TrainBatches(24, 4, 0, position=lambda: (1, 1), rank=r, world=2)) for r in (0, 1)
+    ]
+    together = [
+        key
+        for pair in zip(*shares, strict=True)
+        for turn in zip(*pair, strict=True)
+        for key in turn
+    ]
     assert together == alone
 
 
@@ -101,11 +115,19 @@ LOGGED = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers",
 
 def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path) -> None:
     """Also when epochs are trained again that it had seen."""
-    line = ["fit", "--config", str(ROOT / "configs/tensorboard.yaml"), "--data.dataset", str(small_data), *LOGGED]
+    line = [
+        "fit",
+        "--config",
+        str(ROOT / "configs/tensorboard.yaml"),
+        "--data.dataset",
+        str(small_data),
+        *LOGGED,
+    ]
     cli.main([*line, "--trainer.max_epochs", "3"])
     (here / "run/checkpoints/last.ckpt").unlink()
     (here / "run/checkpoints/best.ckpt").unlink()
-    cli.main([*line, "--trainer.max_epochs", "4", "--ckpt_path", "last"])  # from previous.ckpt, the end of the second epoch
+    # from previous.ckpt, the end of the second epoch
+    cli.main([*line, "--trainer.max_epochs", "4", "--ckpt_path", "last"])
     events = EventAccumulator(str(here / "run/tensorboard"))
     events.Reload()
     steps = [e.step for e in events.Scalars("val/mAP50")]
@@ -114,15 +136,24 @@ def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path)
     assert [e.step for e in events.Scalars("train/box_loss")] == steps
 
 
-def test_a_killed_wandb_run_is_continued(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_wandb_run_is_continued(
+    small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the same run, up to its last epoch; also in a process whose parent has used W&B."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     wandb.teardown()
-    wandb.init(dir=tmp_path).finish()  # as in a notebook that starts trainings: its service is in their environment
+    # as in a notebook that starts trainings: its service is in their environment
+    wandb.init(dir=tmp_path).finish()
     assert "WANDB_SERVICE" in os.environ
     run = tmp_path / "run"
-    line = [*command(small_data, run, workers=0, ranks=1), "--config", str(ROOT / "configs/wandb.yaml"), "--ckpt_path", "auto"]
+    line = [
+        *command(small_data, run, workers=0, ranks=1),
+        "--config",
+        str(ROOT / "configs/wandb.yaml"),
+        "--ckpt_path",
+        "auto",
+    ]
     assert start(line, "batch:7") == -signal.SIGKILL
     assert start(line) == 0
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
@@ -133,7 +164,9 @@ def test_a_killed_wandb_run_is_continued(small_data: Path, tmp_path: Path, monke
         assert [row["epoch"] for row in rows if name in row] == [1, 2], name
 
 
-def test_a_restart_by_torchrun_goes_on(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_by_torchrun_goes_on(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What its workers see: the same command again, and how many restarts there were."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
     line = ["fit", "--data.dataset", str(small_data), *LOGGED]
@@ -162,7 +195,15 @@ def test_commands_that_fail_early_leave_nothing(small_data: Path, here: Path) ->
             "--model.width_multiple",
             "0.25",
         ],
-        ["validate", "--data.dataset", str(small_data), "--ckpt_path", "run/checkpoints/last.ckpt", "--model.levels", "[3, 4]"],
+        [
+            "validate",
+            "--data.dataset",
+            str(small_data),
+            "--ckpt_path",
+            "run/checkpoints/last.ckpt",
+            "--model.levels",
+            "[3, 4]",
+        ],
         ["predict", "--ckpt_path", "run/checkpoints/last.ckpt", "--data.source", "nowhere"],
     ):
         with pytest.raises(SystemExit) as leaving:

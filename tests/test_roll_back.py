@@ -1,4 +1,5 @@
-"""Non-finite numbers in real trainings, and the policy `roll_back`: from the last checkpoint, with a lower rate."""
+"""Non-finite numbers in real trainings, and the policy `roll_back`: from the last checkpoint, with
+a lower rate."""
 
 import os
 import signal
@@ -37,9 +38,19 @@ class UsedRates(L.Callback):
         self.used.append((trainer.current_epoch, trainer.optimizers[0].param_groups[0]["lr"]))
 
 
-def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Path, tmp_path: Path) -> None:
+def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(
+    small_data: Path, tmp_path: Path
+) -> None:
     recorder, rates, steps = TrainingGuard("roll_back", lr_factor=0.25), UsedRates(), Steps()
-    callbacks = [Warmup(warmup_epochs=0), EMA(), Poison((1, 1), once=True), recorder, rates, steps, LastCheckpoint()]
+    callbacks = [
+        Warmup(warmup_epochs=0),
+        EMA(),
+        Poison((1, 1), once=True),
+        recorder,
+        rates,
+        steps,
+        LastCheckpoint(),
+    ]
     trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
     fit(trainer, module, data_of(small_data))
     lr = [0.01 * ((1 - epoch / 3) * 0.99 + 0.01) for epoch in range(3)]
@@ -52,11 +63,14 @@ def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(small_data: Pat
 
 
 class Fault(L.Callback):
-    """NaN in one batch, once in all processes of a run; `kills`: the process dies where the batch comes again."""
+    """NaN in one batch, once in all processes of a run; `kills`: the process dies where the batch
+    comes again."""
 
     kills = False
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         if (trainer.current_epoch, batch_idx) != (1, 1):
             return
         seen = Path(trainer.default_root_dir) / "seen"
@@ -71,7 +85,14 @@ class Fault(L.Callback):
 def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
     restart: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = ["--trainer.max_epochs", "2", "--checkpoints.every_batches", "1", "--flight_recorder.policy", "roll_back"]
+    more = [
+        "--trainer.max_epochs",
+        "2",
+        "--checkpoints.every_batches",
+        "1",
+        "--flight_recorder.policy",
+        "roll_back",
+    ]
     more += ["--trainer.callbacks", "test_roll_back.Fault"]
     cli.main(small_fit(small_data, tmp_path / "alone", *more))
     line = small_fit(small_data, tmp_path / "run", *more)
@@ -96,35 +117,59 @@ def test_a_fresh_start_forgets_the_roll_backs_of_another(small_data: Path, tmp_p
     record.parent.mkdir()
     record.write_text('{"roll_backs": 2, "lr0": 0.01}')
     rates = UsedRates()
-    trainer_in(tmp_path, Warmup(warmup_epochs=0), TrainingGuard("roll_back"), rates, max_epochs=1).fit(
-        detector_of_the_data(), data_of(small_data)
-    )
+    trainer_in(
+        tmp_path, Warmup(warmup_epochs=0), TrainingGuard("roll_back"), rates, max_epochs=1
+    ).fit(detector_of_the_data(), data_of(small_data))
     assert rates.used == [(0, pytest.approx(0.01))] * 3
     assert not record.exists()
 
 
 def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
-    callbacks = [EMA(), Poison((1, 1)), TrainingGuard("roll_back", most_roll_backs=2), LastCheckpoint()]
+    callbacks = [
+        EMA(),
+        Poison((1, 1)),
+        TrainingGuard("roll_back", most_roll_backs=2),
+        LastCheckpoint(),
+    ]
     with pytest.raises(Incident, match="stopped, after 2 roll-backs") as told:
-        fit(trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks), detector_of_the_data(), data_of(small_data))
+        fit(
+            trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks),
+            detector_of_the_data(),
+            data_of(small_data),
+        )
     assert type(told.value) is Incident
     found = [reports(tmp_path)[f"incident-1-1{again}.json"] for again in ("", "-2", "-3")]
     assert len(reports(tmp_path)) == 3
     assert [r["roll_backs"] for r in found] == [1, 2, 2]
-    assert [r["groups"][1]["lr"] for r in found] == [pytest.approx(0.01 * 0.505 * factor) for factor in (1, 0.5, 0.25)]
+    assert [r["groups"][1]["lr"] for r in found] == [
+        pytest.approx(0.01 * 0.505 * factor) for factor in (1, 0.5, 0.25)
+    ]
 
 
-def test_without_a_checkpoint_there_is_nothing_to_go_back_to(small_data: Path, tmp_path: Path) -> None:
-    trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), EMA(), Poison((0, 1)), TrainingGuard("roll_back"))
-    with pytest.raises(InputError, match=r"non-finite loss in epoch 0, batch 1.*there is no checkpoint to go back to"):
+def test_without_a_checkpoint_there_is_nothing_to_go_back_to(
+    small_data: Path, tmp_path: Path
+) -> None:
+    trainer = trainer_in(
+        tmp_path, Warmup(warmup_epochs=0), EMA(), Poison((0, 1)), TrainingGuard("roll_back")
+    )
+    with pytest.raises(
+        InputError,
+        match=r"non-finite loss in epoch 0, batch 1.*there is no checkpoint to go back to",
+    ):
         fit(trainer, detector_of_the_data(), data_of(small_data))
 
 
-@pytest.mark.parametrize(("lr0", "scale"), [(0.01, 0.5), (0.02, 1.0)], ids=["same lr0", "another lr0"])
-def test_a_lowered_rate_outlives_the_process(lr0: float, scale: float, small_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lr0", "scale"), [(0.01, 0.5), (0.02, 1.0)], ids=["same lr0", "another lr0"]
+)
+def test_a_lowered_rate_outlives_the_process(
+    lr0: float, scale: float, small_data: Path, tmp_path: Path
+) -> None:
     recorder, data = TrainingGuard("roll_back"), data_of(small_data)
     recorder.roll_backs = 1  # as after one
-    trainer_in(tmp_path, Warmup(), recorder, LastCheckpoint(), max_epochs=1).fit(detector_of_the_data(), data)
+    trainer_in(tmp_path, Warmup(), recorder, LastCheckpoint(), max_epochs=1).fit(
+        detector_of_the_data(), data
+    )
     rates = UsedRates()
     trainer = trainer_in(tmp_path, Warmup(warmup_epochs=0), TrainingGuard("roll_back"), rates)
     last = tmp_path / "checkpoints/last.ckpt"

@@ -50,15 +50,23 @@ class Where(L.Callback):
 
 def start(line: list[str]) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    kept = {k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")} | {"PYTHONPATH": path}
+    kept = {
+        k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")
+    } | {"PYTHONPATH": path}
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "cli.py"), *line], env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, str(ROOT / "cli.py"), *line],
+        env=kept,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
 def small(data: Path, *more: str) -> list[str]:
     """A fit of one epoch in a folder of its own choice."""
-    line = small_fit(data, Path("-"), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", *more)
+    line = small_fit(
+        data, Path("-"), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", *more
+    )
     place = line.index("--run")
     return line[:place] + line[place + 2 :]
 
@@ -83,14 +91,16 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reserve(number: int, begin: int) -> None:
-    """In a process of its own: a folder, from the moment on that the pipe is closed. Numbers of a round follow each other."""
+    """In a process of its own: a folder, from the moment on that the pipe is closed. Numbers of a
+    round follow each other."""
     code = 1
     try:
         os.read(begin, 1)
         run = own_run("fit")
         Path(f"chosen-{number}").touch()
         first = number - number % TOGETHER
-        while not all(Path(f"chosen-{k}").exists() for k in range(first, first + TOGETHER)):  # before any of them writes
+        # before any of them writes
+        while not all(Path(f"chosen-{k}").exists() for k in range(first, first + TOGETHER)):
             time.sleep(0.001)
         RunLock(run).take()
         (run / "config.yaml").write_text(str(number))
@@ -112,7 +122,9 @@ def test_processes_that_start_together_have_folders_of_their_own(here: Path) -> 
         os.close(now)
         os.close(begin)
         assert [os.waitpid(child, 0)[1] for child in children] == [0] * TOGETHER
-    written = [(here / f"runs/fit-{k + 1}/config.yaml").read_text() for k in range(ROUNDS * TOGETHER)]
+    written = [
+        (here / f"runs/fit-{k + 1}/config.yaml").read_text() for k in range(ROUNDS * TOGETHER)
+    ]
     assert sorted(map(int, written)) == list(range(ROUNDS * TOGETHER))
 
 
@@ -135,20 +147,27 @@ def test_trainings_that_start_together(small_data: Path, here: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_second_process_in_one_run_is_refused(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_process_in_one_run_is_refused(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Until the first one is gone, however that ends; not until its workers are."""
     line = small_fit(small_data, Path("run"), "--trainer.max_epochs", "2", "--data.workers", "2")
     first = start([*line, "--trainer.callbacks", "test_run_folders.Wait"])
     resume = ["fit", "--run", "run", "--ckpt_path", "last", "--trust_parts", "true"]
     workers: list[int] = []
     try:
-        while first.poll() is None and not ((here / "waits").exists() and (here / "run/checkpoints/last.ckpt").exists()):
+        while first.poll() is None and not (
+            (here / "waits").exists() and (here / "run/checkpoints/last.ckpt").exists()
+        ):
             time.sleep(0.05)
         assert first.poll() is None
         before = (here / "run/config.yaml").read_bytes()
         for second in (line, resume, [*line, "--ckpt_path", "auto", *resume[-2:]]):
             told = refused([*second, *QUIET[:2]], capsys)
-            assert f"run run is in use by process {first.pid} on {socket.gethostname()} since 20" in told
+            assert (
+                f"run run is in use by process {first.pid} on {socket.gethostname()} since 20"
+                in told
+            )
         assert (here / "run/config.yaml").read_bytes() == before
         workers = children(first.pid)
         assert len(workers) >= 2
@@ -177,42 +196,64 @@ def children(parent: int) -> list[int]:
 
 def test_processes_that_torchrun_has_started_are_one_run(small_data: Path, here: Path) -> None:
     """Without --run: those after the first learn its folder."""
-    line = small(small_data, "--trainer.devices", "2", "--trainer.callbacks", "test_run_folders.Where")
+    line = small(
+        small_data, "--trainer.devices", "2", "--trainer.callbacks", "test_run_folders.Where"
+    )
     for number in (1, 2):
         together(lambda: cli.main(line))
-        assert [p.name for p in sorted((here / "runs").iterdir())] == [f"fit-{k + 1}" for k in range(number)]
+        assert [p.name for p in sorted((here / "runs").iterdir())] == [
+            f"fit-{k + 1}" for k in range(number)
+        ]
         assert {(here / f"rank{rank}").read_text() for rank in (0, 1)} == {f"runs/fit-{number}"}
 
 
-def test_a_script_has_its_folder_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_has_its_folder_alone(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """And evaluates in another one."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     detector = Detector(data.names, width_multiple=0.125, depth_multiple=0.1)
-    quiet: dict[str, Any] = {"enable_progress_bar": False, "accelerator": "cpu", "precision": "32-true", "logger": False}
-    first, second = (L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2))
+    quiet: dict[str, Any] = {
+        "enable_progress_bar": False,
+        "accelerator": "cpu",
+        "precision": "32-true",
+        "logger": False,
+    }
+    first, second = (
+        L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2)
+    )
     assert [first.default_root_dir, second.default_root_dir] == ["runs/fit-1", "runs/fit-2"]
     other = RunLock(Path("runs/fit-1"))
     other.take()
-    with pytest.raises(InputError, match=rf"^run runs/fit-1 is in use by process {os.getpid()} on "):
+    with pytest.raises(
+        InputError, match=rf"^run runs/fit-1 is in use by process {os.getpid()} on "
+    ):
         first.fit(detector, data)
     other.release()
     first.fit(detector, data)
     files = {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()}
     assert {"config.yaml", "metrics.json", "report.html"} <= {p.name for p in files}
     first.validate(detector, data)
-    assert "validate: runs/fit-1 keeps its training's files; the results go to runs/validate-1" in capsys.readouterr().out
+    assert (
+        "validate: runs/fit-1 keeps its training's files; the results go to runs/validate-1"
+        in capsys.readouterr().out
+    )
     assert json.loads((here / "runs/validate-1/metrics.json").read_text())["command"] == "validate"
     assert first.default_root_dir == "runs/fit-1"
     assert {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()} == files
 
 
-def test_a_command_that_fails_leaves_no_folder(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_fails_leaves_no_folder(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for line in (small(small_data), [*small(small_data), "--run", "a/b"]):
         assert "strategy" in refused([*line, "--trainer.strategy", "fsdp"], capsys)
         assert not list(here.iterdir())
 
 
-def test_a_file_system_without_locks(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def flock(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -225,17 +266,38 @@ def test_a_file_system_without_locks(small_data: Path, here: Path, monkeypatch: 
 def test_a_training_keeps_its_files(
     command: str, trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever is done with its checkpoint, its files are those of the training, and `compare` says so."""
+    """Whatever is done with its checkpoint, its files are those of the training, and `compare` says
+    so."""
     shutil.copytree(trained, here / "run")
-    content = yaml.safe_load(small_data.read_text()) | {"path": str(small_data.parent), "test": "images/val"}
+    content = yaml.safe_load(small_data.read_text()) | {
+        "path": str(small_data.parent),
+        "test": "images/val",
+    }
     (here / "data.yaml").write_text(yaml.safe_dump(content))
     files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
     given = (
-        ["--data.source", str(small_data.parent / "images/val")] if command == "predict" else ["--data.dataset", "data.yaml"]
+        ["--data.source", str(small_data.parent / "images/val")]
+        if command == "predict"
+        else ["--data.dataset", "data.yaml"]
     )
     own = f"runs/{command}-1"
-    cli.main([command, "--ckpt_path", "best", "--run", "run", *given, "--trainer.accelerator", "cpu", *QUIET[:2]])
-    assert f"{command}: run keeps its training's files; the results go to {own}\n" in capsys.readouterr().out
+    cli.main(
+        [
+            command,
+            "--ckpt_path",
+            "best",
+            "--run",
+            "run",
+            *given,
+            "--trainer.accelerator",
+            "cpu",
+            *QUIET[:2],
+        ]
+    )
+    assert (
+        f"{command}: run keeps its training's files; the results go to {own}\n"
+        in capsys.readouterr().out
+    )
     assert list((here / own).iterdir())
     assert {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()} == files
     if command == "test":
@@ -249,12 +311,16 @@ def test_a_training_keeps_its_files(
 def test_a_folder_that_takes_no_files(
     command: list[str], small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = refused([*command, "--data.dataset", str(small_data), *QUICK[:4], "--run", "/proc/self"], capsys)
+    told = refused(
+        [*command, "--data.dataset", str(small_data), *QUICK[:4], "--run", "/proc/self"], capsys
+    )
     assert told.startswith("error: run /proc/self: nothing can be written there (")
     assert "--run" in told
 
 
-def test_a_comparison_into_a_folder_that_takes_no_files(trained: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_into_a_folder_that_takes_no_files(
+    trained: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(trained, here / "other")
     assert "no file can be made in this folder: '/proc/self'" in refused(
         ["compare", str(trained), "other", "--run", "/proc/self"], capsys
@@ -263,9 +329,14 @@ def test_a_comparison_into_a_folder_that_takes_no_files(trained: Path, here: Pat
 
 @pytest.mark.parametrize("link", [False, True])
 def test_files_of_others_are_not_replaced(
-    link: bool, small_data: Path, here: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    link: bool,
+    small_data: Path,
+    here: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Outside of the working folder, also where a link in it leads; a run's folder is known by its machine.json."""
+    """Outside of the working folder, also where a link in it leads; a run's folder is known by its
+    machine.json."""
     other = tmp_path_factory.mktemp("other")
     (other / "metrics.json").write_text("somebody's")
     (here / "link").symlink_to(other)
@@ -275,7 +346,9 @@ def test_files_of_others_are_not_replaced(
     assert {p.name: p.read_text() for p in other.iterdir()} == {"metrics.json": "somebody's"}
     (other / "metrics.json").unlink()
     cli.main(line)
-    cli.main(["fit", "--run", str(other), "--ckpt_path", "last", "--trainer.max_epochs", "2", *QUIET])
+    cli.main(
+        ["fit", "--run", str(other), "--ckpt_path", "last", "--trainer.max_epochs", "2", *QUIET]
+    )
     shutil.rmtree(other / "checkpoints")
     assert "already holds a run" in refused(line, capsys)
 
@@ -284,7 +357,13 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
     """Where a file is written beside, and moved, a link of that name waits."""
     victim = here / "victim"
     victim.write_text("untouched")
-    names = ("config.yaml", "machine.json", "metrics.csv", "iterations.csv", "checkpoints/last.ckpt")
+    names = (
+        "config.yaml",
+        "machine.json",
+        "metrics.csv",
+        "iterations.csv",
+        "checkpoints/last.ckpt",
+    )
     for name in names:
         beside = here / "run" / Path(name).with_name(f".{Path(name).name}.tmp")
         beside.parent.mkdir(parents=True, exist_ok=True)
@@ -296,7 +375,10 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
 
 
 def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here: Path) -> None:
-    victim, image = here / "victim", next(iter(sorted((small_data.parent / "images/val").iterdir())))
+    victim, image = (
+        here / "victim",
+        next(iter(sorted((small_data.parent / "images/val").iterdir()))),
+    )
     victim.write_text("untouched")
     (here / "out/images").mkdir(parents=True)
     (here / f"out/images/.tmp.{image.stem}.jpg").symlink_to(victim)

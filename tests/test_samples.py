@@ -1,4 +1,5 @@
-"""Samples are a function of seed, epoch and index, in whatever order or process; the order of the steps."""
+"""Samples are a function of seed, epoch and index, in whatever order or process; the order of the
+steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +32,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
     return noise_set(tmp_path_factory.mktemp("set"))
 
 
-def train_samples(dataset: DetectionDataset, seed: int = 5, shapes: np.ndarray | None = None) -> TrainSamples:
+def train_samples(
+    dataset: DetectionDataset, seed: int = 5, shapes: np.ndarray | None = None
+) -> TrainSamples:
     return TrainSamples(dataset, EVERYTHING.steps(SIZE, shapes), seed)
 
 
-KEYS: list[Key] = [Key(epoch, index, repeat) for epoch in (0, 1) for index in range(8) for repeat in (0, 1)]
+KEYS: list[Key] = [
+    Key(epoch, index, repeat) for epoch in (0, 1) for index in range(8) for repeat in (0, 1)
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,9 @@ def test_samples_are_as_promised(first_time: dict[Key, Sample]) -> None:
     assert sum(len(s.boxes) for s in first_time.values()) > 60
 
 
-def test_sample_does_not_depend_on_what_was_asked_before(dataset: DetectionDataset, first_time: dict[Key, Sample]) -> None:
+def test_sample_does_not_depend_on_what_was_asked_before(
+    dataset: DetectionDataset, first_time: dict[Key, Sample]
+) -> None:
     fresh = train_samples(dataset)
     for key in [*KEYS[::-3], *KEYS[:4], KEYS[3]]:
         assert_same(fresh[key], first_time[key])
@@ -65,11 +72,15 @@ def test_sample_differs_with_each_part_of_the_key_and_the_seed(
     dataset: DetectionDataset, first_time: dict[Key, Sample]
 ) -> None:
     other_seed = train_samples(dataset, seed=6)
-    images = [s.image.tobytes() for s in (*first_time.values(), *(other_seed[key] for key in KEYS[:8]))]
+    images = [
+        s.image.tobytes() for s in (*first_time.values(), *(other_seed[key] for key in KEYS[:8]))
+    ]
     assert len(set(images)) == len(images)
 
 
-def test_labels_of_the_data_set_are_not_touched(dataset: DetectionDataset, first_time: dict[Key, Sample]) -> None:
+def test_labels_of_the_data_set_are_not_touched(
+    dataset: DetectionDataset, first_time: dict[Key, Sample]
+) -> None:
     again = read_yolo(Path(dataset.files[0]).parent, dataset.names, Path())
     for ours, theirs in zip(dataset.labels, again.labels, strict=True):
         assert np.array_equal(ours.boxes, theirs.boxes)
@@ -81,11 +92,14 @@ def test_labels_of_the_data_set_are_not_touched(dataset: DetectionDataset, first
 @pytest.mark.parametrize("rect", [False, True])
 def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: bool) -> None:
     shapes = np.full((8, 2), SIZE) if rect else None
-    batches = TrainBatches(8, 3, 5, position=lambda: (1, 1))  # the second batch of the second epoch of three
+    # the second batch of the second epoch of three
+    batches = TrainBatches(8, 3, 5, position=lambda: (1, 1))
 
     def through(workers: int) -> list[Any]:
         samples = train_samples(dataset, shapes=shapes)
-        return list(DataLoader(samples, batch_sampler=batches, num_workers=workers, collate_fn=collate))
+        return list(
+            DataLoader(samples, batch_sampler=batches, num_workers=workers, collate_fn=collate)
+        )
 
     alone, shared = through(0), through(2)
     assert [b.indices for b in alone] == [[key.index for key in keys] for keys in batches]
@@ -107,11 +121,14 @@ def test_validation_samples_have_no_randomness(dataset: DetectionDataset) -> Non
         assert np.array_equal(truth.classes, dataset.labels[k].classes)
         letterbox = a[k].letterbox
         assert letterbox is not None
-        np.testing.assert_allclose(letterbox.to_file(a[k].boxes), dataset.labels[k].boxes, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(
+            letterbox.to_file(a[k].boxes), dataset.labels[k].boxes, rtol=0, atol=1e-3
+        )
 
 
 def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
-    """One rectangle an image, coloured by class; where a box says there is one, its colour must fill just that box."""
+    """One rectangle an image, coloured by class; where a box says there is one, its colour must
+    fill just that box."""
     (tmp_path / "images").mkdir()
     (tmp_path / "labels").mkdir()
     for k in range(3):
@@ -121,7 +138,9 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
         cv2.imwrite(str(tmp_path / f"images/{k}.png"), image)
         (tmp_path / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5")
     augment = Augment(hsv_h=0, hsv_s=0, hsv_v=0, flipud=0.5, mosaic=0.7, translate=0.1, scale=0.3)
-    samples = TrainSamples(read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), augment.steps(160), 0)
+    samples = TrainSamples(
+        read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), augment.steps(160), 0
+    )
     checked = 0
     for epoch in range(20):
         s = samples[Key(epoch, epoch % 3, 0)]
@@ -131,7 +150,9 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
             pure = around[..., c] - np.delete(around, c, -1).max(-1) > 128
             assert pure.any()
             x, y, w, h = cv2.boundingRect(pure.astype(np.uint8))
-            np.testing.assert_allclose((x1 + x, y1 + y, x1 + x + w, y1 + y + h), box, rtol=0, atol=2)
+            np.testing.assert_allclose(
+                (x1 + x, y1 + y, x1 + x + w, y1 + y + h), box, rtol=0, atol=2
+            )
             checked += 1
     assert checked > 30
 
@@ -139,9 +160,41 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
 def test_steps_in_order() -> None:
     names: Callable[[list[Any]], list[str]] = lambda steps: [type(s).__name__ for s in steps]  # noqa: E731
     tail = ["RandomHSV", "RandomFlip", "RandomFlip"]
-    assert names(Augment().steps(64)) == ["Resize", "Mosaic", "RandomPerspective", "Render", "MixUp", *tail]
-    for twice in (Augment().steps(64, resample_once=False), Augment(degrees=1).steps(64), Augment(copy_paste=0.1).steps(64)):
-        assert names(twice) == ["Resize", "Mosaic", "CopyPaste", "RandomPerspective", "MixUp", *tail]
-    assert names(Augment().steps(64, np.array([[64, 64]]))) == ["Resize", "Letterbox", "CopyPaste", "RandomPerspective", *tail]
+    assert names(Augment().steps(64)) == [
+        "Resize",
+        "Mosaic",
+        "RandomPerspective",
+        "Render",
+        "MixUp",
+        *tail,
+    ]
+    for twice in (
+        Augment().steps(64, resample_once=False),
+        Augment(degrees=1).steps(64),
+        Augment(copy_paste=0.1).steps(64),
+    ):
+        assert names(twice) == [
+            "Resize",
+            "Mosaic",
+            "CopyPaste",
+            "RandomPerspective",
+            "MixUp",
+            *tail,
+        ]
+    assert names(Augment().steps(64, np.array([[64, 64]]))) == [
+        "Resize",
+        "Letterbox",
+        "CopyPaste",
+        "RandomPerspective",
+        *tail,
+    ]
     with_library = names(Augment(albumentations=[{"Blur": {}}]).steps(64))
-    assert with_library == ["Resize", "Mosaic", "RandomPerspective", "Render", "MixUp", "Albumentations", *tail]
+    assert with_library == [
+        "Resize",
+        "Mosaic",
+        "RandomPerspective",
+        "Render",
+        "MixUp",
+        "Albumentations",
+        *tail,
+    ]

@@ -47,7 +47,8 @@ def test_a_closed_terminal_asks_to_stop() -> None:
 
 
 def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boltbox.detector.system.signals.leave_terminal", lambda: None)  # pytest's is still there
+    # pytest's is still there
+    monkeypatch.setattr("boltbox.detector.system.signals.leave_terminal", lambda: None)
     before = {number: signal.getsignal(number) for number in STOP}
     seen: list[int] = []
     try:

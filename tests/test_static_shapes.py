@@ -1,4 +1,5 @@
-"""Between a batch and its step nothing waits for the device, and the loss compiles as one graph: seen on a CPU."""
+"""Between a batch and its step nothing waits for the device, and the loss compiles as one graph:
+seen on a CPU."""
 
 import traceback
 from collections import Counter
@@ -24,8 +25,25 @@ OPTIONS = (
     {"fl_gamma": 1.5, "cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1},
     {"iou_ratio": 0.9, "autobalance": True},
 )
-WAITING_OPERATORS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::masked_select", "aten::is_nonzero")
-WAITING_METHODS = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__array__")
+WAITING_OPERATORS = (
+    "aten::_local_scalar_dense",
+    "aten::item",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::is_nonzero",
+)
+WAITING_METHODS = (
+    "item",
+    "tolist",
+    "cpu",
+    "numpy",
+    "nonzero",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "__index__",
+    "__array__",
+)
 
 
 def case(count: int, seed: int) -> tuple[list[Tensor], Tensor]:
@@ -36,8 +54,8 @@ def case(count: int, seed: int) -> tuple[list[Tensor], Tensor]:
 
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1] | OPTIONS[2]])
 def test_the_loss_is_one_graph(options: dict[str, Any]) -> None:
-    """For any number of objects above one: the third batch finds it compiled. Values and gradients are those of eager.
-    (backend: the graph is run as it is. Machine code for it takes a minute.)"""
+    """For any number of objects above one: the third batch finds it compiled. Values and gradients
+    are those of eager. (backend: the graph is run as it is. Machine code for it takes a minute.)"""
     torch.compiler.reset()
     head = head_of(the_anchors(), STRIDES)
     compiled, eager = (DetectionLoss(4, STRIDES, **options) for _ in range(2))
@@ -49,7 +67,9 @@ def test_the_loss_is_one_graph(options: dict[str, Any]) -> None:
                 raw, targets = case(count, k)
                 total, parts = loss(raw, targets, head)
                 total.backward()
-                outcomes.append([total.detach(), *parts.values(), *(maps.grad for maps in raw), loss.balance])
+                outcomes.append(
+                    [total.detach(), *parts.values(), *(maps.grad for maps in raw), loss.balance]
+                )
         for ours, wanted in zip(*outcomes, strict=True):
             torch.testing.assert_close(ours, wanted)
 
@@ -66,7 +86,8 @@ def test_the_loss_waits_for_nothing(options: dict[str, Any]) -> None:
 
 
 class Waits(TorchFunctionMode):
-    """Counts calls that would make the host wait for a GPU, by name and the file of ours that the call is from."""
+    """Counts calls that would make the host wait for a GPU, by name and the file of ours that the
+    call is from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +96,11 @@ class Waits(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in WAITING_METHODS:
-            ours = [f.filename for f in traceback.extract_stack() if str(Path(cli.__file__).parent) in f.filename]
+            ours = [
+                f.filename
+                for f in traceback.extract_stack()
+                if str(Path(cli.__file__).parent) in f.filename
+            ]
             self.calls[name, Path([f for f in ours if f != __file__][-1]).name] += 1
         return func(*args, **(kwargs or {}))
 
@@ -96,11 +121,18 @@ def waits_of_batches(patch: pytest.MonkeyPatch) -> Iterator[list[Counter]]:
         yield batches
 
 
-@pytest.mark.parametrize(("policy", "wanted"), [("off", {}), ("stop", {("tolist", "finite.py"): 1})])
+@pytest.mark.parametrize(
+    ("policy", "wanted"), [("off", {}), ("stop", {("tolist", "finite.py"): 1})]
+)
 def test_a_batch_waits_at_most_once(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, policy: str, wanted: dict[tuple[str, str], int]
+    small_data: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    wanted: dict[tuple[str, str], int],
 ) -> None:
-    """Namely where a NaN must not get into the weights; that can be switched off. (AMP's scaler waits in its own way.)"""
+    """Namely where a NaN must not get into the weights; that can be switched off. (AMP's scaler
+    waits in its own way.)"""
     line = f"fit --data.dataset {small_data} --data.image_size 64 --data.batch_size 8 --trainer.max_epochs 1 --data.workers 0"
     line += " --model.optimizer SGD"  # AdamW reads its count of steps, which lies on the CPU
     line += f" --flight_recorder.policy {policy} --pictures.enabled false --report.enabled false --model.width_multiple 0.125"

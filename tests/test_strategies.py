@@ -1,4 +1,5 @@
-"""Sharded training equals DDP; what does not combine is refused at the start; machines without a common folder."""
+"""Sharded training equals DDP; what does not combine is refused at the start; machines without a
+common folder."""
 
 import contextlib
 import json
@@ -42,7 +43,9 @@ class Started:
     def __init__(self, line: list[Any], folder: Path, **environment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
-        kept = {k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")}
+        kept = {
+            k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")
+        }
         environment = {
             **kept,
             "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
@@ -52,7 +55,9 @@ class Started:
         }
         how = {"stdout": self.log.open("w"), "stderr": subprocess.STDOUT, "start_new_session": True}
         with forks():
-            self.process = subprocess.Popen([str(x) for x in line], cwd=folder, env=environment, **how)
+            self.process = subprocess.Popen(
+                [str(x) for x in line], cwd=folder, env=environment, **how
+            )
         self.until = time.monotonic() + DEADLINE
 
     def __enter__(self) -> "Started":
@@ -74,7 +79,8 @@ class Started:
 
 
 def options(data: Path, **more: Any) -> list[Any]:
-    """Two epochs of three batches; windows of three batches; everything that the average and the optimizer can hold."""
+    """Two epochs of three batches; windows of three batches; everything that the average and the
+    optimizer can hold."""
     given = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
         "model.width_multiple": 0.125, "model.depth_multiple": 0.1,
@@ -91,7 +97,18 @@ def fit(*line: Any) -> list[Any]:
 
 
 def torchrun(machine: int, port: int, *line: Any) -> list[Any]:
-    place = ["--nnodes", 2, "--node-rank", machine, "--nproc-per-node", 1, "--master-addr", "localhost", "--master-port", port]
+    place = [
+        "--nnodes",
+        2,
+        "--node-rank",
+        machine,
+        "--nproc-per-node",
+        1,
+        "--master-addr",
+        "localhost",
+        "--master-port",
+        port,
+    ]
     return [sys.executable, "-m", "torch.distributed.run", *place, "--", CLI, "fit", *line]
 
 
@@ -104,12 +121,27 @@ def free_port() -> int:
     raise OSError("no free port")
 
 
-def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And stops in the middle of a window, goes on bit for bit, goes on under DDP, and is validated by one process."""
+def test_sharded_training_equals_ddp(
+    small_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And stops in the middle of a window, goes on bit for bit, goes on under DDP, and is validated
+    by one process."""
     two = options(small_data, **{"trainer.devices": 2, "checkpoints.every_batches": 1})
     ddp, whole, cut = (tmp_path / name for name in ("ddp", "whole", "cut"))
-    fsdp2 = [*two, "--trainer.strategy", "fsdp2", "--trainer.callbacks", "benchmarks.resume_fuzz.Kill"]
-    contiguous = [*two, "--trainer.strategy", "ddp", "--trainer.callbacks", "test_strategies.Contiguous"]
+    fsdp2 = [
+        *two,
+        "--trainer.strategy",
+        "fsdp2",
+        "--trainer.callbacks",
+        "benchmarks.resume_fuzz.Kill",
+    ]
+    contiguous = [
+        *two,
+        "--trainer.strategy",
+        "ddp",
+        "--trainer.callbacks",
+        "test_strategies.Contiguous",
+    ]
     with (
         Started(fit(*contiguous, "--run", ddp), tmp_path / "1") as a,
         Started(fit(*fsdp2, "--run", whole), tmp_path / "2") as b,
@@ -117,7 +149,9 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
     ):
         a.ends(0), b.ends(0), c.ends(143)
     assert apart(whole, ddp) < 1e-4
-    gradients = torch.load(cut / "checkpoints/last.ckpt", weights_only=True)["processes"][0]["gradients"]
+    gradients = torch.load(cut / "checkpoints/last.ckpt", weights_only=True)["processes"][0][
+        "gradients"
+    ]
     assert any(g.abs().max() > 0 for g in gradients.values()), "no open window"
 
     elsewhere = shutil.copytree(cut, tmp_path / "elsewhere")
@@ -130,13 +164,27 @@ def test_sharded_training_equals_ddp(small_data: Path, tmp_path: Path, capsys: p
     assert apart(elsewhere, ddp) < 1e-4
 
     last = str(whole / "checkpoints/last.ckpt")
-    validated = ["--run", str(tmp_path / "validated"), "--trainer.devices", "1", "--report.enabled", "false"]
+    validated = [
+        "--run",
+        str(tmp_path / "validated"),
+        "--trainer.devices",
+        "1",
+        "--report.enabled",
+        "false",
+    ]
     cli.main(["validate", "--ckpt_path", last, *validated])
     assert "mAP50" in capsys.readouterr().out
 
 
-def test_a_checkpoint_without_average_is_validated(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = {"trainer.max_epochs": 1, "trainer.limit_train_batches": 1, "ema.enabled": "false", "autoanchor.enabled": "false"}
+def test_a_checkpoint_without_average_is_validated(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = {
+        "trainer.max_epochs": 1,
+        "trainer.limit_train_batches": 1,
+        "ema.enabled": "false",
+        "autoanchor.enabled": "false",
+    }
     cli.main(["fit", "--run", "run", *map(str, options(small_data, **short))])
     trained = json.loads(Path("run/metrics.json").read_text())
     cli.main(
@@ -159,7 +207,9 @@ def test_a_checkpoint_without_average_is_validated(small_data: Path, here: Path,
 def refusal(capsys: pytest.CaptureFixture[str], *line: str) -> str:
     """The one sentence that a fit ends in, before it has looked for the data set."""
     with pytest.raises(SystemExit) as end:
-        cli.main(["fit", "--data.dataset", "no/such/data.yaml", "--trainer.accelerator", "cpu", *line])
+        cli.main(
+            ["fit", "--data.dataset", "no/such/data.yaml", "--trainer.accelerator", "cpu", *line]
+        )
     told = capsys.readouterr().err
     assert end.value.code == 2
     assert told.startswith("error: ")
@@ -178,17 +228,25 @@ def test_what_does_not_combine_is_refused(here: Path, capsys: pytest.CaptureFixt
     assert "no/such/data.yaml" in told
 
 
-def test_other_strategies_are_refused_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_strategies_are_refused_by_name(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "did you mean 'fsdp2'?" in refusal(capsys, "--trainer.strategy", "fsdp")
     assert "runs with auto, ddp" in refusal(capsys, "--trainer.strategy", "deepspeed_stage_3")
 
 
 def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) -> None:
-    """Two torchrun agents in folders of their own: the second writes nothing; a resume or options that differ end both."""
-    line = options(small_data, **{"trainer.max_epochs": 1, "trainer.limit_train_batches": 2, "run": "run"})
+    """Two torchrun agents in folders of their own: the second writes nothing; a resume or options
+    that differ end both."""
+    line = options(
+        small_data, **{"trainer.max_epochs": 1, "trainer.limit_train_batches": 2, "run": "run"}
+    )
     first, second = tmp_path / "first", tmp_path / "second"
     port = free_port()
-    with Started(torchrun(0, port, *line), first) as a, Started(torchrun(1, port, *line), second) as b:
+    with (
+        Started(torchrun(0, port, *line), first) as a,
+        Started(torchrun(1, port, *line), second) as b,
+    ):
         a.ends(0), b.ends(0)
     assert (first / "run/checkpoints/last.ckpt").is_file()
     assert [p.name for p in second.iterdir()] == ["log.txt"]
@@ -201,7 +259,10 @@ def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) 
         Started(torchrun(1, ports[1], *line, "--model.lrf", "0.02"), tmp_path / "fourth") as d,
     ):
         told = a.ends(1) + b.ends(1)  # said once, by whoever is first
-        assert "error: the first process goes on from run/checkpoints/last.ckpt, but process 1 on" in told
+        assert (
+            "error: the first process goes on from run/checkpoints/last.ckpt, but process 1 on"
+            in told
+        )
         assert "has none: copy the first machine's run folder" in told
         told = c.ends(1) + d.ends(1)
         assert "error: model.lrf is 0.01 in the first process and 0.02 in process 1 on" in told

@@ -15,12 +15,22 @@ README = (ROOT / "README.md").read_text()
 
 @pytest.mark.parametrize("command", ["ruff check .", "ruff format --check .", "mypy"])
 def test_linters_are_content(command: str) -> None:
-    done = subprocess.run([sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    used = set(re.findall(r"(?:`|python cli.py[^\n]*)--([a-z_]+[\w.]*)", README.split("| YOLOv5 | here |")[0]))
+    used = set(
+        re.findall(
+            r"(?:`|python cli.py[^\n]*)--([a-z_]+[\w.]*)", README.split("| YOLOv5 | here |")[0]
+        )
+    )
     used |= set(re.findall(r"--([a-z_]+\.[\w.]+|config|run|ckpt_path)", README))
     assert len(used) > 8
     known = set()
@@ -32,6 +42,10 @@ def test_options_in_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_files_that_the_readme_names_are_there() -> None:
-    named = set(re.findall(r"(?:configs|docs|benchmarks|tests|detector|callbacks)/[\w./]*|[A-Z]+\.md", README))
+    named = set(
+        re.findall(
+            r"(?:configs|docs|benchmarks|tests|detector|callbacks)/[\w./]*|[A-Z]+\.md", README
+        )
+    )
     assert len(named) > 10
     assert {n for n in named if not (ROOT / n).exists()} == set()

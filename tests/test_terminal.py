@@ -19,11 +19,35 @@ import boltbox.callbacks.progress
 import cli
 from boltbox.detector.report.progress_line import Pace, bar_line, duration
 
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125"]
-QUICK += ["--trainer.accelerator", "cpu", "--trainer.precision", "32-true", "--autoanchor.enabled", "false"]
+QUICK = [
+    "--data.image_size",
+    "64",
+    "--data.batch_size",
+    "8",
+    "--data.workers",
+    "0",
+    "--model.width_multiple",
+    "0.125",
+]
+QUICK += [
+    "--trainer.accelerator",
+    "cpu",
+    "--trainer.precision",
+    "32-true",
+    "--autoanchor.enabled",
+    "false",
+]
 QUICK += ["--doctor.enabled", "false", "--report.enabled", "false", "--pictures.enabled", "false"]
 HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "left", "best"]
-NAMES = ["train/box_loss", "train/obj_loss", "train/cls_loss", "val/P", "val/R", "val/mAP50", "val/mAP50-95"]
+NAMES = [
+    "train/box_loss",
+    "train/obj_loss",
+    "train/cls_loss",
+    "val/P",
+    "val/R",
+    "val/mAP50",
+    "val/mAP50-95",
+]
 
 
 class Terminal(io.StringIO):
@@ -33,7 +57,8 @@ class Terminal(io.StringIO):
         return True
 
     def lines(self) -> list[str]:
-        """What stands there in the end: after a carriage return text is written over what was there."""
+        """What stands there in the end: after a carriage return text is written over what was
+        there."""
         shown = []
         for written in self.getvalue().split("\n"):
             line = ""
@@ -44,7 +69,11 @@ class Terminal(io.StringIO):
 
     def bars(self) -> list[str]:
         """All that stood on the last line, one after the other."""
-        return [part.rstrip() for part in re.split("[\r\n]", self.getvalue()) if re.match(r"epoch .*\d%", part)]
+        return [
+            part.rstrip()
+            for part in re.split("[\r\n]", self.getvalue())
+            if re.match(r"epoch .*\d%", part)
+        ]
 
 
 @pytest.fixture
@@ -87,11 +116,23 @@ def equal(cells: list[str], row: dict[str, str]) -> bool:
 
 def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Terminal) -> None:
     """Epochs with and without a validation."""
-    run_on(terminal, *fit(small_data, "--trainer.max_epochs", "3", "--trainer.check_val_every_n_epoch", "2", "--run", "run"))
+    run_on(
+        terminal,
+        *fit(
+            small_data,
+            "--trainer.max_epochs",
+            "3",
+            "--trainer.check_val_every_n_epoch",
+            "2",
+            "--run",
+            "run",
+        ),
+    )
     lines = terminal.lines()
     first = next(line for line in lines if line.startswith("fit on "))
     assert re.fullmatch(
-        r"fit on cpu \(\d+ threads?\), 32-true; run folder run, new; 24 training and 8 validation images, 5 classes", first
+        r"fit on cpu \(\d+ threads?\), 32-true; run folder run, new; 24 training and 8 validation images, 5 classes",
+        first,
     )
     heading = next(line for line in lines if line.split() == HEADING)
     told, wanted = table(lines), rows(here / "run")
@@ -108,7 +149,12 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
 
     bars = terminal.bars()
     assert max(map(len, bars)) <= 77
-    training = [re.fullmatch(r"epoch (\d)/3 +(\d+)% .{8,40} (\d)/3( \S+ left  box \S+ obj \S+ cls \S+)?", bar) for bar in bars]
+    training = [
+        re.fullmatch(
+            r"epoch (\d)/3 +(\d+)% .{8,40} (\d)/3( \S+ left  box \S+ obj \S+ cls \S+)?", bar
+        )
+        for bar in bars
+    ]
     seen = [tuple(map(int, m.groups()[:3])) for m in training if m]
     assert seen == [(epoch, round(100 * k / 3), k) for epoch in (1, 2, 3) for k in range(4)]
     assert any(bar.startswith("epoch 2/3, validation 100%") for bar in bars)
@@ -117,25 +163,39 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
 class Stop(L.Callback):
     """Ctrl-C in the second batch."""
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if trainer.current_epoch == 0 and batch_idx == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ctrl_c_tells_how_to_go_on(small_data: Path, here: Path, terminal: Terminal) -> None:
-    """The command that it names goes on where it was: in the first line, on the bar, in the table."""
-    options = ["--trainer.max_epochs", "2", "--run", "a run", "--trainer.callbacks", f"{__name__}.Stop"]
+    """The command that it names goes on where it was: in the first line, on the bar, in the
+    table."""
+    options = [
+        "--trainer.max_epochs",
+        "2",
+        "--run",
+        "a run",
+        "--trainer.callbacks",
+        f"{__name__}.Stop",
+    ]
     with pytest.raises(SystemExit) as left:
         run_on(terminal, *fit(small_data, *options))
     assert left.value.code == 130
     hint = next(line for line in terminal.lines() if line.startswith("stopped in epoch"))
     told, command = hint.split("; go on with: ")
     assert told == "stopped in epoch 1/2"
-    assert command == "python cli.py fit --ckpt_path last --run 'a run' --trust_parts true", "its callback is not boltbox's"
+    assert command == "python cli.py fit --ckpt_path last --run 'a run' --trust_parts true", (
+        "its callback is not boltbox's"
+    )
     terminal.seek(0)
     terminal.truncate()
     run_on(terminal, *shlex.split(command)[2:], "--trainer.callbacks", "null")
-    assert "; run folder a run, continued in epoch 1 after batch 2; 24 training" in terminal.getvalue()
+    assert (
+        "; run folder a run, continued in epoch 1 after batch 2; 24 training" in terminal.getvalue()
+    )
     assert re.match(r"epoch 1/2 +67% .*2/3$", terminal.bars()[0])
     told_rows, wanted = table(terminal.lines()), rows(here / "a run")
     assert len(wanted) == 2
@@ -159,8 +219,17 @@ def test_a_log_file_has_signs_of_life_and_no_bar(
 
 
 def test_an_early_stop_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    early, lines = boltbox.callbacks.EarlyStop(patience=5), boltbox.callbacks.EpochLines("the command")
-    trainer = L.Trainer(callbacks=[early, lines], logger=False, max_epochs=9, default_root_dir=tmp_path, accelerator="cpu")
+    early, lines = (
+        boltbox.callbacks.EarlyStop(patience=5),
+        boltbox.callbacks.EpochLines("the command"),
+    )
+    trainer = L.Trainer(
+        callbacks=[early, lines],
+        logger=False,
+        max_epochs=9,
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+    )
     capsys.readouterr()
     lines.on_train_end(trainer, L.LightningModule())
     early.stopped_epoch = 3
@@ -171,12 +240,23 @@ def test_an_early_stop_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     ]
 
 
-@given(st.integers(1, 10**5), st.integers(1, 10**6), st.floats(0, 1), st.floats(0, 10**4), st.integers(30, 250), st.booleans())
-def test_bars_fit(epochs: int, batches: int, share: float, seconds: float, columns: int, blocks: bool) -> None:
+@given(
+    st.integers(1, 10**5),
+    st.integers(1, 10**6),
+    st.floats(0, 1),
+    st.floats(0, 10**4),
+    st.integers(30, 250),
+    st.booleans(),
+)
+def test_bars_fit(
+    epochs: int, batches: int, share: float, seconds: float, columns: int, blocks: bool
+) -> None:
     pace = Pace(f"epoch {epochs}/{epochs}", batches)
     pace.done, pace.seen, pace.seconds = int(share * batches), 1, seconds
     losses = "box .1234 obj .1234 cls .1234"
-    line = bar_line(pace, [losses, "wait 12%", "mem 12.3G", "12 instances", "size 640"], columns, blocks)
+    line = bar_line(
+        pace, [losses, "wait 12%", "mem 12.3G", "12 instances", "size 640"], columns, blocks
+    )
     assert len(line) <= columns - 3
     if columns >= 80 and epochs < 1000 and batches < 10**4:
         assert pace.count in line
@@ -186,8 +266,34 @@ def test_bars_fit(epochs: int, batches: int, share: float, seconds: float, colum
 
 
 def test_durations() -> None:
-    seconds = [0, 8.24, 9.94, 9.96, 99.4, 99.6, 3599.4, 3599.6, 36000, 99 * 3600, 100 * 3600, 400 * 3600]
-    told = ["0.0s", "8.2s", "9.9s", "10s", "99s", "1m40s", "59m59s", "1h00m", "10h00m", "99h00m", "4d04h", "16d16h"]
+    seconds = [
+        0,
+        8.24,
+        9.94,
+        9.96,
+        99.4,
+        99.6,
+        3599.4,
+        3599.6,
+        36000,
+        99 * 3600,
+        100 * 3600,
+        400 * 3600,
+    ]
+    told = [
+        "0.0s",
+        "8.2s",
+        "9.9s",
+        "10s",
+        "99s",
+        "1m40s",
+        "59m59s",
+        "1h00m",
+        "10h00m",
+        "99h00m",
+        "4d04h",
+        "16d16h",
+    ]
     assert [duration(s) for s in seconds] == told
 
 
@@ -198,4 +304,6 @@ def test_a_pace_counts_from_where_it_began() -> None:
         pace.add(2.0)
     assert (pace.count, pace.left) == ("70/100", "60s left")
     assert bar_line(pace, [], 60).startswith("epoch 1/1  70% ██████████████████▏ ")
-    assert bar_line(pace, [], 60, blocks=False).startswith("epoch 1/1  70% [################        ]")
+    assert bar_line(pace, [], 60, blocks=False).startswith(
+        "epoch 1/1  70% [################        ]"
+    )

@@ -1,4 +1,5 @@
-"""Somebody else's run folder or checkpoint: what it names is neither imported nor called unless the user trusts it."""
+"""Somebody else's run folder or checkpoint: what it names is neither imported nor called unless the
+user trusts it."""
 
 import contextlib
 import shutil
@@ -21,10 +22,15 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
 MODEL = {f"model.{name}" for name in ("head", "box_coder", "assigner", "loss")}
-TRAINER = {f"trainer.{name}" for name in ("accelerator", "strategy", "logger", "callbacks", "profiler", "plugins")}
+TRAINER = {
+    f"trainer.{name}"
+    for name in ("accelerator", "strategy", "logger", "callbacks", "profiler", "plugins")
+}
 WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within maps and lists
-OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}  # by another way: an import path, a file of options
-EVERYTHING = {"model.head", "data.augment.after", "trainer.callbacks"}  # with all payloads; the others with two
+# by another way: an import path, a file of options
+OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}
+# with all payloads; the others with two
+EVERYTHING = {"model.head", "data.augment.after", "trainer.callbacks"}
 TRAP = """
 from pathlib import Path
 from boltbox.detector.data.formats.yolo_txt import YoloText
@@ -43,7 +49,16 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foreign") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder.parent)
-        cli.main(small_fit(small_data, folder, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"))
+        cli.main(
+            small_fit(
+                small_data,
+                folder,
+                "--trainer.max_epochs",
+                "1",
+                "--trainer.limit_train_batches",
+                "1",
+            )
+        )
     return folder
 
 
@@ -56,7 +71,8 @@ def foreign(run: Path, here: Path) -> Path:
 
 @pytest.fixture
 def mark(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file that is there once code of the modules `trap` or `trap_2` or a shell command has run."""
+    """A file that is there once code of the modules `trap` or `trap_2` or a shell command has
+    run."""
     (here / "code").mkdir()
     for name in ("trap", "trap_2"):
         (here / f"code/{name}.py").write_text(TRAP.format(mark=str(here / "mark")))
@@ -79,9 +95,17 @@ def payloads(mark: Path) -> dict[str, Any]:
                                   "local_rank_id": 0, "numa_options": None}},
         "function": {"class_path": "torch.load", "init_args": {"f": str(mark.parent / "pickle.pt"), "weights_only": False}},
     }  # fmt: skip
-    words = {"name": "trap.Trap", "os_name": "os.system", "hub": "torch.hub.load", "text": str(called["shell"])}
+    words = {
+        "name": "trap.Trap",
+        "os_name": "os.system",
+        "hub": "torch.hub.load",
+        "text": str(called["shell"]),
+    }
     (mark.parent / "options.yaml").write_text(yaml.safe_dump(called["shell"]))
-    inner = {"class_path": "lightning.pytorch.callbacks.LambdaCallback", "init_args": {"on_fit_start": "trap.Trap"}}
+    inner = {
+        "class_path": "lightning.pytorch.callbacks.LambdaCallback",
+        "init_args": {"on_fit_start": "trap.Trap"},
+    }
     return {**called, **words, "file": str(mark.parent / "options.yaml"), "within": inner}
 
 
@@ -131,12 +155,20 @@ def test_all_options_that_take_a_class_are_here(here: Path) -> None:
 
 
 @pytest.mark.parametrize("option", sorted(MODEL | TRAINER | WITHIN | OTHER))
-def test_a_resume_runs_nothing(option: str, foreign: Path, mark: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resume_runs_nothing(
+    option: str, foreign: Path, mark: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """fit: every option. What is no class there may be taken as the text that it is."""
     original = (foreign / "config.yaml").read_text()
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
     every = payloads(mark)
-    names = every if option in EVERYTHING else ("file", "text") if option in OTHER else ("module", "shell")
+    names = (
+        every
+        if option in EVERYTHING
+        else ("file", "text")
+        if option in OTHER
+        else ("module", "shell")
+    )
     for name in names:
         payload = every[name]
         (foreign / "config.yaml").write_text(original)
@@ -149,18 +181,30 @@ def test_a_resume_runs_nothing(option: str, foreign: Path, mark: Path, capsys: p
             assert f"{foreign}/config.yaml: {option}" in said or name in ("text", "file"), said
 
 
-@pytest.mark.parametrize("command", ["validate", "test", "anchors", "doctor", "predict", "export", "report"])
+@pytest.mark.parametrize(
+    "command", ["validate", "test", "anchors", "doctor", "predict", "export", "report"]
+)
 def test_other_commands_run_nothing(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint, original = foreign / "checkpoints/last.ckpt", (foreign / "config.yaml").read_text()
-    line = [command, "--ckpt_path", str(checkpoint), *(["--run", "again"] if command != "export" else [])]
-    line = [*line, *{"report": [], "predict": ["--data.source", str(small_data.parent)]}.get(command, [])]
+    line = [
+        command,
+        "--ckpt_path",
+        str(checkpoint),
+        *(["--run", "again"] if command != "export" else []),
+    ]
+    line = [
+        *line,
+        *{"report": [], "predict": ["--data.source", str(small_data.parent)]}.get(command, []),
+    ]
     line = ["report", str(foreign)] if command == "report" else line
     if command == "export":
         line += ["--out", "made.onnx", "--source", str(small_data)]  # no images: it ends there
     taken = command in ("validate", "test", "anchors", "doctor")  # the others take over no class
-    for option in ("model.head", "data.augment.after", "data.format") if taken else ("data.format",):
+    for option in (
+        ("model.head", "data.augment.after", "data.format") if taken else ("data.format",)
+    ):
         for name, payload in {k: payloads(mark)[k] for k in ("module", "shell")}.items():
             if option == "data.format" and name != "module":
                 continue
@@ -172,28 +216,49 @@ def test_other_commands_run_nothing(
             if taken:
                 named = "trap.Form" if option == "data.format" else payload["class_path"]
                 assert f"error: {foreign}/config.yaml: {option}" in said
-                assert f"names {named}, which is not part of boltbox" in said.replace("posix.", "os.")
+                assert f"names {named}, which is not part of boltbox" in said.replace(
+                    "posix.", "os."
+                )
 
 
 def change_checkpoint(foreign: Path, **parts: str) -> Path:
     """Its last checkpoint, with the classes of these options in its hyper-parameters."""
     path = foreign / "checkpoints/last.ckpt"
     content = torch.load(path, weights_only=True)
-    content["hyper_parameters"] |= {option: {"class_path": name, "init_args": {}} for option, name in parts.items()}
+    content["hyper_parameters"] |= {
+        option: {"class_path": name, "init_args": {}} for option, name in parts.items()
+    }
     torch.save(content, path)
     return path
 
 
-@pytest.mark.parametrize("command", ["fit", "validate", "test", "anchors", "doctor", "predict", "export", "ensemble"])
+@pytest.mark.parametrize(
+    "command", ["fit", "validate", "test", "anchors", "doctor", "predict", "export", "ensemble"]
+)
 def test_a_checkpoint_alone(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = change_checkpoint(foreign, head="trap.Trap")
-    line = [command, "--ckpt_path", str(checkpoint), *(["--run", "again"] if command != "export" else [])]
+    line = [
+        command,
+        "--ckpt_path",
+        str(checkpoint),
+        *(["--run", "again"] if command != "export" else []),
+    ]
     if command == "ensemble":
-        line = ["validate", "--data.dataset", str(small_data), "--model.ensemble", f"[{checkpoint}]", *SMALL]
+        line = [
+            "validate",
+            "--data.dataset",
+            str(small_data),
+            "--model.ensemble",
+            f"[{checkpoint}]",
+            *SMALL,
+        ]
     said = told(line, capsys)
-    assert "model.head names trap.Trap, which is not part of boltbox and is not imported because a file names it" in said
+    assert (
+        "model.head names trap.Trap, which is not part of boltbox and is not imported because a file names it"
+        in said
+    )
     assert "name it on the command line too or add --trust_parts true" in said
     assert not mark.exists()
 
@@ -208,8 +273,11 @@ def test_a_script(foreign: Path, mark: Path) -> None:
     assert type(Detector.load(checkpoint, "cpu").network.head).__name__ == "Trap"
 
 
-def test_what_the_user_trusts(foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Named on the command line, in a file that is given there, or all of it; to name one class is not to trust another."""
+def test_what_the_user_trusts(
+    foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named on the command line, in a file that is given there, or all of it; to name one class is
+    not to trust another."""
     put(foreign, "model.head", {"class_path": "trap.Trap"})
     change_checkpoint(foreign, head="trap.Trap")
     line = [
@@ -225,7 +293,9 @@ def test_what_the_user_trusts(foreign: Path, mark: Path, small_data: Path, capsy
     ]
     assert "not part of boltbox" in told(line, capsys)
     put(foreign, "model.assigner", "trap_2.Trap")
-    assert "trap_2.Trap, which is not part of boltbox" in told([*line, "--model.head", "trap.Trap"], capsys)
+    assert "trap_2.Trap, which is not part of boltbox" in told(
+        [*line, "--model.head", "trap.Trap"], capsys
+    )
     assert "trap_2" not in sys.modules
     put(foreign, "model.assigner", {"class_path": "torch.load", "init_args": {"f": "x"}})
     named = ["--model.head", "trap.Trap", "--data.augment.after.hsv", "[torch.nn.Identity]"]
@@ -241,18 +311,36 @@ def test_what_the_user_trusts(foreign: Path, mark: Path, small_data: Path, capsy
 def test_a_run_of_our_own_classes_resumes(
     foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Loggers, callbacks, strategies of Lightning; transforms and parts of boltbox: nothing has to be trusted."""
-    put(foreign, "trainer.callbacks", {"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"})
-    put(foreign, "trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "."}})
+    """Loggers, callbacks, strategies of Lightning; transforms and parts of boltbox: nothing has to
+    be trusted."""
+    put(
+        foreign,
+        "trainer.callbacks",
+        {"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"},
+    )
+    put(
+        foreign,
+        "trainer.logger",
+        {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "."}},
+    )
     put(foreign, "trainer.profiler", {"class_path": "lightning.pytorch.profilers.SimpleProfiler"})
-    put(foreign, "trainer.strategy", {"class_path": "lightning.pytorch.strategies.SingleDeviceStrategy"})
+    put(
+        foreign,
+        "trainer.strategy",
+        {"class_path": "lightning.pytorch.strategies.SingleDeviceStrategy"},
+    )
     put(foreign, "model.assigner", {"class_path": "boltbox.detector.model.assigner.YOLOv5Assigner"})
     put(
         foreign,
         "data.augment.after",
-        {"class_path": "boltbox.detector.data.transforms.colour.RandomFlip", "init_args": {"axis": 1, "p": 0.5}},
+        {
+            "class_path": "boltbox.detector.data.transforms.colour.RandomFlip",
+            "init_args": {"axis": 1, "p": 0.5},
+        },
     )
     put(foreign, "data.augment.albumentations", {"Blur": {"p": 0.1}})
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
     assert "error" not in told(line, capsys)
-    assert "error" not in told(["validate", "--ckpt_path", str(foreign / "checkpoints/last.ckpt")], capsys)
+    assert "error" not in told(
+        ["validate", "--ckpt_path", str(foreign / "checkpoints/last.ckpt")], capsys
+    )

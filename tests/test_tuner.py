@@ -1,4 +1,5 @@
-"""Lightning's Tuner: what it finds is what the next fit trains with, and nothing else of its search stays."""
+"""Lightning's Tuner: what it finds is what the next fit trains with, and nothing else of its search
+stays."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,11 @@ def made(
     L.seed_everything(0)
     module = DetectionData(str(data), **SMALL | {"batch_size": batch_size, "val_batch_size": 8})
     detector = small_detector(module, depth_multiple=0.1, lr0=lr0)
-    return L.Trainer(**options(run=run, max_epochs=epochs, limit_train_batches=1.0)), detector, module
+    return (
+        L.Trainer(**options(run=run, max_epochs=epochs, limit_train_batches=1.0)),
+        detector,
+        module,
+    )
 
 
 def weights(run: str) -> dict[str, torch.Tensor]:
@@ -44,17 +49,22 @@ def weights(run: str) -> dict[str, torch.Tensor]:
 
 def equal(run: str, other: str) -> bool:
     ours, theirs = weights(run), weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(value, theirs[name]) for name, value in ours.items()
+    )
 
 
 def test_the_rate_it_finds_is_trained_with(
     small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Every rate of the search is the one of a step, across epochs; the run after it is that of a Detector(lr0=...)."""
+    """Every rate of the search is the one of a step, across epochs; the run after it is that of a
+    Detector(lr0=...)."""
     trainer, detector, data = made(small_data, "tuned", 8)
     with monkeypatch.context() as patch:
         rates = Rates(patch)
-        finder = Tuner(trainer).lr_find(detector, datamodule=data, num_training=20, max_lr=0.1, early_stop_threshold=None)
+        finder = Tuner(trainer).lr_find(
+            detector, datamodule=data, num_training=20, max_lr=0.1, early_stop_threshold=None
+        )
     assert finder is not None
     assert [groups[0] for groups in rates.seen[:20]] == pytest.approx(finder.results["lr"][:20])
     assert all(len(set(groups)) == 1 for groups in rates.seen[:20])
@@ -76,7 +86,10 @@ def test_the_rate_it_finds_is_trained_with(
 
 def test_the_batch_size_it_finds_is_trained_with(small_data: Path, here: Path) -> None:
     trainer, detector, data = made(small_data, "tuned", 2)
-    assert Tuner(trainer).scale_batch_size(detector, datamodule=data, max_trials=2, steps_per_trial=1) == 4
+    assert (
+        Tuner(trainer).scale_batch_size(detector, datamodule=data, max_trials=2, steps_per_trial=1)
+        == 4
+    )
     trainer.fit(detector, data)
     assert yaml.safe_load(Path("tuned/config.yaml").read_text())["data"]["batch_size"] == 4
 

@@ -1,4 +1,5 @@
-"""Names that people give, in every picture and page: text, whatever matplotlib, HTML or Markdown would make of it."""
+"""Names that people give, in every picture and page: text, whatever matplotlib, HTML or Markdown
+would make of it."""
 
 import json
 from collections.abc import Iterator
@@ -67,14 +68,21 @@ def a_run(folder: Path, names: list[str] = NAMES) -> Path:
     for k in range(len(names)):
         cv2.imwrite(str(data / f"images/{k}.png"), np.full((40, 40, 3), 40 * k, np.uint8))
         (data / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5\n")
-    (data / "data.yaml").write_text(yaml.safe_dump({"path": str(data), "train": "images", "val": "images", "names": names}))
+    (data / "data.yaml").write_text(
+        yaml.safe_dump({"path": str(data), "train": "images", "val": "images", "names": names})
+    )
     run = folder / f"<i>{names[0][:8]}"
     run.mkdir()
-    seen = [([(10, 10, 30, 30, 0.9, (k + k // 2) % len(names))], [(10, 10, 30, 30, k)]) for k in range(len(names))]
+    seen = [
+        ([(10, 10, 30, 30, 0.9, (k + k // 2) % len(names))], [(10, 10, 30, 30, k)])
+        for k in range(len(names))
+    ]
     record = evidence_of(seen, names)
     record.files = [str(data / f"images/{k}.png") for k in range(len(names))]
     record.save(run / "detections.npz")
-    figures = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "fitness", "best_confidence", "coco/AP"), 0.5)
+    figures = dict.fromkeys(
+        ("P", "R", "mAP50", "mAP50-95", "fitness", "best_confidence", "coco/AP"), 0.5
+    )
     rows = [{"name": name, "objects": 1, **figures} for name in names]
     head = {"command": "validate", "split": "val", "images": len(names), "objects": len(names)}
     (run / "metrics.json").write_text(json.dumps({**head, **figures, "per_class": rows}))
@@ -90,7 +98,9 @@ def test_report(tmp_path: Path, drawn: list[str], capfd: pytest.CaptureFixture[s
     assert not TAGS & set(read.tags)
     for name in NAMES:
         assert name in read.text
-        assert len([text for text in drawn if text.strip() == name]) >= 4, "confusion, confidence, errors, labels"
+        assert len([text for text in drawn if text.strip() == name]) >= 4, (
+            "confusion, confidence, errors, labels"
+        )
     assert "detections.npz is" not in read.text
     assert "Glyph" not in capfd.readouterr().err
 
@@ -137,7 +147,9 @@ def test_tensor_board_shows_names_as_they_are() -> None:
     from tensorboard.plugin_util import markdown_to_safe_html
 
     figures = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "coco/AP"), 0.5)
-    page = markdown_to_safe_html(_class_table([{"name": name, "objects": 1, **figures} for name in NAMES]))
+    page = markdown_to_safe_html(
+        _class_table([{"name": name, "objects": 1, **figures} for name in NAMES])
+    )
     read = Reader(page)
     assert not {"u", "strong", "code", "em"} & set(read.tags)
     assert read.tags.count("tr") == 1 + len(NAMES)

@@ -22,17 +22,24 @@ def test_published_weights(published: Path) -> None:
     assert len(weights.names) == 80
     assert (weights.names[0], weights.names[79]) == ("person", "toothbrush")
     assert {t.dtype for t in weights.state.values()} == {torch.float32, torch.int64}
-    assert {t.dtype for name, t in weights.state.items() if "num_batches" not in name} == {torch.float32}
+    assert {t.dtype for name, t in weights.state.items() if "num_batches" not in name} == {
+        torch.float32
+    }
     network = YOLOv5(80, "n")
     assert load_yolov5(network, weights, published) == f"{published}: took 349 of 349 tensors"
-    assert same({theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()}, weights.state)
+    assert same(
+        {theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()},
+        weights.state,
+    )
 
 
 def test_published_weights_for_other_classes(published: Path) -> None:
     network, other = YOLOv5(3, "n"), YOLOv5(80, "n")
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     said = load_weights(network, published)
-    assert said.endswith("took 343 of 349 tensors; not the head (80 classes there, 3 here), which starts fresh")
+    assert said.endswith(
+        "took 343 of 349 tensors; not the head (80 classes there, 3 here), which starts fresh"
+    )
     assert same(network.head.state_dict(), head)
     load_weights(other, published)
     assert same(network.backbone.state_dict(), other.backbone.state_dict())
@@ -44,16 +51,25 @@ def test_published_weights_for_other_classes(published: Path) -> None:
 def test_published_weights_of_another_size(size: str, published: Path) -> None:
     network = YOLOv5(80, size, width_multiple=0.5 if size == "s" else 0.25)
     before = {name: t.clone() for name, t in network.state_dict().items()}
-    with pytest.raises(InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.size n$"):
+    with pytest.raises(
+        InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.size n$"
+    ):
         load_weights(network, published)
     assert same(network.state_dict(), before), "nothing is half loaded"
 
 
 @pytest.mark.parametrize("names", [["a", "b", "c"], {0: "a", 1: "b", 2: "c"}])
-def test_a_full_checkpoint_gives_its_average_in_float32(tmp_path: Path, as_yolov5: Any, names: Any) -> None:
-    """As YOLOv5 saves it after an epoch: model and ema in half precision, names as a list or a map."""
+def test_a_full_checkpoint_gives_its_average_in_float32(
+    tmp_path: Path, as_yolov5: Any, names: Any
+) -> None:
+    """As YOLOv5 saves it after an epoch: model and ema in half precision, names as a list or a
+    map."""
     plain, average = small(seed=1), small(seed=2)
-    content = {"epoch": 3, "model": as_yolov5(plain, names=names).half(), "ema": as_yolov5(average, names=names).half()}
+    content = {
+        "epoch": 3,
+        "model": as_yolov5(plain, names=names).half(),
+        "ema": as_yolov5(average, names=names).half(),
+    }
     torch.save(content, tmp_path / "last.pt")
     weights = read_yolov5(tmp_path / "last.pt")
     assert weights.names == ["a", "b", "c"]
@@ -66,7 +82,8 @@ def test_a_full_checkpoint_gives_its_average_in_float32(tmp_path: Path, as_yolov
 
 
 def test_a_stripped_checkpoint_gives_its_model(tmp_path: Path, as_yolov5: Any) -> None:
-    """As YOLOv5 leaves it after a training: no ema; and as releases before 6 wrote it: anchors in pixels beside the anchors."""
+    """As YOLOv5 leaves it after a training: no ema; and as releases before 6 wrote it: anchors in
+    pixels beside the anchors."""
     network = small(seed=1)
     model = as_yolov5(network, nc=3)
     model.get_submodule("model.24").register_buffer("anchor_grid", torch.ones(3, 1, 3, 1, 1, 2))
@@ -80,9 +97,17 @@ def test_a_stripped_checkpoint_gives_its_model(tmp_path: Path, as_yolov5: Any) -
 
 @pytest.mark.parametrize(
     ("size", "multiples"),
-    [("n", (0.33, 0.25)), ("s", (0.33, 0.5)), ("m", (0.67, 0.75)), ("s6", (0.33, 0.5)), ("x6", (1.33, 1.25))],
+    [
+        ("n", (0.33, 0.25)),
+        ("s", (0.33, 0.5)),
+        ("m", (0.67, 0.75)),
+        ("s6", (0.33, 0.5)),
+        ("x6", (1.33, 1.25)),
+    ],
 )
-def test_the_error_names_the_size_that_fits(tmp_path: Path, as_yolov5: Any, size: str, multiples: tuple[float, float]) -> None:
+def test_the_error_names_the_size_that_fits(
+    tmp_path: Path, as_yolov5: Any, size: str, multiples: tuple[float, float]
+) -> None:
     yaml = {"depth_multiple": multiples[0], "width_multiple": multiples[1]}
     torch.save({"model": as_yolov5(small(size=size), nc=3, yaml=yaml)}, tmp_path / "other.pt")
     with pytest.raises(InputError, match=rf"they are of size {size}: use --model.size {size}$"):
@@ -90,7 +115,8 @@ def test_the_error_names_the_size_that_fits(tmp_path: Path, as_yolov5: Any, size
 
 
 @pytest.mark.parametrize(
-    ("size", "classes", "per_level", "wide", "narrow"), [("n6", 251, 3, 768, 192), ("n", 11, 4, 64, 16), ("s", 59, 1, 64, 32)]
+    ("size", "classes", "per_level", "wide", "narrow"),
+    [("n6", 251, 3, 768, 192), ("n", 11, 4, 64, 16), ("s", 59, 1, 64, 32)],
 )
 def test_layers_that_yolov5_left_unscaled(
     tmp_path: Path,
@@ -102,19 +128,24 @@ def test_layers_that_yolov5_left_unscaled(
     wide: int,
     narrow: int,
 ) -> None:
-    """Specification 1.1: a layer whose nominal channels equal the head's output keeps them. The file is made with a table that
-    undoes the scaling; its tensors are not copied from the original."""
+    """Specification 1.1: a layer whose nominal channels equal the head's output keeps them. The
+    file is made with a table that undoes the scaling; its tensors are not copied from the
+    original."""
     row = SIZES[size]
     names, options = [str(i) for i in range(classes)], dict[str, Any](size=size, anchors=per_level)
     multiples = {"depth_multiple": row.depth, "width_multiple": row.width}
     top = max(5, row.levels[-1])
     with monkeypatch.context() as patch, torch.device("meta"):
-        patch.setitem(CHANNELS, top, tuple(int(c / row.width) if c == wide else c for c in CHANNELS[top]))
+        patch.setitem(
+            CHANNELS, top, tuple(int(c / row.width) if c == wide else c for c in CHANNELS[top])
+        )
         theirs = YOLOv5(classes, **options).to_empty(device="cpu").half()
     torch.save({"model": as_yolov5(theirs, names=names, yaml=multiples)}, tmp_path / "wide.pt")
     said = rf"{per_level} anchors x \(5 \+ {classes} classes\) = {wide} channels, .* here scales them, to {narrow}: "
     for network in (YOLOv5(classes, **options), small(3, size=size)):
-        with pytest.raises(InputError, match=rf"they are of size {size}, but YOLOv5 does not scale .*{said}") as error:
+        with pytest.raises(
+            InputError, match=rf"they are of size {size}, but YOLOv5 does not scale .*{said}"
+        ) as error:
             load_weights(network, tmp_path / "wide.pt")
         assert "--model.size" not in str(error.value)
     with pytest.raises(InputError, match=said):
@@ -137,23 +168,45 @@ def test_weights_with_a_tensor_too_many_or_too_few(tmp_path: Path, as_yolov5: An
 
 
 def test_anchors_that_were_asked_for_stay(tmp_path: Path, as_yolov5: Any) -> None:
-    """A file does not overrule an option (specification 6.2: the file's anchors are left out if anchors are given)."""
+    """A file does not overrule an option (specification 6.2: the file's anchors are left out if
+    anchors are given)."""
     torch.save({"model": as_yolov5(small(), nc=3)}, tmp_path / "best.pt")
-    options = {"depth_multiple": 0.33, "width_multiple": 0.125, "weights": str(tmp_path / "best.pt")}
+    options = {
+        "depth_multiple": 0.33,
+        "width_multiple": 0.125,
+        "weights": str(tmp_path / "best.pt"),
+    }
     anchors = [[10.0, 20.0] * 3, [30.0, 40.0] * 3, [64.0, 96.0] * 3]
-    assert Detector(["a", "b", "c"], **options, anchors=anchors).network.head.anchors_px.flatten(1).tolist() == anchors
+    assert (
+        Detector(["a", "b", "c"], **options, anchors=anchors)
+        .network.head.anchors_px.flatten(1)
+        .tolist()
+        == anchors
+    )
     assert torch.equal(Detector(["a", "b", "c"], **options).network.anchors, small().anchors)
 
 
 def checkpoint(names: list[str], **networks: YOLOv5) -> dict[str, Any]:
     """The part of a Lightning checkpoint that weights are read from; networks by prefix."""
-    state = {f"{prefix}.{name}": t for prefix, network in networks.items() for name, t in network.state_dict().items()}
-    return {"state_dict": state | {"loss.balance": torch.ones(3)}, "hyper_parameters": {"names": names}, "epoch": 2}
+    state = {
+        f"{prefix}.{name}": t
+        for prefix, network in networks.items()
+        for name, t in network.state_dict().items()
+    }
+    return {
+        "state_dict": state | {"loss.balance": torch.ones(3)},
+        "hyper_parameters": {"names": names},
+        "epoch": 2,
+    }
 
 
 def test_a_checkpoint_of_ours(tmp_path: Path) -> None:
     """Its average first, then its network; anchors included."""
-    plain, average, file = small(seed=1), small(seed=2, anchors=[[10, 20] * 3] * 3), tmp_path / "last.ckpt"
+    plain, average, file = (
+        small(seed=1),
+        small(seed=2, anchors=[[10, 20] * 3] * 3),
+        tmp_path / "last.ckpt",
+    )
     network = small(seed=3)
     torch.save(checkpoint(["a", "b", "c"], network=plain), file)
     assert load_weights(network, file) == f"{file}: took 349 of 349 tensors"
@@ -173,8 +226,13 @@ def test_a_checkpoint_of_ours_for_other_classes(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_ours_of_another_size(tmp_path: Path) -> None:
-    torch.save(checkpoint(["a", "b", "c"], network=small(width_multiple=0.25)), tmp_path / "last.ckpt")
-    with pytest.raises(InputError, match=r"last.ckpt: these weights do not fit the network .* of another size or topology$"):
+    torch.save(
+        checkpoint(["a", "b", "c"], network=small(width_multiple=0.25)), tmp_path / "last.ckpt"
+    )
+    with pytest.raises(
+        InputError,
+        match=r"last.ckpt: these weights do not fit the network .* of another size or topology$",
+    ):
         load_weights(small(), tmp_path / "last.ckpt")
 
 

@@ -29,7 +29,9 @@ def hostile(here: Path) -> Path:
     """The current folder holds modules of the user's own that have our names."""
     for name in ("callbacks.py", "cli.py", "configs.py", "detector/__init__.py"):
         (here / name).parent.mkdir(exist_ok=True)
-        (here / name).write_text("raise RuntimeError('the module of the current folder was imported')\n")
+        (here / name).write_text(
+            "raise RuntimeError('the module of the current folder was imported')\n"
+        )
     return here
 
 
@@ -37,10 +39,21 @@ def hostile(here: Path) -> Path:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for name in (*PACKAGES, "boltbox"):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    line = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    line = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-index",
+        "--no-deps",
+    ]
     line += ["--no-build-isolation", "--no-compile", "--target", str(target), str(source)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -58,22 +71,31 @@ def environment(*paths: Path | str) -> dict[str, str]:
 
 
 def test_a_training_from_another_folder(installed: Path, small_data: Path, hostile: Path) -> None:
-    """With a shipped overlay; what is imported is what was installed, and nothing that only other commands and loggers need."""
+    """With a shipped overlay; what is imported is what was installed, and nothing that only other
+    commands and loggers need."""
     with (installed / "boltbox/callbacks/__init__.py").open("a") as file:
         file.write("import atexit, sys\nprint('imported:', __file__)\n")
-        file.write("atexit.register(lambda: print('modules:', *(name for name in sys.modules if '.' not in name)))\n")
+        file.write(
+            "atexit.register(lambda: print('modules:', *(name for name in sys.modules if '.' not in name)))\n"
+        )
     line = [sys.executable, str(installed / "bin/boltbox"), "fit", "--config", "configs/hyp/med.yaml", "--config", "debug",
             "--data.dataset", str(small_data), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
             "--model.width_multiple", "0.125", "--report.enabled", "false", "--pictures.enabled", "false",
             "--autoanchor.enabled", "false"]  # fmt: skip
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment(".", installed))
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=environment(".", installed)
+    )
     assert done.returncode == 0, done.stderr
     assert f"imported: {installed / 'boltbox/callbacks/__init__.py'}" in done.stdout
     modules = done.stdout.rpartition("modules: ")[2].split()
     assert "lightning" in modules
     assert not {"optuna", "openvino", "onnx", "onnxruntime", "wandb", "tensorboard"} & set(modules)
     config = yaml.safe_load((hostile / "runs/fit-1/config.yaml").read_text())
-    assert (config["model"]["cls"], config["data"]["augment"]["mixup"], config["data"]["image_size"]) == (0.3, 0.1, 64)
+    assert (
+        config["model"]["cls"],
+        config["data"]["augment"]["mixup"],
+        config["data"]["image_size"],
+    ) == (0.3, 0.1, 64)
 
 
 @pytest.mark.parametrize("where", ["wheel", "checkout"])
@@ -81,8 +103,13 @@ def test_one_name_outside(where: str, installed: Path, hostile: Path) -> None:
     """Beside modules of our folders' names, the current folder first in the path."""
     paths = environment(".", installed if where == "wheel" else ROOT)
     code = "import boltbox, boltbox.detector.training.module, boltbox.callbacks as c; print(c.recipe.__module__)"
-    for line, told in ((["-c", code], "boltbox.callbacks.recipe"), (["-m", "boltbox", "--help"], "fit")):
-        done = subprocess.run([sys.executable, *line], capture_output=True, text=True, check=False, env=paths)
+    for line, told in (
+        (["-c", code], "boltbox.callbacks.recipe"),
+        (["-m", "boltbox", "--help"], "fit"),
+    ):
+        done = subprocess.run(
+            [sys.executable, *line], capture_output=True, text=True, check=False, env=paths
+        )
         assert done.returncode == 0, done.stderr
         assert told in done.stdout
 
@@ -99,7 +126,9 @@ def test_a_checkout_without_symbolic_links(tmp_path: Path) -> None:
         elif path.is_file():
             shutil.copy(path, target)
     line = [sys.executable, "-m", "boltbox", "fit", "--model.lr00", "1"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment(tmp_path), cwd=tmp_path)
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=environment(tmp_path), cwd=tmp_path
+    )
     assert "did you mean 'model.lr0'?" in done.stderr
 
 
@@ -108,15 +137,41 @@ def test_the_decoder_is_ours(small_data: Path, hostile: Path) -> None:
         assert decoder.look_at(str(small_data.parent / "images/val/0000.jpg")).remarks == []
 
 
-def test_a_file_that_is_here_counts_more_than_a_shipped_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_here_counts_more_than_a_shipped_one(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "med.yaml").write_text("model:\n  lr0: 0.5\n")
     with pytest.raises(SystemExit):
         cli.main(
-            ["fit", "--config", "med.yaml", "--config", "hyp/voc.yaml", "--config", "{data: {workers: 1}}", "--print_config"]
+            [
+                "fit",
+                "--config",
+                "med.yaml",
+                "--config",
+                "hyp/voc.yaml",
+                "--config",
+                "{data: {workers: 1}}",
+                "--print_config",
+            ]
         )
     found = yaml.safe_load(capsys.readouterr().out)
-    assert (found["model"]["lr0"], found["model"]["cls"], found["data"]["workers"]) == (0.00334, 0.21638, 1)
+    assert (found["model"]["lr0"], found["model"]["cls"], found["data"]["workers"]) == (
+        0.00334,
+        0.21638,
+        1,
+    )
     with pytest.raises(SystemExit):
-        cli.main(["fit", "--config", "none", "--config", "med.yaml", "--config", "{data: {workers: 1}}", "--print_config"])
+        cli.main(
+            [
+                "fit",
+                "--config",
+                "none",
+                "--config",
+                "med.yaml",
+                "--config",
+                "{data: {workers: 1}}",
+                "--print_config",
+            ]
+        )
     found = yaml.safe_load(capsys.readouterr().out)
     assert (found["model"]["lr0"], found["model"]["cls"], found["data"]["workers"]) == (0.5, 0.3, 1)

@@ -1,5 +1,6 @@
-"""YOLOX's published weights: files made with their names and shapes, and a forward pass of their network written from the paper
-(arXiv 2107.08430), neither of which knows how the reader names things."""
+"""YOLOX's published weights: files made with their names and shapes, and a forward pass of their
+network written from the paper (arXiv 2107.08430), neither of which knows how the reader names
+things."""
 
 import os
 from collections import OrderedDict
@@ -52,7 +53,9 @@ def layers_of_yolox(depth: float, width: float, classes: int) -> Layers:
     layers, c, n = Layers(), int(64 * width), max(round(3 * depth), 1)
     body = "backbone.backbone"
     layers.add(f"{body}.stem.conv", 12, c, 3)
-    for stage, (wide, repeats) in enumerate([(2 * c, n), (4 * c, 3 * n), (8 * c, 3 * n), (16 * c, n)], 2):
+    for stage, (wide, repeats) in enumerate(
+        [(2 * c, n), (4 * c, 3 * n), (8 * c, 3 * n), (16 * c, n)], 2
+    ):
         layers.add(f"{body}.dark{stage}.0", wide // 2, wide, 3)
         if stage == 5:
             layers.add(f"{body}.dark5.1.conv1", wide, wide // 2)
@@ -82,7 +85,9 @@ def tensors_of(layers: Layers) -> OrderedDict[str, Tensor]:
     random = torch.Generator().manual_seed(0)
     for name, c_in, c_out, side in layers.convolutions:
         scale = (2 / (c_in * side**2)) ** 0.5 / (100 if c_in == 12 else 1)
-        tensors[f"{name}.conv.weight"] = scale * torch.randn(c_out, c_in, side, side, generator=random)
+        tensors[f"{name}.conv.weight"] = scale * torch.randn(
+            c_out, c_in, side, side, generator=random
+        )
         tensors[f"{name}.bn.weight"] = 0.5 + torch.rand(c_out, generator=random)
         tensors[f"{name}.bn.bias"] = torch.randn(c_out, generator=random) / 2
         tensors[f"{name}.bn.running_mean"] = torch.randn(c_out, generator=random) / 2
@@ -99,17 +104,24 @@ def yolox(depth: float = 0.33, width: float = 0.125, classes: int = 80) -> Order
 
 
 def write(path: Path, model: Any, zip_format: bool = True, **more: Any) -> Path:
-    torch.save({"start_epoch": 300, "model": model, **more}, path, _use_new_zipfile_serialization=zip_format)
+    torch.save(
+        {"start_epoch": 300, "model": model, **more},
+        path,
+        _use_new_zipfile_serialization=zip_format,
+    )
     return path
 
 
 def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
-    """What YOLOX's neck gives for a BGR image (B, 3, H, W) of 0..255: maps of strides 8, 16 and 32."""
+    """What YOLOX's neck gives for a BGR image (B, 3, H, W) of 0..255: maps of strides 8, 16 and
+    32."""
 
     def conv(name: str, x: Tensor, stride: int = 1) -> Tensor:
         kernel, norm = tensors[f"{name}.conv.weight"], f"{name}.bn."
         x = conv2d(x, kernel, stride=stride, padding=(kernel.shape[-1] - 1) // 2)
-        mean, var, weight, bias = (tensors[norm + kind] for kind in ("running_mean", "running_var", "weight", "bias"))
+        mean, var, weight, bias = (
+            tensors[norm + kind] for kind in ("running_mean", "running_var", "weight", "bias")
+        )
         return silu(batch_norm(x, mean, var, weight, bias, eps=1e-3))
 
     def csp(name: str, x: Tensor, shortcut: bool = False) -> Tensor:
@@ -133,10 +145,16 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     x0 = csp(f"{body}.dark5.2", conv(f"{body}.dark5.1.conv2", x))
 
     fpn_out0 = conv("backbone.lateral_conv0", x0)
-    fpn_out1 = conv("backbone.reduce_conv1", csp("backbone.C3_p4", torch.cat([up(fpn_out0), x1], 1)))
+    fpn_out1 = conv(
+        "backbone.reduce_conv1", csp("backbone.C3_p4", torch.cat([up(fpn_out0), x1], 1))
+    )
     pan_out2 = csp("backbone.C3_p3", torch.cat([up(fpn_out1), x2], 1))
-    pan_out1 = csp("backbone.C3_n3", torch.cat([conv("backbone.bu_conv2", pan_out2, 2), fpn_out1], 1))
-    pan_out0 = csp("backbone.C3_n4", torch.cat([conv("backbone.bu_conv1", pan_out1, 2), fpn_out0], 1))
+    pan_out1 = csp(
+        "backbone.C3_n3", torch.cat([conv("backbone.bu_conv2", pan_out2, 2), fpn_out1], 1)
+    )
+    pan_out0 = csp(
+        "backbone.C3_n4", torch.cat([conv("backbone.bu_conv1", pan_out1, 2), fpn_out0], 1)
+    )
     return [pan_out2, pan_out1, pan_out0]
 
 
@@ -146,7 +164,9 @@ def test_the_maps_are_those_of_yolox(tmp_path: Path, depth: float, width: float)
     network = YOLOv5(3, depth_multiple=depth, width_multiple=width, backbone="yolox").eval()
     load_weights(network, write(tmp_path / "yolox.pth", tensors))
     pixels = np.random.default_rng(0).integers(0, 256, (2, 64, 96, 3), dtype=np.uint8)  # RGB
-    rgb, bgr = (torch.from_numpy(p.copy()).permute(0, 3, 1, 2).float() for p in (pixels, pixels[..., ::-1]))
+    rgb, bgr = (
+        torch.from_numpy(p.copy()).permute(0, 3, 1, 2).float() for p in (pixels, pixels[..., ::-1])
+    )
     with torch.no_grad():
         ours, swapped = (network.neck(network.backbone(image / 255)) for image in (rgb, bgr))
         theirs = maps_of_yolox(tensors, bgr)
@@ -158,9 +178,14 @@ def test_the_maps_are_those_of_yolox(tmp_path: Path, depth: float, width: float)
 
 
 @pytest.mark.parametrize(("classes", "anchors"), [(80, None), (3, [[10, 20] * 2] * 3)])
-def test_the_head_starts_fresh(tmp_path: Path, classes: int, anchors: list[list[int]] | None) -> None:
+def test_the_head_starts_fresh(
+    tmp_path: Path, classes: int, anchors: list[list[int]] | None
+) -> None:
     """For as many classes as the file knows too; and its anchors stay, given or not."""
-    network, file = small(classes, anchors=anchors, **NARROW), write(tmp_path / "yolox.pth", yolox())
+    network, file = (
+        small(classes, anchors=anchors, **NARROW),
+        write(tmp_path / "yolox.pth", yolox()),
+    )
     head = {name: t.clone() for name, t in network.head.state_dict().items()}
     count = len(network.state_dict())
     said = load_weights(network, file, keep_anchors=anchors is not None)
@@ -172,11 +197,17 @@ def test_the_head_starts_fresh(tmp_path: Path, classes: int, anchors: list[list[
 
 @pytest.mark.parametrize("zip_format", [True, False])
 def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path: Path, zip_format: bool) -> None:
-    """With its optimizer's state and the best AP, a number of numpy; the tensors in half precision, in torch's two formats."""
+    """With its optimizer's state and the best AP, a number of numpy; the tensors in half precision,
+    in torch's two formats."""
     tensors = yolox()
-    halves = OrderedDict((name, t.half() if t.is_floating_point() else t) for name, t in tensors.items())
+    halves = OrderedDict(
+        (name, t.half() if t.is_floating_point() else t) for name, t in tensors.items()
+    )
     halves._metadata = {"": {"version": 1}}  # type: ignore[attr-defined]
-    optimizer = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": [{"lr": 0.01, "params": [0]}]}
+    optimizer = {
+        "state": {0: {"momentum_buffer": torch.zeros(3)}},
+        "param_groups": [{"lr": 0.01, "params": [0]}],
+    }
     more = {"optimizer": optimizer, "best_ap": np.float64(0.4), "curr_ap": None, "amp": {}}
     write(tmp_path / "latest_ckpt.pth", halves, zip_format, **more)
     network, whole = small(seed=1, **NARROW), small(seed=1, **NARROW)
@@ -188,16 +219,49 @@ def test_a_file_as_a_training_of_yolox_leaves_it(tmp_path: Path, zip_format: boo
     assert not same(network.neck.state_dict(), small(seed=1, **NARROW).neck.state_dict(), atol=0.01)
 
 
-def test_a_fit_starts_from_it(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_starts_from_it(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(here / "yolox.pth", yolox())
-    options = ["--data.dataset", str(small_data), "--data.image_size", "64", "--data.batch_size", "4", "--data.workers", "0"]
-    options += ["--model.weights", "yolox.pth", *(word for k, v in NARROW.items() for word in (f"--model.{k}", str(v)))]
-    options += ["--model.lr0", "0", "--warmup.warmup_bias_lr", "0", "--report.enabled", "false", "--pictures.enabled", "false"]
-    options += ["--trainer.accelerator", "cpu", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
+    options = [
+        "--data.dataset",
+        str(small_data),
+        "--data.image_size",
+        "64",
+        "--data.batch_size",
+        "4",
+        "--data.workers",
+        "0",
+    ]
+    options += [
+        "--model.weights",
+        "yolox.pth",
+        *(word for k, v in NARROW.items() for word in (f"--model.{k}", str(v))),
+    ]
+    options += [
+        "--model.lr0",
+        "0",
+        "--warmup.warmup_bias_lr",
+        "0",
+        "--report.enabled",
+        "false",
+        "--pictures.enabled",
+        "false",
+    ]
+    options += [
+        "--trainer.accelerator",
+        "cpu",
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.limit_train_batches",
+        "1",
+    ]
     cli.main(["fit", *options, "--trainer.limit_val_batches", "1", "--run", "run"])
     assert "not the head, which is of another kind and starts fresh" in capsys.readouterr().out
     state = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
-    assert torch.equal(state["network.neck.down.5.conv.weight"], yolox()["backbone.bu_conv1.conv.weight"])
+    assert torch.equal(
+        state["network.neck.down.5.conv.weight"], yolox()["backbone.bu_conv1.conv.weight"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,13 +278,17 @@ def test_the_error_names_the_options_that_fit(depth: float, width: float, option
     """Tensors without memory: the shapes say it."""
     layers = layers_of_yolox(depth, width, 80)
     with torch.device("meta"):
-        given = {f"{name}.conv.weight": torch.empty(b, a, k, k) for name, a, b, k in layers.convolutions}
+        given = {
+            f"{name}.conv.weight": torch.empty(b, a, k, k) for name, a, b, k in layers.convolutions
+        }
         for name, _, channels, _ in layers.convolutions:
             of_norm = ("weight", "bias", "running_mean", "running_var")
             given |= {f"{name}.bn.{kind}": torch.empty(channels) for kind in of_norm}
             given[f"{name}.bn.num_batches_tracked"] = torch.empty((), dtype=torch.int64)
     network = small(**NARROW)
-    with pytest.raises(InputError, match=rf"these weights do not fit .*; use --model.backbone yolox {options}$"):
+    with pytest.raises(
+        InputError, match=rf"these weights do not fit .*; use --model.backbone yolox {options}$"
+    ):
         load_yolox(network, given, "yolox.pth")
 
 
@@ -240,13 +308,16 @@ def test_a_network_that_is_made_otherwise(tmp_path: Path, options: dict[str, Any
     network, file = small(**{**NARROW, **options}), write(tmp_path / "yolox.pth", yolox())
     before = {name: t.clone() for name, t in network.state_dict().items()}
     fitting = "--model.backbone yolox --model.depth_multiple 0.33 --model.width_multiple 0.125"
-    with pytest.raises(InputError, match=rf"yolox.pth: these weights do not fit the network .*; use {fitting}$"):
+    with pytest.raises(
+        InputError, match=rf"yolox.pth: these weights do not fit the network .*; use {fitting}$"
+    ):
         load_weights(network, file)
     assert same(network.state_dict(), before), "nothing is half loaded"
 
 
 def depthwise(tensors: Tensors) -> Tensors:
-    """As YOLOX-Nano: a 3x3 convolution behind the stem is one of each channel (dconv) and a 1x1 one of all (pconv)."""
+    """As YOLOX-Nano: a 3x3 convolution behind the stem is one of each channel (dconv) and a 1x1 one
+    of all (pconv)."""
     changed = {}
     for name, tensor in tensors.items():
         layer, _, leaf = name.rpartition(".conv.")
@@ -259,27 +330,57 @@ def depthwise(tensors: Tensors) -> Tensors:
 
 
 def without(part: str) -> Callable[[Tensors], Tensors]:
-    return lambda tensors: {name: tensor for name, tensor in tensors.items() if not name.startswith(part)}
+    return lambda tensors: {
+        name: tensor for name, tensor in tensors.items() if not name.startswith(part)
+    }
 
 
 def plus(name: Any, value: Any = None) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {**tensors, name: torch.zeros(3) if value is None else value}
 
 
-NO_FIT, OTHER, NO_YOLOX = "these weights do not fit the network", "of another topology", "these are not YOLOX's weights"
+NO_FIT, OTHER, NO_YOLOX = (
+    "these weights do not fit the network",
+    "of another topology",
+    "these are not YOLOX's weights",
+)
 ODD: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {  # and the words in the message
-    "depthwise": (depthwise, "of depthwise .*; start from yolox_tiny.pth, with --model.backbone yolox .* 0.375$"),
-    "another backbone": (plus("backbone.backbone.dark3.2.conv.weight"), rf"{OTHER} .*\(1 tensors, like .*dark3.2.conv"),
-    "another name": (plus("backbone.\nC3\udc80.conv.weight"), rf"{OTHER} .*\(1 tensors, like backbone. C3\\udc80.conv"),
+    "depthwise": (
+        depthwise,
+        "of depthwise .*; start from yolox_tiny.pth, with --model.backbone yolox .* 0.375$",
+    ),
+    "another backbone": (
+        plus("backbone.backbone.dark3.2.conv.weight"),
+        rf"{OTHER} .*\(1 tensors, like .*dark3.2.conv",
+    ),
+    "another name": (
+        plus("backbone.\nC3\udc80.conv.weight"),
+        rf"{OTHER} .*\(1 tensors, like backbone. C3\\udc80.conv",
+    ),
     "no stem": (without(STEM), rf"{OTHER} .*\(1 tensors, like {STEM}\); start from one of those$"),
-    "a stem of another kind": (plus(STEM, torch.zeros(8, 3, 6, 6)), rf"{OTHER} .*\(1 tensors, like {STEM}\)"),
+    "a stem of another kind": (
+        plus(STEM, torch.zeros(8, 3, 6, 6)),
+        rf"{OTHER} .*\(1 tensors, like {STEM}\)",
+    ),
     "a number as a stem": (plus(STEM, torch.zeros(())), rf"{OTHER} .*\(1 tensors, like {STEM}\)"),
-    "a stem without channels": (plus(STEM, torch.zeros(0, 12, 3, 3)), rf"{NO_FIT} .*; no network here has layers of"),
-    "too little": (without("backbone.C3_n4.conv3"), rf"{NO_FIT} \(6 tensors, like neck.bottom_up.5.cv3.*; no network"),
-    "too much": (plus("backbone.C3_n4.m.1.conv1.conv.weight"), rf"{NO_FIT} \(1 tensors, like .*5.m.1.cv1.*; no network"),
+    "a stem without channels": (
+        plus(STEM, torch.zeros(0, 12, 3, 3)),
+        rf"{NO_FIT} .*; no network here has layers of",
+    ),
+    "too little": (
+        without("backbone.C3_n4.conv3"),
+        rf"{NO_FIT} \(6 tensors, like neck.bottom_up.5.cv3.*; no network",
+    ),
+    "too much": (
+        plus("backbone.C3_n4.m.1.conv1.conv.weight"),
+        rf"{NO_FIT} \(1 tensors, like .*5.m.1.cv1.*; no network",
+    ),
     "a list": (plus(STEM, [1.0]), rf"{NO_YOLOX} \(model.{STEM} is a list, not a tensor\)$"),
     "a number as a name": (plus(3), rf"{NO_YOLOX} \(model has 3 as a key\)$"),
-    "a huge stem": (plus(STEM, torch.zeros(1).expand(10**9, 12, 3, 3)), rf"{NO_YOLOX} \(model.{STEM} is an unusual tensor"),
+    "a huge stem": (
+        plus(STEM, torch.zeros(1).expand(10**9, 12, 3, 3)),
+        rf"{NO_YOLOX} \(model.{STEM} is an unusual tensor",
+    ),
 }
 
 
@@ -298,14 +399,22 @@ def test_odd_files(tmp_path: Path, kind: str) -> None:
     assert same(network.state_dict(), before)
 
 
-@pytest.mark.parametrize("options", [["validate", "--ckpt_path"], ["predict", "--data.source", "x.png", "--model.weights"]])
-def test_no_detector_without_a_training(here: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [["validate", "--ckpt_path"], ["predict", "--data.source", "x.png", "--model.weights"]],
+)
+def test_no_detector_without_a_training(
+    here: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     write(here / "yolox.pth", yolox())
     with pytest.raises(SystemExit) as end:
         cli.main([*options, "yolox.pth"])
     assert end.value.code == 2
     said = capsys.readouterr().err
-    assert "yolox.pth: YOLOX's weights hold no class names, and their head is not used here: train a detector" in said
+    assert (
+        "yolox.pth: YOLOX's weights hold no class names, and their head is not used here: train a detector"
+        in said
+    )
     assert "fit --model.weights yolox.pth --model.backbone yolox, and use its checkpoint" in said
 
 
@@ -314,14 +423,22 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, place: str) -> None:
     marker, file = tmp_path / "marker", tmp_path / "yolox.pth"
     call, tensors = Call(os.mkdir, str(marker)), yolox()
     more: dict[str, Any] = {"optimizer": call} if place == "optimizer" else {}
-    model: Any = call if place == "model" else {**tensors, STEM: call} if place == "instead of a tensor" else tensors
+    model: Any = (
+        call
+        if place == "model"
+        else {**tensors, STEM: call}
+        if place == "instead of a tensor"
+        else tensors
+    )
     write(file, model, **more)
     torch.load(file, weights_only=False)
     assert marker.exists(), "the file does run something where nobody minds"
     marker.rmdir()
     network = small(**NARROW)
     for read in (lambda path: load_weights(network, path), class_names, read_trained):
-        with pytest.raises(InputError, match=rf"yolox.pth: refused, because it holds '{os.name}.mkdir'"):
+        with pytest.raises(
+            InputError, match=rf"yolox.pth: refused, because it holds '{os.name}.mkdir'"
+        ):
             read(file)
         assert not marker.exists()
 

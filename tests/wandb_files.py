@@ -8,7 +8,8 @@ from typing import Any
 
 
 def read_history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """W&B's own step and the values of each row that an offline file holds; of a table or a picture, a dictionary."""
+    """W&B's own step and the values of each row that an offline file holds; of a table or a
+    picture, a dictionary."""
     for record in read_records(path):
         if record.WhichOneof("record_type") == "history":
             values: dict[str, Any] = {}
@@ -22,7 +23,8 @@ def read_history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """W&B's protocol buffers of the kind `Record` that an offline file holds, as far as it was written.
+    """W&B's protocol buffers of the kind `Record` that an offline file holds, as far as it was
+    written.
 
     The file is a LevelDB log: blocks of 32 KiB; fragments with crc, length and kind.
     """

@@ -1,15 +1,18 @@
-"""Which of several recipes trains better detectors: trainings over data sets and seeds, compared in pairs.
+"""Which of several recipes trains better detectors: trainings over data sets and seeds, compared in
+pairs.
 
-    python -m benchmarks.recipes --data bccd aquarium/data.yaml --seeds 0 1 2 --jobs 2 --folder runs/recipes \\
+    python -m benchmarks.recipes --data bccd aquarium/data.yaml --seeds 0 1 2 --jobs 2 --folder
+    runs/recipes \\
         --recipe "yolov5=" --recipe "adamw=--model.optimizer AdamW --model.lr0 0.001" \\
         -- --trainer.max_epochs 30 --data.image_size 320 --model.weights yolov5n.pt
 
-A recipe is a name and options of `fit`; the first is what the others are compared with. Options after -- are for all. Each
-training is a normal `fit` with a folder of its own. The epoch is chosen on val; figures are those of the test split where a
-data set has one, else those of val. The command can be stopped and given again: what is done stays done, what was interrupted
-goes on; what a study.json given by --known has, that of another machine say, counts as done. Its figures: COCO's AP, gains
-over the first recipe on the same data set and seed, the interval of their mean by a bootstrap over data sets and seeds, and
-when a recipe passed the first one's last value.
+A recipe is a name and options of `fit`; the first is what the others are compared with. Options
+after -- are for all. Each training is a normal `fit` with a folder of its own. The epoch is chosen
+on val; figures are those of the test split where a data set has one, else those of val. The command
+can be stopped and given again: what is done stays done, what was interrupted goes on; what a
+study.json given by --known has, that of another machine say, counts as done. Its figures: COCO's
+AP, gains over the first recipe on the same data set and seed, the interval of their mean by a
+bootstrap over data sets and seeds, and when a recipe passed the first one's last value.
 """
 
 import argparse
@@ -41,13 +44,26 @@ def plan(given: argparse.Namespace, common: list[str]) -> list[Training]:
         name = path.parent.name if path.suffix in (".yaml", ".yml") else path.name
         sets[name] = source if source == "demo" else str(path.resolve())
         for images in given.images or []:
-            sets[f"{name}-{images}"] = str(write_subset(source, images, given.folder / "subsets" / f"{name}-{images}"))
+            sets[f"{name}-{images}"] = str(
+                write_subset(source, images, given.folder / "subsets" / f"{name}-{images}")
+            )
         if given.images:
             del sets[name]
     if len(recipes) < len(given.recipe) or len(sets) < len(given.data):
-        raise InputError("two recipes, or two data sets, have the same name (that of a data.yaml is its folder's)")
+        raise InputError(
+            "two recipes, or two data sets, have the same name (that of a data.yaml is its"
+            " folder's)"
+        )
     return [
-        Training(source, name, recipe, tuple(words), tuple(common), seed, given.folder / name / recipe / str(seed))
+        Training(
+            source,
+            name,
+            recipe,
+            tuple(words),
+            tuple(common),
+            seed,
+            given.folder / name / recipe / str(seed),
+        )
         for seed in given.seeds
         for name, source in sets.items()
         for recipe, words in recipes.items()
@@ -80,9 +96,14 @@ def recall(trainings: Sequence[Training], files: Sequence[Path]) -> None:
     known = {}
     for file in files:
         try:
-            known |= {record["identity"]: Figures.of(record) for record in json.loads(file.read_text())}
+            known |= {
+                record["identity"]: Figures.of(record) for record in json.loads(file.read_text())
+            }
         except (OSError, ValueError, KeyError, TypeError) as e:
-            raise InputError(f"--known {file}: this is no study.json of benchmarks.recipes ({type(e).__name__}: {e})") from None
+            raise InputError(
+                f"--known {file}: this is no study.json of benchmarks.recipes ({type(e).__name__}:"
+                f" {e})"
+            ) from None
     for training in trainings:
         if not training.is_done() and training.identity() in known:
             training.keep(known[training.identity()])
@@ -91,21 +112,40 @@ def recall(trainings: Sequence[Training], files: Sequence[Path]) -> None:
 def main() -> None:
     words = sys.argv[1:]
     common = words[words.index("--") + 1 :] if "--" in words else []
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", nargs="+", required=True, help="data sets, as for data.dataset")
-    parser.add_argument("--images", nargs="+", type=int, help="so many training images of each only")
-    parser.add_argument("--recipe", action="append", required=True, help="NAME=OPTIONS of fit; the first is compared with")
+    parser.add_argument(
+        "--images", nargs="+", type=int, help="so many training images of each only"
+    )
+    parser.add_argument(
+        "--recipe",
+        action="append",
+        required=True,
+        help="NAME=OPTIONS of fit; the first is compared with",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--folder", type=Path, required=True, help="for the runs, study.md, study.html and study.json")
-    parser.add_argument("--known", nargs="+", type=Path, default=[], help="study.json files of earlier studies")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        required=True,
+        help="for the runs, study.md, study.html and study.json",
+    )
+    parser.add_argument(
+        "--known", nargs="+", type=Path, default=[], help="study.json files of earlier studies"
+    )
     given = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     try:
         trainings = plan(given, common)
 
         def report(training: Training) -> None:
             done = sum(t.is_done() for t in trainings)
-            print(f"{done} of {len(trainings)}: {training}: AP {training.figures().score:.4f}", flush=True)
+            print(
+                f"{done} of {len(trainings)}: {training}: AP {training.figures().score:.4f}",
+                flush=True,
+            )
 
         recall(trainings, given.known)
         run_all(trainings, given.jobs, report)
@@ -113,7 +153,16 @@ def main() -> None:
         raise SystemExit(f"error: {e}") from None
     study = study_of(trainings)
     command = f"python -m benchmarks.recipes {shlex.join(words)}"
-    lines = [f"    {command}", "", "AP in hundredths.", "", *markdown(gains(study)), "", *markdown(scores(study)), ""]
+    lines = [
+        f"    {command}",
+        "",
+        "AP in hundredths.",
+        "",
+        *markdown(gains(study)),
+        "",
+        *markdown(scores(study)),
+        "",
+    ]
     text = "\n".join(lines)
     print(f"\n{text}")
     write_atomically(given.folder / "study.md", lambda file: file.write(text.encode()))

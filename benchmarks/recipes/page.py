@@ -15,7 +15,8 @@ Study = Mapping[str, Runs]  # recipe -> runs; the first recipe is what the other
 
 
 def scores(study: Study) -> list[list[str]]:
-    """Header and a row a recipe: mean and spread of AP over seeds by data set, macro mean, parameters."""
+    """Header and a row a recipe: mean and spread of AP over seeds by data set, macro mean,
+    parameters."""
     sets = list(next(iter(study.values())))
     rows = [["recipe", *sets, "mean", "parameters"]]
     for recipe, runs in study.items():
@@ -23,8 +24,12 @@ def scores(study: Study) -> list[list[str]]:
         for name in sets:
             values = [100 * run.score for run in runs.get(name, {}).values()]
             means += [sum(values) / len(values)] if values else []
-            cells.append(f"{means[-1]:.1f} ({min(values):.1f} to {max(values):.1f})" if values else "-")
-        parameters = max((run.parameters for own in runs.values() for run in own.values()), default=0)
+            cells.append(
+                f"{means[-1]:.1f} ({min(values):.1f} to {max(values):.1f})" if values else "-"
+            )
+        parameters = max(
+            (run.parameters for own in runs.values() for run in own.values()), default=0
+        )
         mean = f"{sum(means) / len(means):.2f}" if len(means) == len(sets) else "-"
         rows.append([recipe, *cells, mean, f"{parameters:,}"])
     return rows
@@ -35,15 +40,28 @@ def verdicts(study: Study) -> dict[str, Verdict]:
     base, *others = study
     found = {}
     for recipe in others:
-        if any(study[base].get(name, {}).keys() & runs.keys() for name, runs in study[recipe].items()):
+        if any(
+            study[base].get(name, {}).keys() & runs.keys() for name, runs in study[recipe].items()
+        ):
             found[recipe] = judge(study[base], study[recipe])
     return found
 
 
 def gains(study: Study) -> list[list[str]]:
-    """Header and a row a recipe: points of AP gained on the first one, by data set and in the mean, with the interval."""
+    """Header and a row a recipe: points of AP gained on the first one, by data set and in the mean,
+    with the interval."""
     sets = list(next(iter(study.values())))
-    rows = [["against " + next(iter(study)), *sets, "mean", "95 % interval", "worst set", "parameters", "passes it after"]]
+    rows = [
+        [
+            "against " + next(iter(study)),
+            *sets,
+            "mean",
+            "95 % interval",
+            "worst set",
+            "parameters",
+            "passes it after",
+        ]
+    ]
     for recipe, v in verdicts(study).items():
         cells = [f"{v.gains[name]:+.1f}" if name in v.gains else "-" for name in sets]
         low, high = v.interval
@@ -51,19 +69,47 @@ def gains(study: Study) -> list[list[str]]:
         after = "-"
         if reached:
             epochs, seconds = (sum(column) / len(reached) for column in zip(*reached, strict=True))
-            after = f"{epochs:.0%} of epochs, {seconds:.0%} of seconds ({len(reached)} of {len(v.passed)} sets)"
+            after = (
+                f"{epochs:.0%} of epochs, {seconds:.0%} of seconds ({len(reached)} of"
+                f" {len(v.passed)} sets)"
+            )
         worst = f"{v.worst} {v.gains[v.worst]:+.1f}"
-        rows.append([recipe, *cells, f"{v.macro:+.2f}", f"{low:+.2f} to {high:+.2f}", worst, f"{v.parameters:.3f}", after])
+        rows.append(
+            [
+                recipe,
+                *cells,
+                f"{v.macro:+.2f}",
+                f"{low:+.2f} to {high:+.2f}",
+                worst,
+                f"{v.parameters:.3f}",
+                after,
+            ]
+        )
     return rows
 
 
 def html(study: Study, title: str, command: str) -> bytes:
-    """The tables, and for each data set the mean curves of all recipes over epochs and over seconds."""
-    parts = [f"<h1>{escape(title)}</h1>", f"<pre>{escape(command)}</pre>", _table(gains(study)), _table(scores(study))]
+    """The tables, and for each data set the mean curves of all recipes over epochs and over
+    seconds."""
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<pre>{escape(command)}</pre>",
+        _table(gains(study)),
+        _table(scores(study)),
+    ]
     for name in next(iter(study.values())):
-        parts.append(f"<h2>{escape(name)}</h2><img src='data:image/png;base64,{_curves(study, name)}' alt='AP on val'>")
-    style = "body{font:15px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}td:first-child{text-align:left}"
-    page = f"<!doctype html><meta charset=utf-8><title>{escape(title)}</title><style>{style}</style>{''.join(parts)}"
+        parts.append(
+            f"<h2>{escape(name)}</h2><img src='data:image/png;base64,{_curves(study, name)}'"
+            " alt='AP on val'>"
+        )
+    style = (
+        "body{font:15px sans-serif;margin:2em}td,th{padding:.2em"
+        " .8em;text-align:right}td:first-child{text-align:left}"
+    )
+    page = (
+        "<!doctype html><meta"
+        f" charset=utf-8><title>{escape(title)}</title><style>{style}</style>{''.join(parts)}"
+    )
     return page.encode()
 
 
@@ -74,10 +120,17 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _curves(study: Study, name: str) -> str:
     figure = new_figure(12, 4, layout="constrained")
-    curves = {recipe: mean_curve(list(runs[name].values())) for recipe, runs in study.items() if runs.get(name)}
+    curves = {
+        recipe: mean_curve(list(runs[name].values()))
+        for recipe, runs in study.items()
+        if runs.get(name)
+    }
     for k, (column, label) in enumerate(((0, "epochs"), (1, "seconds"))):
         axis = figure.add_subplot(1, 2, k + 1)
-        lines = {recipe: [(row[column], row[2]) for row in curve.tolist()] for recipe, curve in curves.items()}
+        lines = {
+            recipe: [(row[column], row[2]) for row in curve.tolist()]
+            for recipe, curve in curves.items()
+        }
         add_lines(axis, label, lines, marks=False)
         axis.set_title("COCO's AP on val, mean over seeds", fontsize=11)
         axis.grid(alpha=0.3)

@@ -1,4 +1,5 @@
-"""Trainings of several recipes, some at a time; what is done stays done, what was interrupted goes on."""
+"""Trainings of several recipes, some at a time; what is done stays done, what was interrupted goes
+on."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from boltbox.detector.system.errors import InputError
 
 
 def run_all(trainings: Sequence[Training], jobs: int, report: Callable[[Training], None]) -> None:
-    """Run those that are not done, `jobs` at a time, each with its share of the processor's threads.
+    """Run those that are not done, `jobs` at a time, each with its share of the processor's
+    threads.
 
     Args:
         report: called after each that ends.
@@ -31,6 +33,8 @@ def run_all(trainings: Sequence[Training], jobs: int, report: Callable[[Training
         done, undone = wait(waiting, return_when=FIRST_EXCEPTION)
         for future in undone:
             future.cancel()
-    errors = [str(error) for future in done if not future.cancelled() and (error := future.exception())]
+    errors = [
+        str(error) for future in done if not future.cancelled() and (error := future.exception())
+    ]
     if errors:
         raise InputError("\n".join(errors))

@@ -26,8 +26,9 @@ Curve = tuple[tuple[int, float, float], ...]
 
 @dataclass(frozen=True)
 class Figures:
-    """score: COCO's AP of the best epoch, on the split named in `split` · curve: (epochs trained, seconds of training and
-    validation so far, COCO's AP on val) after each epoch · parameters: of the network."""
+    """score: COCO's AP of the best epoch, on the split named in `split` · curve: (epochs trained,
+    seconds of training and validation so far, COCO's AP on val) after each epoch · parameters: of
+    the network."""
 
     score: float
     split: str
@@ -37,14 +38,17 @@ class Figures:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Figures:
         """From plain types."""
-        curve = tuple((int(epoch), float(seconds), float(score)) for epoch, seconds, score in record["curve"])
+        curve = tuple(
+            (int(epoch), float(seconds), float(score)) for epoch, seconds, score in record["curve"]
+        )
         return cls(record["score"], record["split"], curve, record["parameters"])
 
 
 @dataclass(frozen=True)
 class Training:
-    """dataset: as for data.dataset · name: of the data set in tables · recipe: its name · words: options of fit that make up
-    the recipe · common: those that all trainings of the study share · seed · folder: of the run."""
+    """dataset: as for data.dataset · name: of the data set in tables · recipe: its name · words:
+    options of fit that make up the recipe · common: those that all trainings of the study share ·
+    seed · folder: of the run."""
 
     dataset: str
     name: str
@@ -65,19 +69,37 @@ class Training:
         return self.figures_file.is_file()
 
     def run(self, environment: Mapping[str, str]) -> None:
-        """Train, or go on where the last call was interrupted, then evaluate on the test split if there is one.
+        """Train, or go on where the last call was interrupted, then evaluate on the test split if
+        there is one.
 
         Raises:
             InputError: the command failed; it names the log.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        given = [*self.words, *self.common, "--data.dataset", self.dataset, "--seed_everything", str(self.seed)]
+        given = [
+            *self.words,
+            *self.common,
+            "--data.dataset",
+            self.dataset,
+            "--seed_everything",
+            str(self.seed),
+        ]
         quiet = ["--trainer.enable_progress_bar", "false"]
-        self._call("fit", [*given, *quiet, "--run", str(self.folder), "--ckpt_path", "auto"], environment)
+        self._call(
+            "fit", [*given, *quiet, "--run", str(self.folder), "--ckpt_path", "auto"], environment
+        )
         has_test = "test" in DatasetFile.read(self.dataset).splits
         best = self.folder / "checkpoints/best.ckpt"
         if has_test:
-            words = ["--ckpt_path", str(best), "--data.dataset", self.dataset, "--run", str(self.folder / "test"), *quiet]
+            words = [
+                "--ckpt_path",
+                str(best),
+                "--data.dataset",
+                self.dataset,
+                "--run",
+                str(self.folder / "test"),
+                *quiet,
+            ]
             self._call("test", words, environment)
         evaluated = RunFiles.read(self.folder / "test" if has_test else self.folder).metrics
         parameters = sum(p.numel() for p in read_trained(best).network.parameters())
@@ -93,9 +115,13 @@ class Training:
         log = self.folder / f"{command}.log"
         with log.open("ab") as file:
             line = [sys.executable, str(ROOT / "cli.py"), command, *words]
-            code = subprocess.run(line, env={**os.environ, **environment}, stdout=file, stderr=file, check=False).returncode
+            code = subprocess.run(
+                line, env={**os.environ, **environment}, stdout=file, stderr=file, check=False
+            ).returncode
         if code:
-            last = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
+            last = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[
+                -1
+            ]
             raise InputError(f"{self}: {command} ended with code {code} ({last}); {log}")
 
     def figures(self) -> Figures:
@@ -106,15 +132,24 @@ class Training:
         rows = RunFiles.read(self.folder).epochs
         scores, times = points(rows, "epoch", f"val/{METRIC}"), points(rows, "epoch", "seconds")
         seconds = accumulate(spent for _, spent in times)
-        curve = [(int(epoch) + 1, passed, score) for (epoch, score), passed in zip(scores, seconds, strict=True)]
+        curve = [
+            (int(epoch) + 1, passed, score)
+            for (epoch, score), passed in zip(scores, seconds, strict=True)
+        ]
         return tuple(curve)
 
     def identity(self) -> str:
-        """What a training is, whatever machine and folder it is done on: of paths only the last part counts."""
+        """What a training is, whatever machine and folder it is done on: of paths only the last
+        part counts."""
         words = [Path(word).name if "/" in word else word for word in (*self.words, *self.common)]
         return json.dumps([self.name, self.seed, words])
 
     def record(self) -> dict[str, Any]:
         """It and its figures as plain types, for a study's file."""
-        about = {"recipe": self.recipe, "data": self.name, "seed": self.seed, "identity": self.identity()}
+        about = {
+            "recipe": self.recipe,
+            "data": self.name,
+            "seed": self.seed,
+            "identity": self.identity(),
+        }
         return about | asdict(self.figures())

@@ -1,4 +1,5 @@
-"""A recipe against the first one, from paired trainings: means, interval, when it passed the other."""
+"""A recipe against the first one, from paired trainings: means, interval, when it passed the
+other."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ Runs = Mapping[str, Mapping[int, Figures]]  # data set -> seed -> figures
 
 @dataclass(frozen=True)
 class Verdict:
-    """gains: data set -> mean over seeds of the differences in AP, in hundredths · interval: of the mean of these, 95 %
-    · passed: data set -> see `first_pass` · parameters: ratio."""
+    """gains: data set -> mean over seeds of the differences in AP, in hundredths · interval: of the
+    mean of these, 95 % · passed: data set -> see `first_pass` · parameters: ratio."""
 
     gains: Mapping[str, float]
     interval: tuple[float, float]
@@ -43,17 +44,28 @@ def judge(base: Runs, other: Runs) -> Verdict:
     pairs = {name: seeds for name, seeds in pairs.items() if seeds}
     if not pairs:
         raise ValueError("no data set and seed that both were trained on")
-    gaps = [np.array([100 * (other[name][s].score - base[name][s].score) for s in seeds]) for name, seeds in pairs.items()]
+    gaps = [
+        np.array([100 * (other[name][s].score - base[name][s].score) for s in seeds])
+        for name, seeds in pairs.items()
+    ]
     gains = {name: float(gap.mean()) for name, gap in zip(pairs, gaps, strict=True)}
-    sides = {name: ([base[name][s] for s in seeds], [other[name][s] for s in seeds]) for name, seeds in pairs.items()}
+    sides = {
+        name: ([base[name][s] for s in seeds], [other[name][s] for s in seeds])
+        for name, seeds in pairs.items()
+    }
     passed = {name: first_pass(*both) for name, both in sides.items()}
-    ratios = [other[name][s].parameters / base[name][s].parameters for name, seeds in pairs.items() for s in seeds]
+    ratios = [
+        other[name][s].parameters / base[name][s].parameters
+        for name, seeds in pairs.items()
+        for s in seeds
+    ]
     return Verdict(gains, interval(gaps), passed, max(ratios))
 
 
 def interval(gaps: Sequence[np.ndarray], seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean over data sets of the mean over seeds, by a bootstrap of two stages: data sets are drawn with
-    replacement, then seeds within each (Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 8)."""
+    """95 % interval of the mean over data sets of the mean over seeds, by a bootstrap of two
+    stages: data sets are drawn with replacement, then seeds within each (Efron and Tibshirani 1993,
+    An Introduction to the Bootstrap, chapter 8)."""
     rng = np.random.default_rng(seed)
     shape = SAMPLES, len(gaps)
     drawn, means = rng.integers(len(gaps), size=shape), np.empty(shape)
@@ -65,8 +77,8 @@ def interval(gaps: Sequence[np.ndarray], seed: int = 0) -> tuple[float, float]:
 
 
 def first_pass(base: Sequence[Figures], other: Sequence[Figures]) -> tuple[float, float] | None:
-    """When the mean curve of `other` first reaches the last value of the mean curve of `base`, as shares of the epochs and the
-    seconds that `base` took; None: never."""
+    """When the mean curve of `other` first reaches the last value of the mean curve of `base`, as
+    shares of the epochs and the seconds that `base` took; None: never."""
     ours, theirs = mean_curve(other), mean_curve(base)
     reached = np.flatnonzero(ours[:, 2] >= theirs[-1, 2])
     if not len(reached):

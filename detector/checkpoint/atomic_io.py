@@ -1,4 +1,5 @@
-"""Checkpoints that are written aside, verified, and moved into place; by a thread, if the caller does not wait."""
+"""Checkpoints that are written aside, verified, and moved into place; by a thread, if the caller
+does not wait."""
 
 import contextlib
 import os
@@ -22,18 +23,22 @@ CHUNK = 1 << 20  # bytes that are copied or compared at a time
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the one before it as
-    `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
+    """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the
+    one before it as `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
 
-    A disk that is full or cannot be written to costs a warning; training goes on, with the older checkpoints untouched, and
-    boltbox.callbacks.Checkpoints ends a run with an error if files are missing in the end.
+    A disk that is full or cannot be written to costs a warning; training goes on, with the older
+    checkpoints untouched, and boltbox.callbacks.Checkpoints ends a run with an error if files are
+    missing in the end.
 
-    Not Lightning's AsyncCheckpointIO: that one cannot be waited for but by its end, and lets any number of copies queue up.
+    Not Lightning's AsyncCheckpointIO: that one cannot be waited for but by its end, and lets any
+    number of copies queue up.
 
     Attributes:
-        preloaded: a checkpoint that was read already. The next load returns its content, once, if it is of that file and the
-            file has not changed since; whatever the next load is of, the content is let go of with it.
-        failed: by path, why the newest content of a file is not on the disk. Complete once `wait` has returned.
+        preloaded: a checkpoint that was read already. The next load returns its content, once, if
+            it is of that file and the file has not changed since; whatever the next load is of, the
+            content is let go of with it.
+        failed: by path, why the newest content of a file is not on the disk. Complete once `wait`
+            has returned.
     """
 
     preloaded: CheckpointFile | None = None
@@ -47,10 +52,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     @contextlib.contextmanager
     def background(self, *copies: str) -> Iterator[None]:
-        """A save within returns as soon as the content is copied in memory; a thread writes. One is under way at a time.
+        """A save within returns as soon as the content is copied in memory; a thread writes. One is
+        under way at a time.
 
         Args:
-            copies: names of files in the same folder that get what was written, after it and in this order.
+            copies: names of files in the same folder that get what was written, after it and in
+                this order.
         """
         self._background, self._copies = True, copies
         try:
@@ -58,7 +65,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         finally:
             self._background, self._copies = False, ()
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         self.wait()
         targets = [Path(path), *(Path(path).with_name(name) for name in self._copies)]
         if self._background:
@@ -98,14 +107,20 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             if problem:
                 self.failed[target] = problem
                 rank_zero_print(
-                    f"warning: {target} could not be saved ({problem}); training goes on, the older checkpoints are intact"
+                    f"warning: {target} could not be saved ({problem}); training goes on, the older"
+                    " checkpoints are intact"
                 )
 
     def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Tensors on the CPU and plain types, see `load_restricted`; the file is not read a second time, see `preloaded`."""
+        """Tensors on the CPU and plain types, see `load_restricted`; the file is not read a second
+        time, see `preloaded`."""
         self.wait()
         preloaded, self.preloaded = self.preloaded, None
-        if preloaded is not None and os.path.exists(path) and FileVersion.of(path) == preloaded.version:
+        if (
+            preloaded is not None
+            and os.path.exists(path)
+            and FileVersion.of(path) == preloaded.version
+        ):
             return preloaded.content
         return load_restricted(path, [])
 
@@ -131,7 +146,8 @@ def is_writing(trainer: L.Trainer) -> bool:
 
 
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
-    """Write the first target, and the others as copies of it; by target what went wrong, or an empty string."""
+    """Write the first target, and the others as copies of it; by target what went wrong, or an
+    empty string."""
     written: Path | None = None
     problems = {}
     for target in targets:

@@ -1,8 +1,9 @@
-"""What a training checkpoint must hold: the one place that looks at its shape, so that nobody after it has to.
+"""What a training checkpoint must hold: the one place that looks at its shape, so that nobody after
+it has to.
 
-A file can be intact, hold nothing but tensors and plain types, and still be none of ours: a word where a count belongs, another
-network's tensors under our names. Everything that Lightning and we read on a resume is looked at here; what callbacks of others
-keep is not.
+A file can be intact, hold nothing but tensors and plain types, and still be none of ours: a word
+where a count belongs, another network's tensors under our names. Everything that Lightning and we
+read on a resume is looked at here; what callbacks of others keep is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from boltbox.detector.checkpoint.hyper_parameters import (
     empty_network,
     network_options,
 )
-from boltbox.detector.checkpoint.lightning_state import COUNT, LOOPS, OPTIMIZER, SCALER, check_version
+from boltbox.detector.checkpoint.lightning_state import (
+    COUNT,
+    LOOPS,
+    OPTIMIZER,
+    SCALER,
+    check_version,
+)
 from boltbox.detector.checkpoint.origins import ORIGINS
 from boltbox.detector.checkpoint.recipe_state import DATA, PROCESS, RUN, check_callbacks
 from boltbox.detector.checkpoint.validators import (
@@ -34,7 +41,10 @@ from boltbox.detector.checkpoint.validators import (
 from boltbox.detector.model.parts import MissingPart
 from boltbox.detector.system.errors import InputError
 
-DETECTOR = fields({"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options}, {"origins": ORIGINS})
+DETECTOR = fields(
+    {"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options},
+    {"origins": ORIGINS},
+)
 CHECKPOINT = fields(
     {
         "state_dict": mapping_of(check_tensor),
@@ -60,15 +70,18 @@ CHECKPOINT = fields(
 )
 
 
-def check_checkpoint(content: dict[str, Any], constructor: Callable[..., Any] | None = None) -> None:
+def check_checkpoint(
+    content: dict[str, Any], constructor: Callable[..., Any] | None = None
+) -> None:
     """Look at the whole content of a training checkpoint.
 
     Args:
-        constructor: of the module that was trained, for the types of its hyper-parameters; default: only those of the network
-            are looked at.
+        constructor: of the module that was trained, for the types of its hyper-parameters; default:
+            only those of the network are looked at.
 
     Raises:
-        InvalidContent: something is missing, of another type, out of its range, or does not go with the rest.
+        InvalidContent: something is missing, of another type, out of its range, or does not go with
+            the rest.
     """
     CHECKPOINT(content, "")
     if constructor is not None:
@@ -76,18 +89,26 @@ def check_checkpoint(content: dict[str, Any], constructor: Callable[..., Any] | 
     check_detector(content)
     names = content["hyper_parameters"]["names"]
     for key in ("class_maps", "epoch_maps"):
-        if key in content.get("DetectionData", {}) and len(content["DetectionData"][key]) != len(names):
-            raise InvalidContent(f"DetectionData.{key} has another length than its {len(names)} class names")
+        if key in content.get("DetectionData", {}) and len(content["DetectionData"][key]) != len(
+            names
+        ):
+            raise InvalidContent(
+                f"DetectionData.{key} has another length than its {len(names)} class names"
+            )
     everyone = content.get("processes") or []
     if everyone and "accumulate_grad_batches" not in content:
         raise InvalidContent("accumulate_grad_batches is missing")
     for i, process in enumerate(everyone):
         if process["gradients"].keys() != everyone[0]["gradients"].keys():
-            raise InvalidContent(f"processes.{i}.gradients has other names than that of the first process")
+            raise InvalidContent(
+                f"processes.{i}.gradients has other names than that of the first process"
+            )
         for name, gradient in process["gradients"].items():
             parameter = content["state_dict"].get(f"network.{name}")
             if parameter is None or parameter.shape != gradient.shape:
-                raise InvalidContent(f"processes.{i}.gradients.{name} belongs to no parameter of the network")
+                raise InvalidContent(
+                    f"processes.{i}.gradients.{name} belongs to no parameter of the network"
+                )
 
 
 def check_detector(content: dict[str, Any]) -> None:
@@ -107,12 +128,22 @@ def check_detector(content: dict[str, Any]) -> None:
     except InputError as e:
         raise InvalidContent(f"hyper_parameters make no network: {e}") from None
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    present = [p for p in ("network.", "ema.") if p == "network." or any(name.startswith(p) for name in tensors)]
+    present = [
+        p
+        for p in ("network.", "ema.")
+        if p == "network." or any(name.startswith(p) for name in tensors)
+    ]
     for prefix in present:
-        given = {name.removeprefix(prefix): tuple(t.shape) for name, t in tensors.items() if name.startswith(prefix)}
-        wrong = {name for name in given.keys() | wanted.keys() if given.get(name) != wanted.get(name)}
+        given = {
+            name.removeprefix(prefix): tuple(t.shape)
+            for name, t in tensors.items()
+            if name.startswith(prefix)
+        }
+        wrong = {
+            name for name in given.keys() | wanted.keys() if given.get(name) != wanted.get(name)
+        }
         if wrong:
             raise InvalidContent(
-                f"state_dict does not fill the network that hyper_parameters describe ({len(wrong)} tensors, like "
-                f"{prefix}{min(wrong)})"
+                f"state_dict does not fill the network that hyper_parameters describe ({len(wrong)}"
+                f" tensors, like {prefix}{min(wrong)})"
             )

@@ -18,7 +18,8 @@ Content = TypeVar("Content")
 
 
 class FileVersion(NamedTuple):
-    """Which file a path leads to, and in which state: it is another one after the file was replaced or written to."""
+    """Which file a path leads to, and in which state: it is another one after the file was replaced
+    or written to."""
 
     device: int
     inode: int
@@ -37,8 +38,8 @@ class FileVersion(NamedTuple):
 
 
 class CheckpointFile(NamedTuple):
-    """A training checkpoint that was read and checked: path, content (tensors on the CPU, plain types), and the version of the
-    file that this is the content of."""
+    """A training checkpoint that was read and checked: path, content (tensors on the CPU, plain
+    types), and the version of the file that this is the content of."""
 
     path: Path
     content: dict[str, Any]
@@ -46,11 +47,12 @@ class CheckpointFile(NamedTuple):
 
 
 def read_checkpoint(path: Path, constructor: Callable[..., Any] | None = None) -> CheckpointFile:
-    """Read a training checkpoint of ours, see `load_restricted`. Nothing in the file is executed, whoever made it.
+    """Read a training checkpoint of ours, see `load_restricted`. Nothing in the file is executed,
+    whoever made it.
 
     Args:
-        constructor: of the module that was trained; its hyper-parameters must be of the types of its arguments. Default: only
-            those of the network are looked at.
+        constructor: of the module that was trained; its hyper-parameters must be of the types of
+            its arguments. Default: only those of the network are looked at.
 
     Raises:
         InputError: "PATH: why": it is missing, damaged, or not a training checkpoint.
@@ -67,7 +69,8 @@ def read_checkpoint(path: Path, constructor: Callable[..., Any] | None = None) -
 
 
 def validate(path: Path, constructor: Callable[..., Any] | None = None) -> str:
-    """What is wrong with a checkpoint file, in a few words; an empty string if `read_checkpoint` would read it."""
+    """What is wrong with a checkpoint file, in a few words; an empty string if `read_checkpoint`
+    would read it."""
     return _reason(path, lambda: read_checkpoint(path, constructor))
 
 
@@ -82,9 +85,11 @@ def validate_file(path: Path) -> str:
     return _reason(path, lambda: _read(path, check))
 
 
-def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -> tuple[CheckpointFile | None, list[str]]:
-    """The intact checkpoint of a folder with the most training behind it, and a line for each that would come before it but is
-    damaged. See `read_checkpoint`."""
+def newest_intact(
+    folder: Path, constructor: Callable[..., Any] | None = None
+) -> tuple[CheckpointFile | None, list[str]]:
+    """The intact checkpoint of a folder with the most training behind it, and a line for each that
+    would come before it but is damaged. See `read_checkpoint`."""
     skipped: list[str] = []
     for path in _newest_first(folder):
         try:
@@ -97,8 +102,8 @@ def newest_intact(folder: Path, constructor: Callable[..., Any] | None = None) -
 
 
 def read_outline(path: Path) -> dict[str, Any]:
-    """A training checkpoint, unchecked, its tensors not yet read from the file; {} if that cannot be done. Quick, whatever the
-    size."""
+    """A training checkpoint, unchecked, its tensors not yet read from the file; {} if that cannot
+    be done. Quick, whatever the size."""
     try:
         return load_restricted(path, [], mmap=True)
     except (InputError, OSError):
@@ -106,22 +111,35 @@ def read_outline(path: Path) -> dict[str, Any]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """The checkpoints of a folder by the training batches behind them. last.ckpt comes first if it cannot be read, and if a run
-    went back to its best.ckpt: what was trained before that then lies in older files, with more batches."""
-    batches, last = {path: batches_behind(path) for path in folder.glob("*.ckpt")}, folder / "last.ckpt"
-    found = sorted(batches, key=lambda p: (batches[p], p == last, p.stat().st_mtime_ns), reverse=True)
+    """The checkpoints of a folder by the training batches behind them. last.ckpt comes first if it
+    cannot be read, and if a run went back to its best.ckpt: what was trained before that then lies
+    in older files, with more batches."""
+    batches, last = (
+        {path: batches_behind(path) for path in folder.glob("*.ckpt")},
+        folder / "last.ckpt",
+    )
+    found = sorted(
+        batches, key=lambda p: (batches[p], p == last, p.stat().st_mtime_ns), reverse=True
+    )
     if last not in batches:
         return found
     written = last.stat().st_mtime_ns
-    ahead = [p for p in found[: found.index(last)] if p.name != "previous.ckpt" and p.stat().st_mtime_ns >= written]
+    ahead = [
+        p
+        for p in found[: found.index(last)]
+        if p.name != "previous.ckpt" and p.stat().st_mtime_ns >= written
+    ]
     ahead = ahead if batches[last] >= 0 else []
     return [*ahead, last, *(p for p in found if p not in (*ahead, last))]
 
 
 def batches_behind(path: Path) -> int:
-    """How many training batches are behind a checkpoint, by its own account; -1 if that cannot be read."""
+    """How many training batches are behind a checkpoint, by its own account; -1 if that cannot be
+    read."""
     try:
-        batches = read_outline(path)["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
+        batches = read_outline(path)["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"][
+            "processed"
+        ]
     except (LookupError, TypeError):
         return -1
     return batches if isinstance(batches, int) else -1

@@ -21,8 +21,21 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.parts import part_config
 
 # options that make a network
-NETWORK = (*("size", "depth_multiple", "width_multiple", "levels", "anchors", "activation", "head", "box_coder", "backbone"),)
-PARTS: dict[str, type] = {"head": Head, "assigner": Assigner, "loss": Loss, "box_coder": BoxCoder}  # chosen by class_path
+NETWORK = (
+    *(
+        "size",
+        "depth_multiple",
+        "width_multiple",
+        "levels",
+        "anchors",
+        "activation",
+        "head",
+        "box_coder",
+        "backbone",
+    ),
+)
+# chosen by class_path
+PARTS: dict[str, type] = {"head": Head, "assigner": Assigner, "loss": Loss, "box_coder": BoxCoder}
 NOT_SAVED = ("weights", "backbone_weights", "ensemble")  # options of a Detector that are files
 
 
@@ -39,7 +52,8 @@ def build_network(num_classes: int, options: dict[str, Any]) -> YOLOv5:
 
 
 def empty_network(num_classes: int, options: dict[str, Any]) -> YOLOv5:
-    """The same without memory for its tensors (device `meta`), for names and shapes. It is shared: not to be changed.
+    """The same without memory for its tensors (device `meta`), for names and shapes. It is shared:
+    not to be changed.
 
     Raises:
         InputError: as above.
@@ -72,14 +86,20 @@ def check_network_options(value: Any, where: str) -> None:
         raise InvalidContent(f"{where}.names is missing or empty")
     if any("\ud800" <= letter <= "\udfff" for name in value["names"] for letter in name):
         raise InvalidContent(f"{where}.names holds half characters, which cannot be written")
-    for name, least in (("image_size", 1), ("batch_size", 1), ("depth_multiple", 0), ("width_multiple", 0)):
+    for name, least in (
+        ("image_size", 1),
+        ("batch_size", 1),
+        ("depth_multiple", 0),
+        ("width_multiple", 0),
+    ):
         given = value.get(name)
         if given is not None and not least <= given <= (16 if "multiple" in name else 2**24):
             raise InvalidContent(f"{where}.{name} is {kind_of(given)}, which makes no detector")
 
 
 def check_parts(options: dict[str, Any]) -> None:
-    """Whether the classes that a user has chosen are there, and what they should be; none is called.
+    """Whether the classes that a user has chosen are there, and what they should be; none is
+    called.
 
     Raises:
         MissingPart: one is not found. InputError: one is no subclass of the part's base class.
@@ -94,7 +114,11 @@ def check_options(value: dict[str, Any], constructor: Callable[..., Any], where:
     Raises:
         InvalidContent: one is of another type.
     """
-    _check_types(value, {name: hint for name, hint in argument_types(constructor).items() if name not in NOT_SAVED}, where)
+    _check_types(
+        value,
+        {name: hint for name, hint in argument_types(constructor).items() if name not in NOT_SAVED},
+        where,
+    )
 
 
 def argument_types(constructor: Callable[..., Any]) -> dict[str, Any]:
@@ -106,11 +130,14 @@ def argument_types(constructor: Callable[..., Any]) -> dict[str, Any]:
 def _check_types(value: dict[str, Any], hints: dict[str, Any], where: str) -> None:
     for name, hint in hints.items():
         if name in value and not fits(value[name], hint):
-            raise InvalidContent(f"{where}.{name} is {kind_of(value[name])}, which the option cannot be")
+            raise InvalidContent(
+                f"{where}.{name} is {kind_of(value[name])}, which the option cannot be"
+            )
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an option's type: a class, list[...], Sequence[...], Literal[...], a part, or one of several."""
+    """Whether a value is of an option's type: a class, list[...], Sequence[...], Literal[...], a
+    part, or one of several."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return any(fits(value, argument) for argument in arguments)
@@ -119,7 +146,9 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (Callable, Mapping):  # a part: class_path and init_args
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if origin in (list, Sequence):
-        return isinstance(value, list if origin is list else list | tuple) and all(fits(v, arguments[0]) for v in value)
+        return isinstance(value, list if origin is list else list | tuple) and all(
+            fits(v, arguments[0]) for v in value
+        )
     if hint is float:
         return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < MOST
     if hint is int:

@@ -1,4 +1,5 @@
-"""The states of Lightning's own parts in a training checkpoint: version, loops, optimizers, loss scaler."""
+"""The states of Lightning's own parts in a training checkpoint: version, loops, optimizers, loss
+scaler."""
 
 from __future__ import annotations
 
@@ -65,13 +66,24 @@ BATCHES = fields({"total": READY, "current": READY, "is_last_batch": instance_of
 FIT = fields({"epoch_progress": PROGRESS, "epoch_loop.batch_progress": BATCHES})
 LOOPS = fields(dict.fromkeys(("fit_loop", "validate_loop", "test_loop", "predict_loop"), _loop))
 SCALER = fields(
-    {"scale": number, "growth_factor": number, "backoff_factor": number, "growth_interval": COUNT, "_growth_tracker": COUNT}
+    {
+        "scale": number,
+        "growth_factor": number,
+        "backoff_factor": number,
+        "growth_interval": COUNT,
+        "_growth_tracker": COUNT,
+    }
 )
 OPTIMIZER = fields(
     {},
     {
         "state": mapping_of(
-            mapping_of(lambda v, where: check_tensor(v, where) if isinstance(v, Tensor) else nullable(number)(v, where)), int
+            mapping_of(
+                lambda v, where: (
+                    check_tensor(v, where) if isinstance(v, Tensor) else nullable(number)(v, where)
+                )
+            ),
+            int,
         ),
         "param_groups": list_of(fields({"params": list_of(COUNT)})),
     },

@@ -1,4 +1,5 @@
-"""The origins of a network's weights in a checkpoint: written, read, and passed on to what is trained from it."""
+"""The origins of a network's weights in a checkpoint: written, read, and passed on to what is
+trained from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The recipe's states in a training checkpoint: its callbacks, every process's gradients, losses and random generators."""
+"""The recipe's states in a training checkpoint: its callbacks, every process's gradients, losses
+and random generators."""
 
 from __future__ import annotations
 
@@ -50,12 +51,19 @@ def _losses(value: Any, where: str) -> None:
 
 
 def _iterations(value: Any, where: str) -> None:
-    fields({"sum": nullable(list_of(instance_of(float)))}, {"names": list_of(instance_of(str))})(value, where)
+    fields({"sum": nullable(list_of(instance_of(float)))}, {"names": list_of(instance_of(str))})(
+        value, where
+    )
     if value["sum"] is not None:
-        list_of(instance_of(float), len(value.get("names", OF_OLDER_RUNS)) + 1)(value["sum"], join(where, "sum"))
+        list_of(instance_of(float), len(value.get("names", OF_OLDER_RUNS)) + 1)(
+            value["sum"], join(where, "sum")
+        )
 
 
-RANDOM = fields({"torch": check_tensor, "python": list_of(anything, 3), "numpy": list_of(anything, 5)}, {"cuda": check_tensor})
+RANDOM = fields(
+    {"torch": check_tensor, "python": list_of(anything, 3), "numpy": list_of(anything, 5)},
+    {"cuda": check_tensor},
+)
 
 
 def _random(value: Any, where: str) -> None:
@@ -72,9 +80,13 @@ def _random(value: Any, where: str) -> None:
         integer(0, 624)(position, f"{where}.numpy.2")
         integer(0, 1)(has_gauss, f"{where}.numpy.3")
         number(cached, f"{where}.numpy.4")
-        np.random.RandomState().set_state((kind, np.array(keys, np.uint32), position, has_gauss, cached))
+        np.random.RandomState().set_state(
+            (kind, np.array(keys, np.uint32), position, has_gauss, cached)
+        )
     except (TypeError, ValueError, OverflowError, RuntimeError, LookupError) as e:
-        raise InvalidContent(f"{where} is no state of a random generator ({type(e).__name__})") from None
+        raise InvalidContent(
+            f"{where} is no state of a random generator ({type(e).__name__})"
+        ) from None
 
 
 def _fingerprint(value: Any, where: str) -> None:
@@ -124,7 +136,9 @@ def check_callbacks(value: Any, where: str) -> None:
             inner(state, join(where, key))
 
 
-PROCESS = fields({"gradients": mapping_of(check_tensor), "epoch_losses": _losses, "random": _random})
+PROCESS = fields(
+    {"gradients": mapping_of(check_tensor), "epoch_losses": _losses, "random": _random}
+)
 RUN = fields(
     {},
     {

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class PathOrigin(NamedTuple):
-    """run: the run's folder, now · then: its folder and the working folder when it was started, as machine.json says; None: an
-    older run, which does not say."""
+    """run: the run's folder, now · then: its folder and the working folder when it was started, as
+    machine.json says; None: an older run, which does not say."""
 
     run: Path
     then: tuple[Path, Path] | None = None
@@ -25,8 +25,9 @@ class PathOrigin(NamedTuple):
             return cls(run)
 
     def folders(self) -> list[Path]:
-        """Where a relative path may start, likely ones first: the working folder of then, as it lies from the run's folder
-        (both may have moved together) and where it was; without these the folder of `runs/`; the working folder of now."""
+        """Where a relative path may start, likely ones first: the working folder of then, as it
+        lies from the run's folder (both may have moved together) and where it was; without these
+        the folder of `runs/`; the working folder of now."""
         found = []
         if self.then:
             run, folder = self.then
@@ -39,7 +40,9 @@ class PathOrigin(NamedTuple):
         """The path as it is reached from here; one that is nowhere stays as it is."""
         if Path(path).is_absolute():
             return path
-        there = next((folder / path for folder in self.folders() if os.path.exists(folder / path)), None)
+        there = next(
+            (folder / path for folder in self.folders() if os.path.exists(folder / path)), None
+        )
         return path if there is None or there == Path.cwd() / path else os.path.abspath(there)
 
     def looked_in(self, path: str) -> str:

@@ -1,7 +1,7 @@
 """Reading torch files without running anything in them.
 
-torch's weights-only unpickler reads tensors and plain types; a class that a file may name besides becomes a stand-in, which
-only keeps what the file says of it.
+torch's weights-only unpickler reads tensors and plain types; a class that a file may name besides
+becomes a stand-in, which only keeps what the file says of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from boltbox.detector.system.text_file import is_file
 from boltbox.detector.system.zip_archive import check_archive, is_zip
 
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
-PLAIN = {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2", *(f"torch.{name}Storage" for name in STORAGES)}
+PLAIN = {
+    "collections.OrderedDict",
+    "torch._utils._rebuild_tensor_v2",
+    *(f"torch.{name}Storage" for name in STORAGES),
+}
 
 
 class StandIn:
@@ -39,19 +43,23 @@ class StandIn:
         self.state = state
 
 
-def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None = None, mmap: bool = False) -> dict[str, Any]:
-    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed globals. The bytes are compared with
-    their checksums first, as torch does not; its format from before 1.6 has none, which is reported.
+def load_restricted(
+    path: str | Path, allowed: list[str], file: BinaryIO | None = None, mmap: bool = False
+) -> dict[str, Any]:
+    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed globals. The
+    bytes are compared with their checksums first, as torch does not; its format from before 1.6 has
+    none, which is reported.
 
     Args:
         path: the file; with `file` only for messages.
         allowed: full names of the globals that become stand-ins.
         file: the file, already open.
-        mmap: the tensors' values are neither compared with their checksums nor read before somebody looks at them.
+        mmap: the tensors' values are neither compared with their checksums nor read before somebody
+            looks at them.
 
     Raises:
-        InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or one that names anything
-            else.
+        InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or
+            one that names anything else.
     """
     if file is None:
         if not is_file(path):
@@ -64,18 +72,26 @@ def load_restricted(path: str | Path, allowed: list[str], file: BinaryIO | None 
         file.seek(0)
     try:
         if _names_bytearray(file):
-            raise InputError(f"{path}: refused, because it holds 'bytearray', which weights do not need")
+            raise InputError(
+                f"{path}: refused, because it holds 'bytearray', which weights do not need"
+            )
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
-            content = torch.load(path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap)
+            content = torch.load(
+                path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap
+            )
     except InputError:
         raise
     except pickle.UnpicklingError as e:
         name = re.search(r"GLOBAL ([\w.]+)", str(e))
         if name:
-            raise InputError(f"{path}: refused, because it holds '{name[1]}', which weights do not need") from None
+            raise InputError(
+                f"{path}: refused, because it holds '{name[1]}', which weights do not need"
+            ) from None
         raise InputError(f"{path}: not a checkpoint that torch can read") from None
     except Exception as e:  # whatever torch stumbles over in a damaged file
-        raise InputError(f"{path}: not a readable checkpoint, perhaps damaged or cut short ({type(e).__name__})") from e
+        raise InputError(
+            f"{path}: not a readable checkpoint, perhaps damaged or cut short ({type(e).__name__})"
+        ) from e
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a checkpoint (it holds a {type(content).__name__})")
     if not checked:
@@ -91,13 +107,16 @@ def _names_bytearray(file: BinaryIO) -> bool:
 
 @functools.cache  # a command reads some files twice
 def _report_unchecked(path: str) -> None:
-    rank_zero_print(f"warning: {path} is in torch's format from before 1.6, which has no checksums: damage cannot be seen")
+    rank_zero_print(
+        f"warning: {path} is in torch's format from before 1.6, which has no checksums: damage"
+        " cannot be seen"
+    )
 
 
 def is_plain(file: BinaryIO) -> bool:
-    """Whether a torch file whose bytes are known to be right holds tensors and plain types, with a record for each tensor: then
-    `load_restricted` reads it. False where only `load_restricted` itself can tell. It makes no tensor, and takes a tenth of the
-    time."""
+    """Whether a torch file whose bytes are known to be right holds tensors and plain types, with a
+    record for each tensor: then `load_restricted` reads it. False where only `load_restricted`
+    itself can tell. It makes no tensor, and takes a tenth of the time."""
     with zipfile.ZipFile(file) as archive:
         records = set(archive.namelist())
         (pickled,) = (name for name in records if name.endswith("/data.pkl"))

@@ -1,4 +1,5 @@
-"""The lock on a run folder: one command at a time, with the processes that it starts, writes into it."""
+"""The lock on a run folder: one command at a time, with the processes that it starts, writes into
+it."""
 
 import contextlib
 import fcntl
@@ -16,9 +17,10 @@ _held: set[int] = set()  # descriptors of this process
 class RunLock:
     """`.lock` in the run folder, locked, with a line that names the process which has it.
 
-    The kernel gives the lock back when that process is gone, however it ends. It is one of flock: one of lockf is lost as soon
-    as anything in the process closes the file, as a copy of the folder does. But processes that are forked share it, and
-    workers of a DataLoader outlive a killed training by seconds: each closes its copy of the descriptor when it begins.
+    The kernel gives the lock back when that process is gone, however it ends. It is one of flock:
+    one of lockf is lost as soon as anything in the process closes the file, as a copy of the folder
+    does. But processes that are forked share it, and workers of a DataLoader outlive a killed
+    training by seconds: each closes its copy of the descriptor when it begins.
 
     Args:
         run: the folder.
@@ -30,10 +32,12 @@ class RunLock:
         self._made: list[Path] = []
 
     def take(self) -> None:
-        """Make the folder if it is not there, and lock it. Where the file system has no locks, it is used without.
+        """Make the folder if it is not there, and lock it. Where the file system has no locks, it
+        is used without.
 
         Raises:
-            InputError: another process has it, nothing can be written there, or what lies there is not of a run.
+            InputError: another process has it, nothing can be written there, or what lies there is
+                not of a run.
         """
         check_run(self.run)
         refuse_foreign(self.run)
@@ -43,7 +47,8 @@ class RunLock:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             except OSError as e:
                 raise InputError(
-                    f"run {self.run}: nothing can be written there ({e.strerror}); give another folder with --run"
+                    f"run {self.run}: nothing can be written there ({e.strerror}); give another"
+                    " folder with --run"
                 ) from None
             _held.add(descriptor)
             if self._lock(descriptor):
@@ -70,7 +75,8 @@ class RunLock:
             _close(descriptor)
             holder = "".join(c for c in told if c.isprintable()) or "another process"
             raise InputError(
-                f"run {self.run} is in use by {holder}: wait until it has ended, or give another folder with --run"
+                f"run {self.run} is in use by {holder}: wait until it has ended, or give another"
+                " folder with --run"
             ) from None
         except OSError:  # there are no locks here
             pass
@@ -81,7 +87,12 @@ class RunLock:
             return False
         with contextlib.suppress(OSError):  # a full disk
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {datetime.now():%F %T}".encode(), 0)
+            os.pwrite(
+                descriptor,
+                f"process {os.getpid()} on {socket.gethostname()} "
+                f"since {datetime.now():%F %T}".encode(),
+                0,
+            )
         return True
 
 

@@ -1,6 +1,7 @@
 """Run folders: everything of a run lies in one, `runs/<command>-<number>` or where the user says.
 
-config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz · report.html · plots/
+config.yaml · checkpoints/{last,previous,best}.ckpt · metrics.csv · metrics.json · detections.npz ·
+report.html · plots/
 """
 
 import atexit
@@ -17,7 +18,15 @@ from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 from boltbox.detector.system.text_file import is_file, is_impossible
 
 ROOT = Path("runs")
-FILES = ("config.yaml", "changed.yaml", "metrics.json", "metrics.csv", "iterations.csv", "detections.npz", "report.html")
+FILES = (
+    "config.yaml",
+    "changed.yaml",
+    "metrics.json",
+    "metrics.csv",
+    "iterations.csv",
+    "detections.npz",
+    "report.html",
+)
 _made: list[Path] = []  # folders that this process has made, each after those that it is in
 
 
@@ -34,8 +43,8 @@ def next_run(command: str) -> Path:
 
 
 def new_run(command: str) -> Path:
-    """Make the folder of a new run, with the first number that no other process has taken; nothing, where nothing can be
-    written: what is written first says so."""
+    """Make the folder of a new run, with the first number that no other process has taken; nothing,
+    where nothing can be written: what is written first says so."""
     check_run(ROOT)
     while True:
         folder = next_run(command)
@@ -49,8 +58,9 @@ def new_run(command: str) -> Path:
 
 
 def own_run(command: str) -> Path:
-    """The folder of a new run, runs/COMMAND-NUMBER; in a process that another one of the same run has started, that one's.
-    One that somebody else has started (torchrun, Slurm) makes none: boltbox.callbacks.RunFolder tells it the first one's."""
+    """The folder of a new run, runs/COMMAND-NUMBER; in a process that another one of the same run
+    has started, that one's. One that somebody else has started (torchrun, Slurm) makes none:
+    boltbox.callbacks.RunFolder tells it the first one's."""
     if is_first_process():
         folder = new_run(command)
     else:
@@ -60,8 +70,8 @@ def own_run(command: str) -> Path:
 
 
 def make_run(run: Path, exist_ok: bool = True) -> list[Path]:
-    """Make a folder, and those that it is in; each that was not there, from outside in. One into which nothing is ever written
-    is removed when this process ends."""
+    """Make a folder, and those that it is in; each that was not there, from outside in. One into
+    which nothing is ever written is removed when this process ends."""
     run = Path(os.path.abspath(run))
     missing = [folder for folder in (run, *run.parents) if not folder.exists()]
     run.mkdir(parents=True, exist_ok=exist_ok)
@@ -72,7 +82,8 @@ def make_run(run: Path, exist_ok: bool = True) -> list[Path]:
 
 @atexit.register
 def remove_empty(folders: list[Path] = _made) -> None:
-    """Those of the folders that nothing was written into; default: all that this process has made."""
+    """Those of the folders that nothing was written into; default: all that this process has
+    made."""
     for folder in reversed(folders):
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -85,20 +96,25 @@ def has_checkpoints(run: Path) -> bool:
 
 
 def refuse_foreign(run: Path) -> None:
-    """Raises InputError for a folder outside of the working folder that holds files with the names of a run's, but neither
-    machine.json nor checkpoints as every run has: they are not ours to replace."""
-    if run.resolve().is_relative_to(Path.cwd().resolve()) or is_file(run / "machine.json") or has_checkpoints(run):
+    """Raises InputError for a folder outside of the working folder that holds files with the names
+    of a run's, but neither machine.json nor checkpoints as every run has: they are not ours to
+    replace."""
+    if (
+        run.resolve().is_relative_to(Path.cwd().resolve())
+        or is_file(run / "machine.json")
+        or has_checkpoints(run)
+    ):
         return
     if taken := [name for name in FILES if os.path.lexists(run / name)]:
         raise InputError(
-            f"run {run}: it holds {', '.join(taken)}, which would be replaced, but no machine.json, so no run has "
-            "written them; give another folder with --run"
+            f"run {run}: it holds {', '.join(taken)}, which would be replaced, but no machine.json,"
+            " so no run has written them; give another folder with --run"
         )
 
 
 def check_run(run: Path) -> None:
-    """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the one for its checkpoints is
-    a file, or the name is too long."""
+    """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the
+    one for its checkpoints is a file, or the name is too long."""
     for folder in (*reversed(run.parents), run, _folder(run)):
         try:
             mode = os.stat(folder).st_mode
@@ -106,17 +122,25 @@ def check_run(run: Path) -> None:
             continue
         except (OSError, ValueError) as e:
             if is_impossible(e):
-                raise InputError(f"run {run}: no folder can have this name (too long); give another with --run") from None
+                raise InputError(
+                    f"run {run}: no folder can have this name (too long); give another with --run"
+                ) from None
             raise
         if not stat.S_ISDIR(mode):
-            raise InputError(f"run {run}: {folder} is not a folder; move it away, or give another folder with --run")
+            raise InputError(
+                f"run {run}: {folder} is not a folder; move it away, or give another folder with"
+                " --run"
+            )
 
 
-def find_checkpoint(ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None) -> CheckpointFile | None:
+def find_checkpoint(
+    ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None
+) -> CheckpointFile | None:
     """Find and read the checkpoint that `--ckpt_path` means.
 
     Args:
-        ckpt_path: `last`, the newest intact checkpoint of the run; `auto`, that or None, for a fresh start; `best`; or a file.
+        ckpt_path: `last`, the newest intact checkpoint of the run; `auto`, that or None, for a
+            fresh start; `best`; or a file.
         run: default: the most recent fit.
         constructor: see `read_checkpoint`.
 
@@ -126,7 +150,9 @@ def find_checkpoint(ckpt_path: str, run: Path | None, constructor: Callable[...,
     if ckpt_path not in ("last", "best", "auto"):
         path = Path(ckpt_path)
         if not is_file(path):
-            raise InputError(f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`")
+            raise InputError(
+                f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
+            )
         try:
             return read_checkpoint(path, constructor)
         except InputError as e:
@@ -137,8 +163,13 @@ def find_checkpoint(ckpt_path: str, run: Path | None, constructor: Callable[...,
         if ckpt_path == "auto":
             rank_zero_print(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
             return None
-        raise InputError(f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path first")
-    newest = max(with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt")))
+        raise InputError(
+            f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path"
+            " first"
+        )
+    newest = max(
+        with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt"))
+    )
     if ckpt_path == "best":
         path = _folder(newest) / "best.ckpt"
         if not path.is_file():
@@ -151,7 +182,10 @@ def find_checkpoint(ckpt_path: str, run: Path | None, constructor: Callable[...,
     for line in skipped:
         rank_zero_print(f"warning: {line}")
     if found is None:
-        raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}: {'; '.join(skipped)}")
+        raise InputError(
+            f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}:"
+            f" {'; '.join(skipped)}"
+        )
     if skipped or ckpt_path == "auto":
         rank_zero_print(f"ckpt_path {ckpt_path}: going on from {found.path}")
     return found
@@ -164,4 +198,6 @@ def _folder(run: Path) -> Path:
 def run_of(checkpoint: Path) -> Path | None:
     """The run folder that a checkpoint lies in, if it lies in one."""
     run = checkpoint.parent.parent
-    return run if checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file() else None
+    return (
+        run if checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file() else None
+    )

@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 def snapshot(content: Any) -> Any:
-    """The same nested dicts, lists and tuples, with copies of the tensors on the CPU; other objects are shared. A tensor that
-    stands in several places is copied once."""
+    """The same nested dicts, lists and tuples, with copies of the tensors on the CPU; other objects
+    are shared. A tensor that stands in several places is copied once."""
     return _copy(content, {})
 
 

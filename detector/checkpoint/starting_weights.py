@@ -1,4 +1,5 @@
-"""Weights to start a training from: a checkpoint of ours (.ckpt), or a file of YOLOX or YOLOv5 (any other name)."""
+"""Weights to start a training from: a checkpoint of ours (.ckpt), or a file of YOLOX or YOLOv5 (any
+other name)."""
 
 from __future__ import annotations
 
@@ -22,17 +23,34 @@ from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
 
 
-def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False, reuse_head: bool = False) -> str:
-    """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its moving average is taken, if
-    it has one.
+def load_weights(
+    network: YOLOv5, path: str | Path, keep_anchors: bool = False, reuse_head: bool = False
+) -> str:
+    """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its
+    moving average is taken, if it has one.
 
     Args, returns and raises: see `copy_weights`.
     """
     if Path(path).suffix == ".ckpt":
         content = _read_ours(path)
-        names, made = content["hyper_parameters"]["names"], network_options(content["hyper_parameters"])
-        hint = f"its network was made with {_as_typed(made)}" if made else "they are of another size or topology"
-        line = copy_weights(network, averaged(content["state_dict"]), len(names), path, hint, keep_anchors, reuse_head)
+        names, made = (
+            content["hyper_parameters"]["names"],
+            network_options(content["hyper_parameters"]),
+        )
+        hint = (
+            f"its network was made with {_as_typed(made)}"
+            if made
+            else "they are of another size or topology"
+        )
+        line = copy_weights(
+            network,
+            averaged(content["state_dict"]),
+            len(names),
+            path,
+            hint,
+            keep_anchors,
+            reuse_head,
+        )
         network.origins = passed_on(content, path)
     elif (tensors := read_yolox(path)) is not None:
         line = load_yolox(network, tensors, path)
@@ -44,20 +62,31 @@ def load_weights(network: YOLOv5, path: str | Path, keep_anchors: bool = False, 
 
 
 def start(
-    network: YOLOv5, weights: str | None, backbone_weights: str | None, keep_anchors: bool, reuse_head: bool
+    network: YOLOv5,
+    weights: str | None,
+    backbone_weights: str | None,
+    keep_anchors: bool,
+    reuse_head: bool,
 ) -> Iterator[str]:
-    """Start a network from what model.weights and model.backbone_weights name, if they name anything; a line for each.
+    """Start a network from what model.weights and model.backbone_weights name, if they name
+    anything; a line for each.
 
     Raises:
-        InputError: both are given, or the backbone is not one of timm's; else see `load_weights` and `load_backbone`.
+        InputError: both are given, or the backbone is not one of timm's; else see `load_weights`
+            and `load_backbone`.
     """
     if weights and backbone_weights:
-        raise InputError("model.weights starts the backbone too: give it or model.backbone_weights, not both")
+        raise InputError(
+            "model.weights starts the backbone too: give it or model.backbone_weights, not both"
+        )
     if weights:
         yield load_weights(network, weights, keep_anchors, reuse_head)
     if backbone_weights:
         if not isinstance(network.backbone, TimmBackbone):
-            raise InputError("model.backbone_weights is for an image backbone of timm: name it with --model.backbone timm/NAME")
+            raise InputError(
+                "model.backbone_weights is for an image backbone of timm: name it with"
+                " --model.backbone timm/NAME"
+            )
         line, origin = load_backbone(network.backbone, backbone_weights)
         network.origins = [origin]
         yield line
@@ -76,7 +105,8 @@ def class_names(path: str | Path) -> list[str]:
 
 
 def _read_ours(path: str | Path) -> dict[str, Any]:
-    """Tensors and hyper-parameters are looked at, nothing else: a training need not go on from it."""
+    """Tensors and hyper-parameters are looked at, nothing else: a training need not go on from
+    it."""
     content = load_restricted(path, [])
     try:
         DETECTOR(content, "")
@@ -90,4 +120,6 @@ def _as_typed(options: dict[str, Any]) -> str:
     >>> _as_typed({"size": "n", "levels": [3, 4]})
     '--model.size n --model.levels [3,4]'
     """
-    return " ".join(f"--model.{name} {str(value).replace(' ', '')}" for name, value in options.items())
+    return " ".join(
+        f"--model.{name} {str(value).replace(' ', '')}" for name, value in options.items()
+    )

@@ -1,5 +1,5 @@
-"""A trained network from a file: a checkpoint of ours (.ckpt) or YOLOv5's published weights (.pt), which say what they are.
-YOLOX's hold no head of ours, and are refused."""
+"""A trained network from a file: a checkpoint of ours (.ckpt) or YOLOv5's published weights (.pt),
+which say what they are. YOLOX's hold no head of ours, and are refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ from torch import Tensor
 
 from boltbox.detector.checkpoint.compatibility import TrainedModule
 from boltbox.detector.checkpoint.file import CheckpointFile, read_checkpoint
-from boltbox.detector.checkpoint.hyper_parameters import NOT_SAVED, build_network, empty_network, network_options
+from boltbox.detector.checkpoint.hyper_parameters import (
+    NOT_SAVED,
+    build_network,
+    empty_network,
+    network_options,
+)
 from boltbox.detector.checkpoint.origins import origins_of
 from boltbox.detector.checkpoint.runs import find_checkpoint
 from boltbox.detector.checkpoint.weights import averaged
-from boltbox.detector.checkpoint.yolov5_weights import Weights, by_our_names, read_yolov5, unscaled_layers
+from boltbox.detector.checkpoint.yolov5_weights import (
+    Weights,
+    by_our_names,
+    read_yolov5,
+    unscaled_layers,
+)
 from boltbox.detector.checkpoint.yolox_weights import refuse_yolox
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import AGPL, Origin
@@ -31,10 +41,11 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 class Trained:
     """What a file says of a trained network.
 
-    path: the file · names: class names · image_size: longer side in pixels of the training's input (of a .pt file: of YOLOv5's
-    own trainings, 640, or 1280 from stride 64 on) · options: what makes such a network (NETWORK, as far as the file says) ·
-    tensors: by the network's names, the moving average's if there is one · checkpoint: of a file of ours, all that it holds ·
-    origins: of the weights.
+    path: the file · names: class names · image_size: longer side in pixels of the training's input
+    (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) · options: what makes
+    such a network (NETWORK, as far as the file says) · tensors: by the network's names, the moving
+    average's if there is one · checkpoint: of a file of ours, all that it holds · origins: of the
+    weights.
     """
 
     path: Path
@@ -54,12 +65,15 @@ class Trained:
         return network
 
     def arguments(self, constructor: Callable[..., Any]) -> dict[str, Any]:
-        """Arguments that make such a module, by name: all that the file knows and the constructor takes."""
+        """Arguments that make such a module, by name: all that the file knows and the constructor
+        takes."""
         known = {"names": self.names, "image_size": self.image_size, **self.options}
         if self.checkpoint:
             known |= self.checkpoint.content["hyper_parameters"]
         taken = inspect.signature(constructor).parameters
-        return {name: value for name, value in known.items() if name in taken and name not in NOT_SAVED}
+        return {
+            name: value for name, value in known.items() if name in taken and name not in NOT_SAVED
+        }
 
     def fill(self, detector: TrainedModule) -> None:
         """Give a detector the file's weights; of a checkpoint of ours network and moving average.
@@ -74,17 +88,22 @@ class Trained:
         here, there = detector.names, self.names
         if len(here) != len(there):
             raise InputError(
-                f"{self.path} knows {len(there)} classes, but here there are {len(here)}: use it on data with its classes, or "
-                f"train it on these with fit --model.weights {self.path}"
+                f"{self.path} knows {len(there)} classes, but here there are {len(here)}: use it on"
+                f" data with its classes, or train it on these with fit --model.weights {self.path}"
             )
         differing = [i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
         if differing:
             first = differing[0]
             called = f"'{there[first]}', the data '{here[first]}'"
-            rank_zero_print(f"warning: {self.path} calls class {first} {called} ({len(differing)} names differ)")
+            rank_zero_print(
+                f"warning: {self.path} calls class {first} {called} ({len(differing)} names differ)"
+            )
         if shapes(self.tensors) != shapes(detector.network.state_dict()):
             made = ", ".join(f"{key} {value}" for key, value in self.options.items())
-            raise InputError(f"{self.path} holds a network of {made}: leave out the options of the model that differ from this")
+            raise InputError(
+                f"{self.path} holds a network of {made}: leave out the options of the model that"
+                " differ from this"
+            )
         detector.network.load_state_dict(self.tensors)
         detector.network.origins = self.origins
 
@@ -103,11 +122,18 @@ def read_trained(path: str | Path, constructor: Callable[..., Any] | None = None
     Raises:
         InputError: no such file, not a detector, or damaged.
     """
-    return _published(Path(path)) if is_published(path) else _ours(read_checkpoint(Path(path), constructor))
+    return (
+        _published(Path(path))
+        if is_published(path)
+        else _ours(read_checkpoint(Path(path), constructor))
+    )
 
 
-def find_trained(ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None) -> Trained | None:
-    """Read what `--ckpt_path` means: `last`, `best`, `auto` (see `find_checkpoint`), a .ckpt file or a .pt file.
+def find_trained(
+    ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None
+) -> Trained | None:
+    """Read what `--ckpt_path` means: `last`, `best`, `auto` (see `find_checkpoint`), a .ckpt file
+    or a .pt file.
 
     Returns:
         None: `auto`, and there is no checkpoint.
@@ -122,7 +148,8 @@ def find_trained(ckpt_path: str, run: Path | None, constructor: Callable[..., An
 
 
 def take_anchors(detector: TrainedModule, path: str | Path) -> None:
-    """Give a detector the anchors of a file; the classes may be others. A head without anchors stays as it is.
+    """Give a detector the anchors of a file; the classes may be others. A head without anchors
+    stays as it is.
 
     Raises:
         InputError: as `read_trained`, or it has other levels or another number of anchors.
@@ -132,7 +159,10 @@ def take_anchors(detector: TrainedModule, path: str | Path) -> None:
         return
     if theirs.shape != ours.shape:
         (a, b, _), (c, d, _) = theirs.shape, ours.shape
-        raise InputError(f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels of {d}")
+        raise InputError(
+            f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels"
+            f" of {d}"
+        )
     ours.copy_(theirs)
 
 
@@ -143,17 +173,22 @@ def shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def _ours(file: CheckpointFile) -> Trained:
     known, tensors = file.content["hyper_parameters"], averaged(file.content["state_dict"])
     size, origins = known.get("image_size") or 640, origins_of(file.content)
-    return Trained(file.path, list(known["names"]), size, network_options(known), tensors, file, origins)
+    return Trained(
+        file.path, list(known["names"]), size, network_options(known), tensors, file, origins
+    )
 
 
 def _published(path: Path) -> Trained:
-    """The file says its multiples and its anchors; which levels these belong to is found by comparing shapes. Its activation is
-    taken to be SiLU."""
+    """The file says its multiples and its anchors; which levels these belong to is found by
+    comparing shapes. Its activation is taken to be SiLU."""
     refuse_yolox(path)
     weights = read_yolov5(path)
     anchors = next((t for name, t in weights.state.items() if name.endswith(".anchors")), None)
     if anchors is None or anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20 or not weights.names:
-        raise InputError(f"{path}: these weights hold no anchors or no class names, so they are not those of a detector")
+        raise InputError(
+            f"{path}: these weights hold no anchors or no class names, so they are not those of a"
+            " detector"
+        )
     for options in _candidates(weights, len(anchors)):
         if anchors.shape[1] != 3:
             options["anchors"] = anchors.shape[1]
@@ -161,10 +196,12 @@ def _published(path: Path) -> Trained:
         tensors = by_our_names(network, weights)
         if shapes(tensors) == shapes(network.state_dict()):
             size = 640 if network.max_stride == 32 else 1280
-            return Trained(path, weights.names, size, options, tensors, origins=[Origin(path.name, AGPL)])
+            return Trained(
+                path, weights.names, size, options, tensors, origins=[Origin(path.name, AGPL)]
+            )
     reason = unscaled_layers(weights) or (
-        f"they are of another topology than our sizes ({', '.join(SIZES)}); start a fit from them, with options of the model "
-        "that fit, and use its checkpoint"
+        f"they are of another topology than our sizes ({', '.join(SIZES)}); start a fit from them,"
+        " with options of the model that fit, and use its checkpoint"
     )
     raise InputError(f"{path}: no network of ours holds these weights; {reason}")
 

@@ -21,8 +21,17 @@ def check_tensor(value: Any, where: str) -> None:
     """A plain one: real numbers, on the CPU, no larger than what the file holds for it."""
     if not isinstance(value, Tensor):
         raise InvalidContent(f"{where} is {kind_of(value)}, not a tensor")
-    odd = type(value) not in (Tensor, nn.Parameter) or value.layout != torch.strided or value.is_quantized or value.is_complex()
-    if odd or value.device.type != "cpu" or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+    odd = (
+        type(value) not in (Tensor, nn.Parameter)
+        or value.layout != torch.strided
+        or value.is_quantized
+        or value.is_complex()
+    )
+    if (
+        odd
+        or value.device.type != "cpu"
+        or value.numel() * value.element_size() > value.untyped_storage().nbytes()
+    ):
         raise InvalidContent(f"{where} is an unusual tensor, not one of plain numbers")
 
 
@@ -71,7 +80,11 @@ def list_of(inner: Check, length: int | None = None) -> Check:
 
 def number(value: Any, where: str) -> None:
     """nan too: a figure may be that."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > MOST):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or (isinstance(value, int) and abs(value) > MOST)
+    ):
         raise InvalidContent(f"{where} is {kind_of(value)}, not a number")
 
 

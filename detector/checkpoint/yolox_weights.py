@@ -1,11 +1,13 @@
-"""YOLOX's published weights (Ge et al. 2021, arXiv 2107.08430; yolox_s.pth and so on) -> backbone and neck of our network.
+"""YOLOX's published weights (Ge et al. 2021, arXiv 2107.08430; yolox_s.pth and so on) -> backbone
+and neck of our network.
 
 Its head is decoupled and without anchors, so that ours starts fresh.
 
-The stem: YOLOX takes the four pixels of each 2 x 2 block as channels (Focus) and convolves these 3x3; here that is one 6x6
-convolution of stride 2 on the image. YOLOX feeds BGR images of 0..255, from its release 0.1.1rc0 on; we feed RGB images of
-0..1. The files of 0.1.0, which YOLOX calls legacy, took RGB images normalised by mean and standard deviation. A file does not
-say which it is: one of 0.1.0 is read in the same way, and its stem then sees images that it was not trained on.
+The stem: YOLOX takes the four pixels of each 2 x 2 block as channels (Focus) and convolves these
+3x3; here that is one 6x6 convolution of stride 2 on the image. YOLOX feeds BGR images of 0..255,
+from its release 0.1.1rc0 on; we feed RGB images of 0..1. The files of 0.1.0, which YOLOX calls
+legacy, took RGB images normalised by mean and standard deviation. A file does not say which it is:
+one of 0.1.0 is read in the same way, and its stem then sees images that it was not trained on.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ PARTS = {
 STEM = "backbone.backbone.stem.conv.conv.weight"
 HEAD = "head.of_yolox"  # a name that no head here has, in place of all those of YOLOX's head
 LEAF = r"conv\.weight|bn\.(?:weight|bias|running_mean|running_var|num_batches_tracked)"
-NAME = re.compile(rf"(?P<part>.+?)\.(?P<block>m\.\d{{1,4}}\.)?(?:conv(?P<number>[123])\.)?(?P<leaf>{LEAF})", re.ASCII)
+NAME = re.compile(
+    rf"(?P<part>.+?)\.(?P<block>m\.\d{{1,4}}\.)?(?:conv(?P<number>[123])\.)?(?P<leaf>{LEAF})",
+    re.ASCII,
+)
 
 
 def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
@@ -67,10 +72,14 @@ def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
     """
     try:
         content = load_restricted(path, ALLOWED)
-    except InputError:  # a file of YOLOv5 is refused here at its first name, before any tensor is read
+    except (
+        InputError
+    ):  # a file of YOLOv5 is refused here at its first name, before any tensor is read
         return None
     model = content.get("model")
-    if not isinstance(model, dict) or not any(isinstance(k, str) and k.startswith("backbone.backbone.") for k in model):
+    if not isinstance(model, dict) or not any(
+        isinstance(k, str) and k.startswith("backbone.backbone.") for k in model
+    ):
         return None
     try:
         mapping_of(check_tensor)(model, "model")
@@ -86,8 +95,9 @@ def refuse_yolox(path: str | Path) -> None:
     """
     if read_yolox(path) is not None:
         raise InputError(
-            f"{path}: YOLOX's weights hold no class names, and their head is not used here: train a detector from them with "
-            f"fit --model.weights {path} --model.backbone yolox, and use its checkpoint"
+            f"{path}: YOLOX's weights hold no class names, and their head is not used here: train a"
+            f" detector from them with fit --model.weights {path} --model.backbone yolox, and use"
+            " its checkpoint"
         )
 
 
@@ -96,7 +106,7 @@ def our_name(name: str) -> str | None:
     >>> our_name("backbone.backbone.dark3.1.m.0.conv2.bn.weight"), our_name("backbone.bu_conv1.conv.weight")
     ('backbone.c3.3.m.0.cv2.bn.weight', 'neck.down.5.conv.weight')
     >>> our_name("head.stems.0.conv.weight")
-    """
+    """  # noqa: E501
     found = NAME.fullmatch(name)
     if not found or found["part"] not in PARTS:
         return None
@@ -105,11 +115,14 @@ def our_name(name: str) -> str | None:
 
 
 def stem_kernel(focus: Tensor) -> Tensor:
-    """Focus' kernel (C, 12, 3, 3) for BGR images of 0..255 -> (C, 3, 6, 6) for RGB images of 0..1, with padding 2.
+    """Focus' kernel (C, 12, 3, 3) for BGR images of 0..255 -> (C, 3, 6, 6) for RGB images of 0..1,
+    with padding 2.
 
-    The 12 channels are the colours of the top left pixel of each block, then of the bottom left, top right, bottom right one.
+    The 12 channels are the colours of the top left pixel of each block, then of the bottom left,
+    top right, bottom right one.
     """
-    blocks = focus.unflatten(1, (2, 2, 3))  # (C, column in the block, row in the block, colour, block row, block column)
+    # (C, column in the block, row in the block, colour, block row, block column)
+    blocks = focus.unflatten(1, (2, 2, 3))
     return 255 * blocks.permute(0, 3, 4, 2, 5, 1).flatten(4, 5).flatten(2, 3).flip(1)
 
 
@@ -117,28 +130,35 @@ def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Te
     """Backbone and neck by the names of our network.
 
     Raises:
-        InputError: their convolutions are depthwise (YOLOX-Nano), or it is another topology (YOLOX-Darknet53).
+        InputError: their convolutions are depthwise (YOLOX-Nano), or it is another topology
+            (YOLOX-Darknet53).
     """
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
     names = {name: our_name(name) for name in tensors}
     if any(".dconv." in name or ".pconv." in name for name in names):
         raise InputError(
-            f"{source}: these weights are of depthwise convolutions, like YOLOX-Nano's, which no network here has; start from "
-            "yolox_tiny.pth, with --model.backbone yolox --model.depth_multiple 0.33 --model.width_multiple 0.375"
+            f"{source}: these weights are of depthwise convolutions, like YOLOX-Nano's, which no"
+            " network here has; start from yolox_tiny.pth, with --model.backbone yolox"
+            " --model.depth_multiple 0.33 --model.width_multiple 0.375"
         )
     unknown = [name for name, ours in names.items() if ours is None]
     if STEM not in tensors or tensors[STEM].shape[1:] != (12, 3, 3):
         unknown.append(STEM)
     if unknown:
         raise InputError(
-            f"{source}: these weights are of another topology than YOLOX's s, m, l, x and tiny ({len(unknown)} tensors, like "
-            f"{join('', min(unknown))}); start from one of those"
+            f"{source}: these weights are of another topology than YOLOX's s, m, l, x and tiny"
+            f" ({len(unknown)} tensors, like {join('', min(unknown))}); start from one of those"
         )
-    return {ours: stem_kernel(tensors[name]) if name == STEM else tensors[name] for name, ours in names.items() if ours}
+    return {
+        ours: stem_kernel(tensors[name]) if name == STEM else tensors[name]
+        for name, ours in names.items()
+        if ours
+    }
 
 
 def load_yolox(network: YOLOv5, tensors: dict[str, Tensor], source: str | Path) -> str:
-    """Copy YOLOX's weights into backbone and neck of a network; its head stays fresh, and so do its anchors.
+    """Copy YOLOX's weights into backbone and neck of a network; its head stays fresh, and so do its
+    anchors.
 
     Args:
         tensors: by YOLOX's names.
@@ -147,13 +167,22 @@ def load_yolox(network: YOLOv5, tensors: dict[str, Tensor], source: str | Path) 
     Returns and raises: see `copy_weights`.
     """
     given = by_our_names(tensors, source)
-    return copy_weights(network, {**given, HEAD: torch.empty(0)}, network.num_classes, source, _hint(given))
+    return copy_weights(
+        network, {**given, HEAD: torch.empty(0)}, network.num_classes, source, _hint(given)
+    )
 
 
 def _hint(given: dict[str, Tensor]) -> str:
     """The options of the network that these tensors, by our names, are of."""
     width = len(given["backbone.stem.conv.weight"]) / 64
-    depth = round(sum(re.fullmatch(r"backbone\.c3\.2\.m\.\d+\.cv1\.conv\.weight", name) is not None for name in given) / 3, 2)
+    depth = round(
+        sum(
+            re.fullmatch(r"backbone\.c3\.2\.m\.\d+\.cv1\.conv\.weight", name) is not None
+            for name in given
+        )
+        / 3,
+        2,
+    )
     if 0 < width <= 16 and 0 < depth <= 16:
         options = _options(depth, width)
         theirs = {name: t.shape for name, t in empty_network(1, options).state_dict().items()}
@@ -169,6 +198,8 @@ def _options(depth: float, width: float) -> dict[str, Any]:
 
     >>> _options(0.33, 0.5), _options(0.33, 0.375)
     ({'backbone': 'yolox', 'size': 's'}, {'backbone': 'yolox', 'depth_multiple': 0.33, 'width_multiple': 0.375})
-    """
+    """  # noqa: E501
     sizes = [name for name, row in SIZES.items() if row == (depth, width, (3, 4, 5))]
-    return {"backbone": "yolox"} | ({"size": sizes[0]} if sizes else {"depth_multiple": depth, "width_multiple": width})
+    return {"backbone": "yolox"} | (
+        {"size": sizes[0]} if sizes else {"depth_multiple": depth, "width_multiple": width}
+    )

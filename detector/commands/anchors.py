@@ -23,7 +23,11 @@ class Examiner(Protocol):
 
 
 def anchors(
-    trainer: L.Trainer, model: Detector, datamodule: DetectionData, json: bool = False, ckpt_path: str | None = None
+    trainer: L.Trainer,
+    model: Detector,
+    datamodule: DetectionData,
+    json: bool = False,
+    ckpt_path: str | None = None,
 ) -> None:
     """How well the anchors fit the training labels, and better ones if they don't; trains nothing.
 
@@ -48,5 +52,7 @@ def anchors(
     if json:
         print(json_.dumps({**report.content(), "yaml": report.yaml_line()}))
     else:
-        rank_zero_print(f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}")
+        rank_zero_print(
+            f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}"
+        )
         rank_zero_print(f"report: {run}")

@@ -28,7 +28,8 @@ LEARNING_RATE = {"Learning rate of weights": "lr/weight"}
 
 
 def compare(runs: list[str], run: str | None = None) -> None:
-    """What differs between runs: options first, then metrics, then curves; on the screen, as compare.html and compare.png.
+    """What differs between runs: options first, then metrics, then curves; on the screen, as
+    compare.html and compare.png.
 
     Args:
         runs: Folders of fit, validate or test, as runs/fit-1 runs/fit-2.
@@ -51,37 +52,63 @@ class Comparison:
     def __init__(self, runs: Sequence[RunFiles]) -> None:
         self.runs = sorted(runs, key=lambda r: -float(r.metrics.get("fitness", -1)))
         short = [r.path.resolve().name for r in self.runs]
-        self.names = [name if short.count(name) == 1 else str(r.path) for name, r in zip(short, self.runs, strict=True)]
+        self.names = [
+            name if short.count(name) == 1 else str(r.path)
+            for name, r in zip(short, self.runs, strict=True)
+        ]
 
     def options(self) -> list[list[str]]:
         """Header and a row an option that is not the same everywhere."""
         rows = differences([r.config for r in self.runs])
-        return [["option", *self.names], *([name, *map(str, values)] for name, values in rows.items())]
+        return [
+            ["option", *self.names],
+            *([name, *map(str, values)] for name, values in rows.items()),
+        ]
 
     def metrics(self) -> list[list[str]]:
         """Header and a row a run; an asterisk marks the best of a column."""
         table = [["run", "command", "best epoch", "images", *METRICS, "training"]]
-        best = {name: max(-1.0 if r.metrics.get(name) is None else r.metrics[name] for r in self.runs) for name in METRICS}
+        best = {
+            name: max(-1.0 if r.metrics.get(name) is None else r.metrics[name] for r in self.runs)
+            for name in METRICS
+        }
         for name, r in zip(self.names, self.runs, strict=True):
             m = r.metrics
             seconds = sum(pair[1] for pair in points(r.epochs, "epoch", "seconds"))
-            row = [name, str(m.get("command", "-")), str(m["epoch"] + 1) if "epoch" in m else "-", str(m.get("images", "-"))]
-            row += [f"{m[n]:.4f}{'*' if m[n] == best[n] else ' '}" if m.get(n) is not None else "- " for n in METRICS]
+            row = [
+                name,
+                str(m.get("command", "-")),
+                str(m["epoch"] + 1) if "epoch" in m else "-",
+                str(m.get("images", "-")),
+            ]
+            row += [
+                f"{m[n]:.4f}{'*' if m[n] == best[n] else ' '}" if m.get(n) is not None else "- "
+                for n in METRICS
+            ]
             table.append([*row, f"{seconds:.0f} s" if seconds else "-"])
         return table
 
     def warnings(self) -> list[str]:
         """What makes the metrics hard to compare."""
         seen = {(r.metrics.get("images"), r.metrics.get("objects")) for r in self.runs if r.metrics}
-        splits = {(str(r.option("data.dataset")), r.metrics.get("split")) for r in self.runs if r.metrics}
+        splits = {
+            (str(r.option("data.dataset")), r.metrics.get("split")) for r in self.runs if r.metrics
+        }
         if len(seen) > 1 or len(splits) > 1:
-            return ["the runs were not evaluated on the same images, so their figures say little about each other"]
+            return [
+                "the runs were not evaluated on the same images, so their figures say little about"
+                " each other"
+            ]
         return []
 
     def text(self) -> str:
         """For the terminal."""
         options = self.options()
-        parts = [_columns(options) if len(options) > 1 else "the options are the same", "", _columns(self.metrics())]
+        parts = [
+            _columns(options) if len(options) > 1 else "the options are the same",
+            "",
+            _columns(self.metrics()),
+        ]
         return "\n".join([*parts, *(f"warning: {line}" for line in self.warnings())])
 
     def page(self, picture: Path) -> bytes:
@@ -91,10 +118,18 @@ class Comparison:
         return document("report/templates/compare.html", title=title, picture=picture, **tables)
 
     def draw(self, path: Path) -> None:
-        """Bars of the metrics, and curves over the epochs of those runs that have any, to a PNG file."""
+        """Bars of the metrics, and curves over the epochs of those runs that have any, to a PNG
+        file."""
         losses = loss_names([row for r in self.runs for row in r.epochs])
-        panels = {**PANELS, **{f"{loss_title(name)}, validation": f"val/{name}" for name in losses}, **LEARNING_RATE}
-        curves = {title: [points(r.epochs, "epoch", column, first=1) for r in self.runs] for title, column in panels.items()}
+        panels = {
+            **PANELS,
+            **{f"{loss_title(name)}, validation": f"val/{name}" for name in losses},
+            **LEARNING_RATE,
+        }
+        curves = {
+            title: [points(r.epochs, "epoch", column, first=1) for r in self.runs]
+            for title, column in panels.items()
+        }
         curves = {title: lines for title, lines in curves.items() if any(lines)}
         rows = 1 + -(-len(curves) // 3)
         high = 1.2 + 0.3 * len(self.runs)
@@ -109,9 +144,19 @@ class Comparison:
     def _bars(self, axis: Any, name: str) -> None:
         values = [float(r.metrics.get(name) or 0) for r in self.runs]
         for k, value in enumerate(values):
-            axis.barh(k, value, color=COLOURS[k % len(COLOURS)], hatch=HATCHES[k % len(HATCHES)], edgecolor="white")
+            axis.barh(
+                k,
+                value,
+                color=COLOURS[k % len(COLOURS)],
+                hatch=HATCHES[k % len(HATCHES)],
+                edgecolor="white",
+            )
             axis.text(value, k, f" {value:.3f}", va="center", fontsize=9)
-        axis.set_yticks(range(len(values)), [n if len(n) <= 20 else "…" + n[-19:] for n in self.names], fontsize=9)
+        axis.set_yticks(
+            range(len(values)),
+            [n if len(n) <= 20 else "…" + n[-19:] for n in self.names],
+            fontsize=9,
+        )
         axis.invert_yaxis()
         axis.margins(x=0.2)
         axis.set_title(name, fontsize=11)
@@ -127,6 +172,9 @@ def _columns(table: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
-        cells = [cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.ljust(w) if k == 0 else cell.rjust(w)
+            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

@@ -17,7 +17,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 @contextlib.contextmanager
 def one_sentence_errors() -> Iterator[None]:
-    """Print an InputError, a MisconfigurationException, and errors of the disk as one sentence, in one of all processes.
+    """Print an InputError, a MisconfigurationException, and errors of the disk as one sentence, in
+    one of all processes.
 
     Raises:
         SystemExit: with code 2, after such an error.

@@ -1,4 +1,5 @@
-"""The commands with a Trainer: from the words of the command line to the function that does the work."""
+"""The commands with a Trainer: from the words of the command line to the function that does the
+work."""
 
 import logging
 import os
@@ -17,13 +18,23 @@ from boltbox.detector.checkpoint.compatibility import check_network, check_resum
 from boltbox.detector.checkpoint.run_lock import RunLock
 from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
 from boltbox.detector.checkpoint.starting_weights import class_names
-from boltbox.detector.commands.ckpt_path import STARTS, ResolvedCkptPath, inherit_config, resolve_ckpt_path
+from boltbox.detector.commands.ckpt_path import (
+    STARTS,
+    ResolvedCkptPath,
+    inherit_config,
+    resolve_ckpt_path,
+)
 from boltbox.detector.commands.parsing.command_line import TRUST_PARTS, CommandLine
 from boltbox.detector.commands.parsing.parser import Parser, explained
 from boltbox.detector.commands.parsing.program import command_line
 from boltbox.detector.commands.parsing.signatures import load
 from boltbox.detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
-from boltbox.detector.commands.parsing.trust import check_classes, foreign_packages, only_from, paths_named
+from boltbox.detector.commands.parsing.trust import (
+    check_classes,
+    foreign_packages,
+    only_from,
+    paths_named,
+)
 from boltbox.detector.commands.run import ArrangeCallbacks, Run
 from boltbox.detector.commands.subcommands import SubcommandCLI
 from boltbox.detector.data import demo
@@ -36,7 +47,12 @@ from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 from boltbox.detector.system.trusted import may_import, refusal, trust_parts, trusts_everything
 from boltbox.detector.system.yaml_text import load_yaml
-from boltbox.detector.training.combinations import check_accelerator, check_combinations, check_sync_batchnorm, strategy_name
+from boltbox.detector.training.combinations import (
+    check_accelerator,
+    check_combinations,
+    check_sync_batchnorm,
+    strategy_name,
+)
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.precision import DEFAULT, usable_precision
 from boltbox.detector.training.trainer import Trainer
@@ -44,7 +60,8 @@ from boltbox.detector.training.trainer_options import as_list
 
 
 class DetectorCLI(SubcommandCLI):
-    """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own defaults.
+    """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own
+    defaults.
 
     Args:
         line: all commands.
@@ -63,7 +80,11 @@ class DetectorCLI(SubcommandCLI):
         try:
             super().__init__(
                 line,
-                [word for k, word in enumerate(args) if not (word == "all" and args[k - 1] in ("-h", "--help"))],
+                [
+                    word
+                    for k, word in enumerate(args)
+                    if not (word == "all" and args[k - 1] in ("-h", "--help"))
+                ],
                 model_class=Detector,
                 datamodule_class=DetectionData,
                 trainer_class=Trainer,
@@ -80,18 +101,24 @@ class DetectorCLI(SubcommandCLI):
             remove_empty()
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_argument("--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER.")
+        parser.add_argument(
+            "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
+        )
         parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS)
         for group, place in CALLBACKS.items():
             parser.add_lightning_class_args(load(place), group)
         for option, source in LINKS.items():
-            parser.link_arguments(source, option, apply_on="instantiate" if option == "model.names" else "parse")
+            parser.link_arguments(
+                source, option, apply_on="instantiate" if option == "model.names" else "parse"
+            )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as defaults."""
+        """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as
+        defaults."""
         self.typed = list(args[1:])
         try:
-            asked = [word for word in args if word.partition("=")[0] != "--print_config"]  # which waits for all defaults
+            # which waits for all defaults
+            asked = [word for word in args if word.partition("=")[0] != "--print_config"]
             super().parse_arguments(parser, asked)
             command = self.config.subcommand
             options = self.config[command]
@@ -112,7 +139,9 @@ class DetectorCLI(SubcommandCLI):
                 if not options.config:
                     inherit_config(self.resolved, command, options.data.dataset)
                 if command != "fit" and not options.get("json"):
-                    rank_zero_print(self.resolved.line(command, not options.config and command != "predict"))
+                    rank_zero_print(
+                        self.resolved.line(command, not options.config and command != "predict")
+                    )
             on_demo = {} if self.resolved else demo.defaults(command, options.data.dataset)
             defaults |= on_demo
             self.defaults = self._subcommand_parsers[command].get_defaults()
@@ -122,7 +151,11 @@ class DetectorCLI(SubcommandCLI):
                     self._subcommand_parsers[command].set_defaults(defaults)
                     super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
             if on_demo and not self.config[command].get("json"):
-                rank_zero_print(demo.options_sentence(flatten(self.config[command].as_dict()), options.data.dataset))
+                rank_zero_print(
+                    demo.options_sentence(
+                        flatten(self.config[command].as_dict()), options.data.dataset
+                    )
+                )
             if self.resolved:
                 options = self.config[command]
                 self.resolved.check_paths(options.data.dataset, options.model.ensemble)
@@ -131,11 +164,14 @@ class DetectorCLI(SubcommandCLI):
 
     @contextmanager
     def _distrust(self, typed: Any) -> Iterator[None]:
-        """While the options of a run are taken over: of code that the user did not type they may only name our own."""
+        """While the options of a run are taken over: of code that the user did not type they may
+        only name our own."""
         if self.resolved is None or trusts_everything():
             yield
             return
-        source = str(self.resolved.home / "config.yaml" if self.resolved.home else self.resolved.path)
+        source = str(
+            self.resolved.home / "config.yaml" if self.resolved.home else self.resolved.path
+        )
         paths = paths_named(typed)
         with only_from(paths, source):
             yield
@@ -167,23 +203,35 @@ class DetectorCLI(SubcommandCLI):
         self.run = self._run_folder(options)
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
         if "ckpt_path" in options:
-            path = self.resolved.path if self.resolved and command in ("anchors", "doctor") else self.checkpoint
+            path = (
+                self.resolved.path
+                if self.resolved and command in ("anchors", "doctor")
+                else self.checkpoint
+            )
             options.ckpt_path = str(path) if path else None
         if self.resolved and self.resolved.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
-        trainer.precision = usable_precision(trainer.precision, trainer.accelerator, command, strategy)
+        trainer.precision = usable_precision(
+            trainer.precision, trainer.accelerator, command, strategy
+        )
         if command == "fit":
             check_combinations(options)
         elif strategy == "fsdp2":
-            trainer.strategy = "auto"  # that of the training's config.yaml; only a training has what it shards
+            # that of the training's config.yaml; only a training has what it shards
+            trainer.strategy = "auto"
         check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
         continued = self.resolved.checkpoint if self.resolved and self.continues else None
         place_loggers(trainer.logger, self.run, continued.content if continued else {})
-        trainer.devices, trainer.num_nodes = torchrun.processes_and_machines() or (trainer.devices, trainer.num_nodes)
+        trainer.devices, trainer.num_nodes = torchrun.processes_and_machines() or (
+            trainer.devices,
+            trainer.num_nodes,
+        )
 
     def _run_folder(self, options: Any) -> Path:
         command = self.config.subcommand
-        own = command not in ("fit", "evolve") and options.run and has_checkpoints(Path(options.run))
+        own = (
+            command not in ("fit", "evolve") and options.run and has_checkpoints(Path(options.run))
+        )
         if options.run and not own:
             run = Path(options.run)
         elif command == "evolve":
@@ -195,7 +243,9 @@ class DetectorCLI(SubcommandCLI):
         else:
             run = own_run(command)
         if own and not options.get("json"):
-            rank_zero_print(f"{command}: {options.run} keeps its training's files; the results go to {run}")
+            rank_zero_print(
+                f"{command}: {options.run} keeps its training's files; the results go to {run}"
+            )
         if command == "evolve":  # several commands may work on one study
             check_run(run)
         elif is_first_process():
@@ -214,11 +264,14 @@ class DetectorCLI(SubcommandCLI):
             if self.subcommand == "fit":
                 self.model.settle(self.resolved.checkpoint.content)
                 check_resume(self.model, self.resolved.checkpoint.content, self.trainer.max_epochs)
-            self.checkpoint_io.preloaded = self.resolved.release()  # Lightning need not read the file again
+            # Lightning need not read the file again
+            self.checkpoint_io.preloaded = self.resolved.release()
         elif self.resolved.trained:
             self.resolved.trained.fill(self.model)
 
-    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[L.Callback]) -> L.Trainer:
+    def _instantiate_trainer(
+        self, config: dict[str, Any], callbacks: list[L.Callback]
+    ) -> L.Trainer:
         trust = ["--trust_parts", "true"] if self._names_foreign_code() else []
         resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run), *trust)
         is_new = self.subcommand == "fit" and not self.continues
@@ -230,7 +283,10 @@ class DetectorCLI(SubcommandCLI):
         config["plugins"] = [*as_list(config["plugins"]), self.checkpoint_io]
         trainer = super()._instantiate_trainer(config, [])
         assert isinstance(trainer, Trainer)
-        trainer.typed, trainer.named_strategy = self.typed, self.config[self.subcommand].trainer.strategy
+        trainer.typed, trainer.named_strategy = (
+            self.typed,
+            self.config[self.subcommand].trainer.strategy,
+        )
         trainer.configuration = load_yaml(self.text)
         trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
         return trainer
@@ -257,7 +313,8 @@ class DetectorCLI(SubcommandCLI):
 
 
 def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
-    """Have config.yaml name what the training started from, whatever is typed beside a checkpoint."""
+    """Have config.yaml name what the training started from, whatever is typed beside a
+    checkpoint."""
     for name, before in resolved.started_from.items():
         given = options.model[name]
         asked = any(word.partition("=")[0] == f"--model.{name}" for word in typed)
@@ -268,7 +325,8 @@ def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str])
 
 
 def quiet_lightning() -> None:
-    """No hints and warnings of Lightning's, and of what fetches weights: this program prints its own."""
+    """No hints and warnings of Lightning's, and of what fetches weights: this program prints its
+    own."""
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)

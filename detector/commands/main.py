@@ -11,28 +11,48 @@ from boltbox.detector.system.garbage import lasting_imports
 TRAINER = "lightning.pytorch.trainer.trainer:Trainer"
 COMMANDS = {
     # with a Trainer, whose options and those of the model, the data and the callbacks they share
-    "fit": Command("boltbox.detector.training.roll_back:fit", "train a detector, or continue a training"),
+    "fit": Command(
+        "boltbox.detector.training.roll_back:fit", "train a detector, or continue a training"
+    ),
     "validate": Command(f"{TRAINER}.validate", "figures of a trained detector on the val split"),
     "test": Command(f"{TRAINER}.test", "the same on the test split"),
     "predict": Command(f"{TRAINER}.predict", "find objects in images, videos, streams"),
-    "anchors": Command("boltbox.detector.commands.anchors:anchors", "how well the anchors fit the labels, and better ones"),
+    "anchors": Command(
+        "boltbox.detector.commands.anchors:anchors",
+        "how well the anchors fit the labels, and better ones",
+    ),
     "doctor": Command(
-        "boltbox.detector.commands.doctor.command:run_doctor", "what is wrong with a data set; --fix DIR repairs a copy"
+        "boltbox.detector.commands.doctor.command:run_doctor",
+        "what is wrong with a data set; --fix DIR repairs a copy",
     ),
     "benchmark": Command(
-        "boltbox.detector.commands.benchmark.command:benchmark", "which precision, devices and workers are fastest here"
+        "boltbox.detector.commands.benchmark.command:benchmark",
+        "which precision, devices and workers are fastest here",
     ),
-    "evolve": Command("boltbox.detector.commands.evolve.command:run_evolution", "search for better hyper-parameters"),
+    "evolve": Command(
+        "boltbox.detector.commands.evolve.command:run_evolution",
+        "search for better hyper-parameters",
+    ),
     # plain functions
     "import-hyp": Command(
-        "boltbox.detector.commands.evolve.import_hyp:import_hyp", "make a file of options of YOLOv5's hyp*.yaml", False
+        "boltbox.detector.commands.evolve.import_hyp:import_hyp",
+        "make a file of options of YOLOv5's hyp*.yaml",
+        False,
     ),
     "export": Command(
-        "boltbox.detector.commands.export.command:export", "write a trained network as a file for other runtimes", False
+        "boltbox.detector.commands.export.command:export",
+        "write a trained network as a file for other runtimes",
+        False,
     ),
-    "report": Command("boltbox.detector.commands.report:report", "a run's page anew: curves, confusion, errors", False),
+    "report": Command(
+        "boltbox.detector.commands.report:report",
+        "a run's page anew: curves, confusion, errors",
+        False,
+    ),
     "compare": Command(
-        "boltbox.detector.commands.compare:compare", "what differs between runs: options, figures, curves", False
+        "boltbox.detector.commands.compare:compare",
+        "what differs between runs: options, figures, curves",
+        False,
     ),
 }
 SLOW_IMPORTS = (
@@ -50,10 +70,12 @@ def main(args: Sequence[str] | None = None) -> None:
         args: words of the command line, beginning with the command; default: those of this process.
 
     Raises:
-        SystemExit: with code 2 and one sentence on standard error, after what the user can put right.
+        SystemExit: with code 2 and one sentence on standard error, after what the user can put
+            right.
     """
     words = list(sys.argv[1:] if args is None else args)
-    LINE.check_first(words)  # help and typos need not wait for the imports that follow: they take seconds
+    # help and typos need not wait for the imports that follow: they take seconds
+    LINE.check_first(words)
 
     from boltbox.callbacks.recipe import callbacks_of_command
     from boltbox.detector.commands.exit_code import one_sentence_errors
@@ -75,7 +97,8 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def run() -> None:
-    """The command `boltbox`. torchrun's summary has the traceback of the process that failed first."""
+    """The command `boltbox`. torchrun's summary has the traceback of the process that failed
+    first."""
     LINE.check_first(sys.argv[1:])
     with lasting_imports():
         errors, *_ = map(import_module, SLOW_IMPORTS)

@@ -18,7 +18,8 @@ SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}
 
 
 def report(run: Path, trust_parts: bool = False) -> None:
-    """A run's report, made anew from what lies in its folder: report.html, and its pictures in plots/.
+    """A run's report, made anew from what lies in its folder: report.html, and its pictures in
+    plots/.
 
     Args:
         run: Folder of a fit, validate or test, as runs/fit-1.
@@ -53,7 +54,9 @@ def _open(files: RunFiles) -> Mapping[str, DetectionDataset] | str:
     try:
         format = files.option("data.format")
         if format and "." in str(format) and not trusted.may_import(str(format)):
-            raise InputError(f"{files.path / 'config.yaml'}: {trusted.refusal('data.format', str(format))}")
+            raise InputError(
+                f"{files.path / 'config.yaml'}: {trusted.refusal('data.format', str(format))}"
+            )
         file = DatasetFile.read(str(source), files.option("data.split"), format)
         datasets = {split: file.open(split) for split in SPLITS.get(command, ("val",))}
         for dataset in datasets.values():

@@ -1,4 +1,5 @@
-"""LightningCLI with the commands of a table, whose functions take a Trainer, a model and a data module."""
+"""LightningCLI with the commands of a table, whose functions take a Trainer, a model and a data
+module."""
 
 from typing import Any
 
@@ -13,8 +14,8 @@ LIGHTNING = "lightning."
 
 
 class SubcommandCLI(LightningCLI):
-    """LightningCLI has the methods of a Trainer as commands; here they are functions, and only the one that is asked for is
-    imported and gets its options.
+    """LightningCLI has the methods of a Trainer as commands; here they are functions, and only the
+    one that is asked for is imported and gets its options.
 
     Args:
         line: all commands and their groups of options.
@@ -38,10 +39,17 @@ class SubcommandCLI(LightningCLI):
             subcommands.add_subcommand(name, own, help=self.line.commands[name].help)
 
     def _parser_of(self, command: str) -> LightningArgumentParser:
-        """With all options of a command. A bool that is False unless given is a flag: --json, not --json true."""
+        """With all options of a command. A bool that is False unless given is a flag: --json, not
+        --json true."""
         place = self.line.commands[command].place
-        own = [] if place.startswith(LIGHTNING) else [o for o in options_of(place) if "." not in o.name]
-        flags = {o.name: o.help for o in own if o.choices == ("true", "false") and o.default == "false"}
+        own = (
+            []
+            if place.startswith(LIGHTNING)
+            else [o for o in options_of(place) if "." not in o.name]
+        )
+        flags = {
+            o.name: o.help for o in own if o.choices == ("true", "false") and o.default == "false"
+        }
         parser = self.init_parser(description=self.line.commands[command].description)
         self._add_arguments(parser)
         added = parser.add_function_arguments(load(place), skip={*OF_THE_TRAINER, *flags})
@@ -56,4 +64,6 @@ class SubcommandCLI(LightningCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         with end_together(self.trainer):
-            load(self.line.commands[subcommand].place)(self.trainer, **self._prepare_subcommand_kwargs(subcommand))
+            load(self.line.commands[subcommand].place)(
+                self.trainer, **self._prepare_subcommand_kwargs(subcommand)
+            )

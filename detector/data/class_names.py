@@ -10,7 +10,8 @@ MOST_CLASSES = 100_000  # that `nc` may promise without names
 
 
 def read_names(path: Path, content: dict[str, Any]) -> list[str] | None:
-    """The key `names` as a list; a map must have the keys 0 to n - 1. `nc` alone gives numbers. None if there is neither.
+    """The key `names` as a list; a map must have the keys 0 to n - 1. `nc` alone gives numbers.
+    None if there is neither.
 
     Args:
         path: of the data.yaml, for messages. content: what it holds.
@@ -29,7 +30,10 @@ def read_names(path: Path, content: dict[str, Any]) -> list[str] | None:
         names = [numbered[k] for k in range(len(numbered))]
     if names is None and isinstance(count, int):
         if count > MOST_CLASSES:
-            raise InputError(f"{path}: nc is {count}, more than {MOST_CLASSES}; correct it, or give the class names as `names`")
+            raise InputError(
+                f"{path}: nc is {count}, more than {MOST_CLASSES}; correct it, or give the class"
+                " names as `names`"
+            )
         names = list(range(count))
     if names is None:
         return None
@@ -40,5 +44,8 @@ def read_names(path: Path, content: dict[str, Any]) -> list[str] | None:
         twice = next(n for n, times in Counter(names).items() if times > 1)
         raise InputError(f"{path}: `names` holds '{twice}' twice; every class needs its own name")
     if count is not None and count != len(names):
-        raise InputError(f"{path}: nc is {count}, but `names` has {len(names)} entries; leave nc out or correct it")
+        raise InputError(
+            f"{path}: nc is {count}, but `names` has {len(names)} entries; leave nc out or"
+            " correct it"
+        )
     return names

@@ -53,42 +53,53 @@ class DetectionData(L.LightningDataModule):
     """Training, validation, test and prediction images.
 
     Args:
-        dataset: A data.yaml (YOLO text, VOC or COCO labels), a VOC folder, or `demo`, a data set that is drawn on the spot. A
-            fit without one is on the demo, by default at 128 px, in batches of 64, for 60 epochs.
-        image_size: Longer side of the network's input in pixels; rounded up to the network's stride.
+        dataset: A data.yaml (YOLO text, VOC or COCO labels), a VOC folder, or `demo`, a data set
+            that is drawn on the spot. A fit without one is on the demo, by default at 128 px, in
+            batches of 64, for 60 epochs.
+        image_size: Longer side of the network's input in pixels; rounded up to the network's
+            stride.
         batch_size: Images a batch, over all devices.
         workers: Loader processes a device, at most; 0 loads in the training process.
         seed: Of the order and the augmentation.
         augment: Strengths of the training augmentation.
         single_class: Treat every object as one class.
         rect: Train on rectangular batches, without shuffling and mosaic.
-        image_weights: Draw images by how rare, and how badly found so far, their classes are; turns rect off.
-        image_weights_by_map: The second half of that: classes with a high mAP count less. false: rarity alone.
-        partners: Where the other images of a mosaic and MixUp come from: `all` images (by image_weights, if on), or the same
-            `batch`, so that each image is decoded once.
-        resample_once: Draw mosaics straight into the network's input where the augmentation only scales and shifts, from JPEG
-            files at 1/2, 1/4, 1/8 of their size where that is enough. false: YOLOv5's way, over a canvas of twice the size.
-        hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`, which takes work from
-            the loader; for GPUs that wait for data (benchmarks/loader.md).
-        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32; `double`: twice batch_size,
-            as YOLOv5 in training.
-        stable_sort: Images of one aspect ratio meet in validation batches (and rect's) by area. false: as numpy's unstable sort
-            leaves them, which is YOLOv5's way and differs between processors.
-        source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt, a path a line), an address
-            (rtsp://, http://, ...), the number of a camera, or `-` for paths from the standard input.
+        image_weights: Draw images by how rare, and how badly found so far, their classes are; turns
+            rect off.
+        image_weights_by_map: The second half of that: classes with a high mAP count less. false:
+            rarity alone.
+        partners: Where the other images of a mosaic and MixUp come from: `all` images (by
+            image_weights, if on), or the same `batch`, so that each image is decoded once.
+        resample_once: Draw mosaics straight into the network's input where the augmentation only
+            scales and shifts, from JPEG files at 1/2, 1/4, 1/8 of their size where that is enough.
+            false: YOLOv5's way, over a canvas of twice the size.
+        hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`,
+            which takes work from the loader; for GPUs that wait for data (benchmarks/loader.md).
+        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32;
+            `double`: twice batch_size, as YOLOv5 in training.
+        stable_sort: Images of one aspect ratio meet in validation batches (and rect's) by area.
+            false: as numpy's unstable sort leaves them, which is YOLOv5's way and differs between
+            processors.
+        source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt,
+            a path a line), an address (rtsp://, http://, ...), the number of a camera, or `-` for
+            paths from the standard input.
         frame_step: Of videos and streams: every so many-th frame.
-        buffer: Of live streams: every frame, however late; false: the newest one, those that came meanwhile are left out.
-        tiled: Look at large images whole and in overlapping tiles (predict, validate, test; docs/predict.md).
+        buffer: Of live streams: every frame, however late; false: the newest one, those that came
+            meanwhile are left out.
+        tiled: Look at large images whole and in overlapping tiles (predict, validate, test;
+            docs/predict.md).
         tile_size: Side of a tile in pixels of the image file; default: image_size.
         tile_overlap: Least share of a tile that neighbours have in common.
         names: Class names, where there is no data set to give them (`predict`).
-        cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`, in the cache folder; `auto`:
-            `ram` if they take no more than a quarter of the memory that is free.
-        split: Share of the training images to validate on, like 0.2, for a data set that names none: always the same images.
-        format: Label format, if the data set does not say: yolo, voc, coco, or the import path of a class of your own
-            (docs/formats.md).
-        cache_budget: Most bytes for that on this machine, as a number or like 8GB; default: half of what is free. Images
-            that do not fit are read from their files.
+        cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`,
+            in the cache folder; `auto`: `ram` if they take no more than a quarter of the memory
+            that is free.
+        split: Share of the training images to validate on, like 0.2, for a data set that names
+            none: always the same images.
+        format: Label format, if the data set does not say: yolo, voc, coco, or the import path of a
+            class of your own (docs/formats.md).
+        cache_budget: Most bytes for that on this machine, as a number or like 8GB; default: half of
+            what is free. Images that do not fit are read from their files.
 
     Raises:
         InputError: the data set cannot be used; the message says what to do.
@@ -123,33 +134,61 @@ class DetectionData(L.LightningDataModule):
         split: float | None = None,
         format: str | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        self.options = given | {"augment": augment.options()}  # what it was made with, as plain values
+        given = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        # what it was made with, as plain values
+        self.options = given | {"augment": augment.options()}
         super().__init__()
-        sizes = {"image_size": image_size, "batch_size": batch_size, "val_batch_size": val_batch_size, "workers": workers}
+        sizes = {
+            "image_size": image_size,
+            "batch_size": batch_size,
+            "val_batch_size": val_batch_size,
+            "workers": workers,
+        }
         tiles = {"frame_step": frame_step, "tile_size": tile_size, "tile_overlap": tile_overlap}
         check_ranges({**sizes, **tiles}, "data")
         if dataset is None and source is None:
-            raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo), or for predict --data.source PATH")
+            raise InputError(
+                "no data: give --data.dataset FILE (a data.yaml, or demo), or for predict"
+                " --data.source PATH"
+            )
         self.file = None if dataset is None else DatasetFile.read(dataset, split, format)
-        self.image_size, self.batch_size, self.workers, self.seed = image_size, batch_size, workers, seed
-        self.augment, self.single_class, self.rect, self.weighted = augment, single_class, rect, image_weights
+        self.image_size, self.batch_size, self.workers, self.seed = (
+            image_size,
+            batch_size,
+            workers,
+            seed,
+        )
+        self.augment, self.single_class, self.rect, self.weighted = (
+            augment,
+            single_class,
+            rect,
+            image_weights,
+        )
         self.weighted_by_map = image_weights_by_map
         self.partners, self.resample_once, self.hsv_on = partners, resample_once, hsv_on
-        self.val_batch_size = 2 * batch_size if val_batch_size == "double" else val_batch_size or min(batch_size, 32)
+        self.val_batch_size = (
+            2 * batch_size if val_batch_size == "double" else val_batch_size or min(batch_size, 32)
+        )
         self.stable_sort = stable_sort
         self.source, self.frame_step, self.buffer = source, frame_step, buffer
         self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
         self.sources = Sources("")  # once `predict` has found them
-        self.cache, self.cache_budget = cache, None if cache_budget is None else bytes_of("data.cache_budget", cache_budget)
+        self.cache, self.cache_budget = (
+            cache,
+            None if cache_budget is None else bytes_of("data.cache_budget", cache_budget),
+        )
         own_names = self.file.names if self.file else []
         if single_class and len(own_names) > 1:
             own_names = ["item"]
         self.names = own_names or list(names or [])
         self.stride = 32
-        self.class_maps: list[float] = [0.0] * len(self.names)  # mAP50-95 of each class so far, for image_weights
+        # mAP50-95 of each class so far, for image_weights
+        self.class_maps: list[float] = [0.0] * len(self.names)
         self.epoch_maps = self.class_maps  # those that the images of this epoch are drawn by
-        self.fixed_shape: tuple[int, int] | None = None  # height, width of all images outside training; None: as they need
+        # height, width of all images outside training; None: as they need
+        self.fixed_shape: tuple[int, int] | None = None
         self.datasets: dict[str, DetectionDataset] = {}
         self.train_steps: list[Transform] = []
         self.last_steps: list[Transform] = []  # of the last epochs, augment.close_mosaic
@@ -163,10 +202,15 @@ class DetectionData(L.LightningDataModule):
             self.file.prepare()
 
     def setup(self, stage: str) -> None:
-        self.stride = max(getattr(self.trainer and self.trainer.lightning_module, "max_stride", 32), 32)
+        self.stride = max(
+            getattr(self.trainer and self.trainer.lightning_module, "max_stride", 32), 32
+        )
         size = round_up(self.image_size, self.stride)
         if size != self.image_size:
-            rank_zero_print(f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the network's stride")
+            rank_zero_print(
+                f"data.image_size {self.image_size} is rounded up to {size}, a multiple of the"
+                " network's stride"
+            )
             self.image_size = size
         if stage == "predict":
             self._find_sources()
@@ -191,27 +235,46 @@ class DetectionData(L.LightningDataModule):
             )
         shapes = None
         if self.rect and self.weighted:
-            rank_zero_print("data.image_weights draws images in any order, which turns data.rect off")
+            rank_zero_print(
+                "data.image_weights draws images in any order, which turns data.rect off"
+            )
             self.rect = False
         if self.rect:
             batches, shapes = rectangular_batches(
-                dataset.shapes(), self.image_size, self.batch_size, self.stride, pad=0.0, stable=self.stable_sort
+                dataset.shapes(),
+                self.image_size,
+                self.batch_size,
+                self.stride,
+                pad=0.0,
+                stable=self.stable_sort,
             )
             self.train_order = np.concatenate(batches)
         if self.augment.early() and self.resample_once:
             place = self.augment.early()[0]
-            rank_zero_print(f"data.augment.after.{place} needs pixels before the warp, which turns data.resample_once off")
+            rank_zero_print(
+                f"data.augment.after.{place} needs pixels before the warp, which turns"
+                " data.resample_once off"
+            )
         made_for = self.image_size, shapes, self.resample_once, self.hsv_on == "device"
-        self.train_steps, self.last_steps = (a.steps(*made_for) for a in (self.augment, self.augment.without_mixing()))
+        self.train_steps, self.last_steps = (
+            a.steps(*made_for) for a in (self.augment, self.augment.without_mixing())
+        )
 
     def _cache_images(self) -> None:
-        """Stores of what `Resize`, the first step of training and of validation, makes of the images."""
-        if self.cache == "none" or self.file is None or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING):
+        """Stores of what `Resize`, the first step of training and of validation, makes of the
+        images."""
+        if (
+            self.cache == "none"
+            or self.file is None
+            or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING)
+        ):
             return
         datasets, node = [self.datasets[split] for split in ("train", "val")], Node(self.trainer)
         if self.cache == "auto" and not any(dataset.store for dataset in datasets):
             sizes = [dataset.shapes() for dataset in datasets]
-            if not self._reads_all() or not fits_in_memory(sizes, self.image_size, self.cache_budget, node):
+            if not self._reads_all() or not fits_in_memory(
+                sizes, self.image_size, self.cache_budget, node
+            ):
                 return
         cache = ImageCache("ram" if self.cache == "auto" else self.cache, self.cache_budget, node)
         for split, first in (("train", self.train_steps[0]), ("val", self._inputs(pad=0.5).resize)):
@@ -220,7 +283,8 @@ class DetectionData(L.LightningDataModule):
                 cache.add(split, self.datasets[split], first, self.file.places(split))
 
     def _reads_all(self) -> bool:
-        """Whether the training is long enough to read about every image, so that keeping them takes nothing."""
+        """Whether the training is long enough to read about every image, so that keeping them takes
+        nothing."""
         if self.trainer is None or self.trainer.max_epochs is None:
             return False
         count = len(self.datasets["train"])
@@ -230,15 +294,24 @@ class DetectionData(L.LightningDataModule):
 
     def _find_sources(self) -> None:
         if self.source is None:
-            raise InputError("nothing to predict on: give --data.source with an image, a folder, a video, a stream, ...")
+            raise InputError(
+                "nothing to predict on: give --data.source with an image, a folder, a video, a"
+                " stream, ..."
+            )
         self.sources = Sources.find(self.source)
         if self.sources.moving() and self._place()[1] > 1:
-            raise InputError(f"data.source {self.source}: a video is looked at by one device; leave trainer.devices out")
+            raise InputError(
+                f"data.source {self.source}: a video is looked at by one device; leave"
+                " trainer.devices out"
+            )
         if not self.sources.images:
             return
         dataset = open_images(self.sources.images, self.names)
         if not len(dataset) and not self.sources.moving():
-            raise InputError(f"data.source {self.source}: none of its {len(self.sources.images)} files is a usable image")
+            raise InputError(
+                f"data.source {self.source}: none of its {len(self.sources.images)} files is a"
+                " usable image"
+            )
         self.sources.images = list(dataset.files)
         if len(dataset):
             self.datasets["predict"] = dataset
@@ -266,12 +339,20 @@ class DetectionData(L.LightningDataModule):
             world=world,
         )
         self._resume_epoch(sampler)
-        epochs, closing = self.trainer.max_epochs if self.trainer else None, self.augment.close_mosaic
+        epochs, closing = (
+            self.trainer.max_epochs if self.trainer else None,
+            self.augment.close_mosaic,
+        )
         last_from = max(epochs - closing, 0) if epochs and closing else None
-        return self._loader(TrainSamples(dataset, self.train_steps, self.seed, self.last_steps, last_from), sampler, collate)
+        return self._loader(
+            TrainSamples(dataset, self.train_steps, self.seed, self.last_steps, last_from),
+            sampler,
+            collate,
+        )
 
     def seen_sizes(self, most: int = 512) -> np.ndarray:
-        """(m, 2) width and height in pixels of the objects in the first `most` training samples; see seen_sizes.py."""
+        """(m, 2) width and height in pixels of the objects in the first `most` training samples;
+        see seen_sizes.py."""
         return seen_sizes(TrainSamples(self.datasets["train"], self.train_steps, self.seed), most)
 
     def _position(self) -> tuple[int, int]:
@@ -285,8 +366,9 @@ class DetectionData(L.LightningDataModule):
         return epochs.processed, batches.current.processed
 
     def _resume_epoch(self, sampler: TrainBatches) -> None:
-        """A resumed epoch goes on after as many images as it was left at. Lightning has counted batches, of which today's
-        epoch may have more or fewer, or larger ones: set its counters to today's. At least one batch is left to train."""
+        """A resumed epoch goes on after as many images as it was left at. Lightning has counted
+        batches, of which today's epoch may have more or fewer, or larger ones: set its counters to
+        today's. At least one batch is left to train."""
         done, images, self.images_done = self._position()[1], self.images_done, None
         if done and images is not None:
             shift = min(images // sampler.batch_size, len(sampler) - 1) - done
@@ -300,7 +382,8 @@ class DetectionData(L.LightningDataModule):
         return int(limit * batches) if isinstance(limit, float) else limit
 
     def _image_weights(self) -> np.ndarray:
-        """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a resume."""
+        """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a
+        resume."""
         if self._position()[1] == 0:
             self.epoch_maps = self.class_maps
         dataset = self.datasets["train"]
@@ -308,7 +391,9 @@ class DetectionData(L.LightningDataModule):
         if self.weighted_by_map:
             weights *= (1 - np.asarray(self.epoch_maps)) ** 2
         classes = [x.classes[~x.crowd] for x in dataset.labels]
-        return draw_weights(image_weights(classes, weights), np.array([len(c) == 0 for c in classes]))
+        return draw_weights(
+            image_weights(classes, weights), np.array([len(c) == 0 for c in classes])
+        )
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val", pad=0.5)
@@ -345,7 +430,9 @@ class DetectionData(L.LightningDataModule):
         """How large images are cut, outside of a training."""
         if not self.tiled or (self.trainer and self.trainer.state.fn == TrainerFn.FITTING):
             return None
-        return Tiling(self.tile_size or self.image_size, self.tile_overlap, self.image_size, self.stride)
+        return Tiling(
+            self.tile_size or self.image_size, self.tile_overlap, self.image_size, self.stride
+        )
 
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
         dataset, rank, world = self.datasets[split], *self._place()
@@ -355,7 +442,9 @@ class DetectionData(L.LightningDataModule):
             samples, batches = TiledSamples(dataset, tiling), [[i] for i in range(len(dataset))]
         else:
             inputs = self._inputs(pad)
-            batches, shapes = inputs.batches(dataset.shapes(), self.val_batch_size, self.stable_sort)
+            batches, shapes = inputs.batches(
+                dataset.shapes(), self.val_batch_size, self.stable_sort
+            )
             samples = EvaluationSamples(dataset, inputs, shapes)
         read = Readable(samples) if split == "predict" else samples
         return self._loader(read, GivenBatches(batches, rank, world), collate_readable)
@@ -363,8 +452,14 @@ class DetectionData(L.LightningDataModule):
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def _loader(self, samples: Any, batches: TrainBatches | GivenBatches, collate_fn: Callable[..., Batch]) -> DataLoader:
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1))
+    def _loader(
+        self, samples: Any, batches: TrainBatches | GivenBatches, collate_fn: Callable[..., Batch]
+    ) -> DataLoader:
+        local = int(
+            os.environ.get(
+                "LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1
+            )
+        )
         workers = usable_workers(self.workers, local)
         self.workers = self.workers if workers else 0  # that there is no room is said once
         return make_loader(samples, batches, collate_fn, workers, self.seed)
@@ -382,17 +477,29 @@ class DetectionData(L.LightningDataModule):
         self.images_done = state_dict["images_done"]
         if self.trainer and self.trainer.state.fn == TrainerFn.FITTING:
             before = state_dict["fingerprints"]
-            different = {split: changes(before[split].numpy(), now.numpy()) for split, now in self._held().items()}
+            different = {
+                split: changes(before[split].numpy(), now.numpy())
+                for split, now in self._held().items()
+            }
             what = "; ".join(f"{split}: {words}" for split, words in different.items() if words)
-            then = f"; the epoch goes on after {self.images_done} of today's images" if self.images_done else ""
+            then = (
+                f"; the epoch goes on after {self.images_done} of today's images"
+                if self.images_done
+                else ""
+            )
             if what:
-                rank_zero_print(f"warning: the data set has changed since the checkpoint was written ({what}){then}")
+                rank_zero_print(
+                    "warning: the data set has changed since the checkpoint was written"
+                    f" ({what}){then}"
+                )
 
     def _held(self) -> dict[str, Tensor]:
         """The fingerprints of the data that is trained and validated on."""
         if not self._fingerprints and self.file:
             for split in ("train", "val"):
-                self._fingerprints[split] = torch.from_numpy(fingerprint(self.datasets[split], self.file.root))
+                self._fingerprints[split] = torch.from_numpy(
+                    fingerprint(self.datasets[split], self.file.root)
+                )
         return self._fingerprints
 
     def path(self, split: str, index: int) -> Path:

@@ -1,4 +1,5 @@
-"""Images with labels on disk -> Samples, whatever the label format; `read_split.py` makes them of files."""
+"""Images with labels on disk -> Samples, whatever the label format; `read_split.py` makes them of
+files."""
 
 import math
 import struct
@@ -25,12 +26,14 @@ _FLOATS = struct.Struct("4f")  # four float32, ten times as fast as an array of 
 
 
 class DetectionDataset(Dataset):
-    """Images with labels; item i is the i-th Sample at the file's own resolution, or already as `Resize` makes it if the image
-    is in `store`; without crowd regions.
+    """Images with labels; item i is the i-th Sample at the file's own resolution, or already as
+    `Resize` makes it if the image is in `store`; without crowd regions.
 
     Attributes:
-        files: image paths · labels: their Labels · names: class names · report: what was found and left out · origins: files
-        and folders that all this was read from · sources: where the labels are written · store: images that need not be decoded
+        files: image paths · labels: their Labels · names: class names · report: what was found and
+            left out · origins: files
+        and folders that all this was read from · sources: where the labels are written · store:
+            images that need not be decoded
         again.
     """
 
@@ -61,23 +64,30 @@ class DetectionDataset(Dataset):
         image = read_image(self.files[i]) if stored is None else stored.copy()
         frame = LetterboxInfo(*image.shape[:2]) if stored is None else LetterboxInfo(height, width)
         sample = Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
-        return sample if stored is None or sample.size == (height, width) else resized(sample, (height, width))
+        return (
+            sample
+            if stored is None or sample.size == (height, width)
+            else resized(sample, (height, width))
+        )
 
     def with_truth(self, i: int) -> Sample:
         """Item i with its labels as they are in the files, crowd regions too, for the metrics."""
         return self[i].replace(truth=self.labels[i])
 
     def read(self, i: int, least: int = 0) -> np.ndarray:
-        """(H, W, 3) uint8 RGB of image i, as it is stored or in its file; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0
-        but `least` pixels on the longer side will do."""
+        """(H, W, 3) uint8 RGB of image i, as it is stored or in its file; of a JPEG file 1/2, 1/4
+        or 1/8 of its size, if not 0 but `least` pixels on the longer side will do."""
         stored = self.store.read(i) if self.store else None
         if stored is not None:
             return stored
         longer = int(self.labels.sizes[i].max())
-        return read_image(self.files[i], next((k for k in (8, 4, 2) if least and longer >= k * least), 1))
+        return read_image(
+            self.files[i], next((k for k in (8, 4, 2) if least and longer >= k * least), 1)
+        )
 
     def merge_classes(self) -> None:
-        """Single-class mode: every object becomes class 0, named `item` unless there is just one name."""
+        """Single-class mode: every object becomes class 0, named `item` unless there is just one
+        name."""
         self.names = self.names if len(self.names) == 1 else ["item"]
         self.labels = self.labels.merged()
 
@@ -88,8 +98,9 @@ class DetectionDataset(Dataset):
             i = self.labels.image_of(nameless[0])
             count = len(self.names)
             raise InputError(
-                f"{self.files[i]}: its labels hold class {self.labels[i].classes.max()}, but the data set has {count} names "
-                f"(0 to {count - 1}); correct the labels or `names`, or use --data.single_class true"
+                f"{self.files[i]}: its labels hold class {self.labels[i].classes.max()}, but the"
+                f" data set has {count} names (0 to {count - 1}); correct the labels or `names`, or"
+                " use --data.single_class true"
             )
 
     def class_counts(self) -> np.ndarray:
@@ -116,7 +127,11 @@ def box_problem(xyxy: Sequence[float]) -> str:
 
 def too_many(objects: int) -> str:
     """What is wrong with an image of so many objects, or an empty string."""
-    return f"too many objects: {objects}, and an image may have {MOST_OBJECTS}" if objects > MOST_OBJECTS else ""
+    return (
+        f"too many objects: {objects}, and an image may have {MOST_OBJECTS}"
+        if objects > MOST_OBJECTS
+        else ""
+    )
 
 
 def read_lines(source: Path) -> list[str]:

@@ -7,8 +7,8 @@ from boltbox.detector.data.transforms.colour import adjust_hsv_floats
 
 
 def finish_on_device(batch: Batch) -> Batch:
-    """Images uint8 -> float in 0..1, and the change of colour, if the loader left it. Tiles stay uint8: as floats they would
-    not all find room."""
+    """Images uint8 -> float in 0..1, and the change of colour, if the loader left it. Tiles stay
+    uint8: as floats they would not all find room."""
     if batch.windows is not None:
         return batch
     images = to_floats(batch.images)

@@ -13,8 +13,8 @@ from boltbox.detector.data.datasets import DetectionDataset
 
 
 def fingerprint(dataset: DetectionDataset, root: Path) -> np.ndarray:
-    """(n, 3) int32 of the images in their order: checksums of the name below `root`, of the picture (file size, height, width),
-    and of the labels. Pictures are not opened."""
+    """(n, 3) int32 of the images in their order: checksums of the name below `root`, of the picture
+    (file size, height, width), and of the labels. Pictures are not opened."""
     table, start = dataset.labels, f"{root}/"
     pictures = np.column_stack((states(dataset.files)[:, 0], table.sizes))
     points = table.point_starts[table.part_starts[table.starts]].tolist()
@@ -22,9 +22,18 @@ def fingerprint(dataset: DetectionDataset, root: Path) -> np.ndarray:
     for i, name in enumerate(dataset.files):
         own = slice(*table.starts[i : i + 2].tolist())
         labels = 0
-        for array in (table.boxes[own], table.classes[own], table.crowd[own], table.points[points[i] : points[i + 1]]):
+        for array in (
+            table.boxes[own],
+            table.classes[own],
+            table.crowd[own],
+            table.points[points[i] : points[i + 1]],
+        ):
             labels = zlib.crc32(array.tobytes(), labels)
-        rows[i] = zlib.crc32(os.fsencode(name.removeprefix(start))), zlib.crc32(pictures[i].tobytes()), labels
+        rows[i] = (
+            zlib.crc32(os.fsencode(name.removeprefix(start))),
+            zlib.crc32(pictures[i].tobytes()),
+            labels,
+        )
     return rows.view(np.int32)
 
 
@@ -42,4 +51,7 @@ def changes(before: np.ndarray, now: np.ndarray) -> str:
         "with other labels": (before[old, 2] != now[new, 2]).sum(),
         "with another picture": (before[old, 1] != now[new, 1]).sum(),
     }
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "listed in another order"
+    return (
+        ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        or "listed in another order"
+    )

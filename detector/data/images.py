@@ -15,14 +15,21 @@ from boltbox.detector.system.text_file import exists, is_dir, is_file, is_imposs
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
-MAX_PIXELS = 2**29  # 23,170 x 23,170, 1.6 GB as RGB: beyond what a camera or a scanner gives; the variable below sets another
+# 23,170 x 23,170, 1.6 GB as RGB: beyond what a camera or a scanner gives; the variable below sets
+# another
+MAX_PIXELS = 2**29
 MAX_PIXELS_VARIABLE = "BOLTBOX_MAX_PIXELS"
 UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
-_SHRUNK = {2: cv2.IMREAD_REDUCED_GRAYSCALE_2, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 8: cv2.IMREAD_REDUCED_GRAYSCALE_8}
+_SHRUNK = {
+    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
+    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
+    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
+}
 ORIENTATION, ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
-Image.MAX_IMAGE_PIXELS = None  # scans and satellite images are large on purpose; `check_pixels` is the limit
+# scans and satellite images are large on purpose; `check_pixels` is the limit
+Image.MAX_IMAGE_PIXELS = None
 
 
 class TooManyPixels(ValueError):
@@ -37,7 +44,10 @@ def most_pixels() -> int:
     """
     said = os.environ.get(MAX_PIXELS_VARIABLE, str(MAX_PIXELS))
     if not said.isdecimal() or not int(said):
-        raise InputError(f"the environment variable {MAX_PIXELS_VARIABLE} is {said!r}; it must be a number of pixels")
+        raise InputError(
+            f"the environment variable {MAX_PIXELS_VARIABLE} is {said!r}; it must be a number of"
+            " pixels"
+        )
     return int(said)
 
 
@@ -48,17 +58,19 @@ def check_pixels(width: int, height: int) -> None:
     """
     if width * height > most_pixels():
         raise TooManyPixels(
-            f"image too large ({width}x{height} px, most {most_pixels()} pixels; the environment variable "
-            f"{MAX_PIXELS_VARIABLE}={width * height} allows it)"
+            f"image too large ({width}x{height} px, most {most_pixels()} pixels; the environment"
+            f" variable {MAX_PIXELS_VARIABLE}={width * height} allows it)"
         )
 
 
 def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
-    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted, alpha is dropped.
+    """Pixels (H, W, 3) uint8 RGB, turned as EXIF says; grey, palette, 16-bit images are converted,
+    alpha is dropped.
 
     Args:
-        shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so (JPEG: fewer frequencies of each
-            block go into its pixels, the others cost nothing); else the whole image all the same.
+        shrink: 2, 4 or 8: sides of 1/2, 1/4, 1/8, rounded up, if the format can be decoded so
+            (JPEG: fewer frequencies of each block go into its pixels, the others cost nothing);
+            else the whole image all the same.
 
     Raises:
         InputError: it cannot be decoded, or promises more pixels than `most_pixels`.
@@ -88,11 +100,15 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
 
 
 def _undecodable(path: str | Path, error: Exception) -> InputError:
-    return InputError(f"{path}: this image cannot be decoded ({error or 'not enough memory'}); remove or repair it")
+    return InputError(
+        f"{path}: this image cannot be decoded ({error or 'not enough memory'}); remove or"
+        " repair it"
+    )
 
 
 def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
-    """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not UTF-8, which crash it."""
+    """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not
+    UTF-8, which crash it."""
     try:
         return cv2.imread(str(path), mode) if _is_unicode(str(path)) else None
     except cv2.error:
@@ -100,7 +116,8 @@ def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
 
 
 def _is_unicode(name: str) -> bool:
-    """Whether the bytes of a file name are valid UTF-8; others come from the system as lone surrogates."""
+    """Whether the bytes of a file name are valid UTF-8; others come from the system as lone
+    surrogates."""
     return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
@@ -115,11 +132,16 @@ def image_size(path: str | Path) -> tuple[int, int]:
         width, height = file.size
         check_pixels(width, height)
         try:
-            exif = _png_exif(path) if file.format == "PNG" and "exif" not in file.info else file.getexif()
+            exif = (
+                _png_exif(path)
+                if file.format == "PNG" and "exif" not in file.info
+                else file.getexif()
+            )
             orientation = exif.get(ORIENTATION)
         except UNREADABLE:  # damaged EXIF is not followed
             orientation = None
-        on_its_side = orientation in ON_ITS_SIDE and file.format != "TIFF"  # Pillow has turned a TIFF's size already
+        # Pillow has turned a TIFF's size already
+        on_its_side = orientation in ON_ITS_SIDE and file.format != "TIFF"
     return (width, height) if on_its_side else (height, width)
 
 
@@ -151,14 +173,19 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             return str(e)
         except UNREADABLE as e:
             return f"not a readable image ({e})"
-        return size if min(size) >= MIN_SIDE else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
+        return (
+            size
+            if min(size) >= MIN_SIDE
+            else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
+        )
 
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(probe, paths, chunksize=16))
 
 
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
-    """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes: those that count."""
+    """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes:
+    those that count."""
     path = Path(source)
     if is_dir(path):
         found = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]

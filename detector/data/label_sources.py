@@ -1,4 +1,5 @@
-"""Where the labels of a data set are written, beside their LabelTable: arrays of the same kind, for the same reason."""
+"""Where the labels of a data set are written, beside their LabelTable: arrays of the same kind, for
+the same reason."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ _LARGEST = 2**31 - 1
 
 
 class LabelSource(NamedTuple):
-    """Of one image. file: its label file, "" if there is none · places: what each of its objects is called in reports ("line
-    3", "object 2 (cat)") · size: (height, width) that the label file gives the image, or None."""
+    """Of one image. file: its label file, "" if there is none · places: what each of its objects is
+    called in reports ("line 3", "object 2 (cat)") · size: (height, width) that the label file gives
+    the image, or None."""
 
     file: str = ""
     places: Sequence[str] = ()
@@ -27,8 +29,9 @@ class LabelSource(NamedTuple):
 class LabelSources:
     """n images; item i is the LabelSource of image i.
 
-    files: the label files, each once · file (n,) int32: that of each image, -1 for none · sizes (n, 2) int32: height and width
-    that it gives the image, 0, 0 for none · places: n texts, a line an object.
+    files: the label files, each once · file (n,) int32: that of each image, -1 for none · sizes (n,
+    2) int32: height and width that it gives the image, 0, 0 for none · places: n texts, a line an
+    object.
     """
 
     files: FileNames
@@ -38,11 +41,16 @@ class LabelSources:
 
     @classmethod
     def of(cls, sources: Sequence[LabelSource]) -> LabelSources:
-        numbers = {name: k for k, name in enumerate(dict.fromkeys(s.file for s in sources if s.file))}
+        numbers = {
+            name: k for k, name in enumerate(dict.fromkeys(s.file for s in sources if s.file))
+        }
         return cls(
             FileNames.of(numbers),
             np.array([numbers.get(s.file, -1) for s in sources], np.int32),
-            np.array([s.size or (0, 0) for s in sources], object).reshape(-1, 2).clip(0, _LARGEST).astype(np.int32),
+            np.array([s.size or (0, 0) for s in sources], object)
+            .reshape(-1, 2)
+            .clip(0, _LARGEST)
+            .astype(np.int32),
             FileNames.of("\n".join(map(_in_one_line, s.places)) for s in sources),
         )
 
@@ -56,7 +64,9 @@ class LabelSources:
         number, places = int(self.file[i]), self.places[i]
         height, width = self.sizes[i].tolist()
         file = self.files[number] if number >= 0 else ""
-        return LabelSource(file, places.split("\n") if places else (), (height, width) if height else None)
+        return LabelSource(
+            file, places.split("\n") if places else (), (height, width) if height else None
+        )
 
     def arrays(self) -> dict[str, np.ndarray]:
         files, places = self.files, self.places
@@ -66,9 +76,14 @@ class LabelSources:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> LabelSources:
         """What `arrays` gave; Damaged if they do not fit together."""
-        text, starts, file, sizes, place_text, place_starts = (arrays[f"source_{k}"] for k in range(6))
+        text, starts, file, sizes, place_text, place_starts = (
+            arrays[f"source_{k}"] for k in range(6)
+        )
         sources = cls(FileNames(text, starts), file, sizes, FileNames(place_text, place_starts))
-        if not len(sources) == len(sources.sizes) == len(sources.places) or (file >= len(sources.files)).any():
+        if (
+            not len(sources) == len(sources.sizes) == len(sources.places)
+            or (file >= len(sources.files)).any()
+        ):
             raise Damaged("its arrays do not fit together (sources)")
         return sources
 

@@ -1,7 +1,7 @@
 """The labels of a whole data set in a few flat arrays.
 
-A list of Labels would be copied, page by page, into each process that a loader forks: reading a Python object writes to its
-reference count. Here a process writes nothing.
+A list of Labels would be copied, page by page, into each process that a loader forks: reading a
+Python object writes to its reference count. Here a process writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from boltbox.detector.data.sample import Labels, Polygons
 
 @dataclass(frozen=True, eq=False)
 class FileNames(Sequence[str]):
-    """n names one after the other. text (bytes,) uint8 · starts (n + 1,) int64: name i is text[starts[i]:starts[i + 1]]."""
+    """n names one after the other. text (bytes,) uint8 · starts (n + 1,) int64: name i is
+    text[starts[i]:starts[i + 1]]."""
 
     text: np.ndarray
     starts: np.ndarray
@@ -52,11 +53,13 @@ class FileNames(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class LabelTable(Sequence[Labels]):
-    """n images, N objects, P polygon parts, Q points; item i is the Labels of image i, made on the spot from views.
+    """n images, N objects, P polygon parts, Q points; item i is the Labels of image i, made on the
+    spot from views.
 
-    sizes (n, 2) int64 height, width · starts (n + 1,) int64: first object of each image · boxes (N, 4) float32 · classes (N,)
-    int64 · crowd (N,) bool · area (N,) float32: see Labels · part_starts (N + 1,) int64: first part of each object ·
-    point_starts (P + 1,) int64: first point of each part · points (Q, 2) float32 xy.
+    sizes (n, 2) int64 height, width · starts (n + 1,) int64: first object of each image · boxes (N,
+    4) float32 · classes (N,) int64 · crowd (N,) bool · area (N,) float32: see Labels · part_starts
+    (N + 1,) int64: first part of each object · point_starts (P + 1,) int64: first point of each
+    part · points (Q, 2) float32 xy.
     """
 
     sizes: np.ndarray
@@ -77,7 +80,9 @@ class LabelTable(Sequence[Labels]):
         parts = list(chain.from_iterable(objects))
 
         def column(arrays: Iterable[np.ndarray], dtype: type, *shape: int) -> np.ndarray:
-            return np.concatenate([np.zeros((0, *shape), dtype), *arrays], dtype=dtype, casting="same_kind")
+            return np.concatenate(
+                [np.zeros((0, *shape), dtype), *arrays], dtype=dtype, casting="same_kind"
+            )
 
         return cls(
             np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
@@ -106,10 +111,19 @@ class LabelTable(Sequence[Labels]):
         own = slice(a, b)
         height, width = self.sizes[i].tolist()
         polygons = self._polygons(a, b)
-        return Labels(self.boxes[own], self.classes[own], polygons, self.crowd[own], self.area[own], height, width)
+        return Labels(
+            self.boxes[own],
+            self.classes[own],
+            polygons,
+            self.crowd[own],
+            self.area[own],
+            height,
+            width,
+        )
 
     def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
-        """Boxes, classes and polygons of image i but for crowd regions. No polygons at all are an empty list."""
+        """Boxes, classes and polygons of image i but for crowd regions. No polygons at all are an
+        empty list."""
         a, b = self.starts[i : i + 2].tolist()
         if self._has_crowds and self.crowd[a:b].any():
             labels = self[i].keep(~self.crowd[a:b])
@@ -126,7 +140,9 @@ class LabelTable(Sequence[Labels]):
         first, last = of_object[0], of_object[-1]
         if first == last:
             return [[] for _ in range(b - a)]
-        parts = [self.points[p:q] for p, q in pairwise(self.point_starts[first : last + 1].tolist())]
+        parts = [
+            self.points[p:q] for p, q in pairwise(self.point_starts[first : last + 1].tolist())
+        ]
         return [parts[p - first : q - first] for p, q in pairwise(of_object)]
 
     def scaled(self, sizes: Sequence[tuple[int, int]]) -> LabelTable:
@@ -136,7 +152,12 @@ class LabelTable(Sequence[Labels]):
         of_objects = np.repeat(gain, np.diff(self.starts), 0)
         of_parts = np.repeat(of_objects, np.diff(self.part_starts), 0)
         of_points = np.repeat(of_parts, np.diff(self.point_starts), 0)
-        return replace(self, sizes=sizes_, boxes=self.boxes * np.tile(of_objects, 2), points=self.points * of_points)
+        return replace(
+            self,
+            sizes=sizes_,
+            boxes=self.boxes * np.tile(of_objects, 2),
+            points=self.points * of_points,
+        )
 
     def merged(self) -> LabelTable:
         """The same with every object of class 0."""
@@ -151,13 +172,27 @@ class LabelTable(Sequence[Labels]):
 
     def check(self) -> None:
         """Raises Damaged unless the arrays fit together; then no item leads out of them."""
-        n, objects, parts, points = (len(x) for x in (self.sizes, self.boxes, self.point_starts, self.points))
-        lengths = {"starts": n + 1, "classes": objects, "crowd": objects, "area": objects, "part_starts": objects + 1}
+        n, objects, parts, points = (
+            len(x) for x in (self.sizes, self.boxes, self.point_starts, self.points)
+        )
+        lengths = {
+            "starts": n + 1,
+            "classes": objects,
+            "crowd": objects,
+            "area": objects,
+            "part_starts": objects + 1,
+        }
         wrong = [name for name, length in lengths.items() if getattr(self, name).shape != (length,)]
         wrong += [
-            name for name, width in (("sizes", 2), ("boxes", 4), ("points", 2)) if getattr(self, name).shape[1:] != (width,)
+            name
+            for name, width in (("sizes", 2), ("boxes", 4), ("points", 2))
+            if getattr(self, name).shape[1:] != (width,)
         ]
-        for name, end in (("starts", objects), ("part_starts", parts - 1), ("point_starts", points)):
+        for name, end in (
+            ("starts", objects),
+            ("part_starts", parts - 1),
+            ("point_starts", points),
+        ):
             starts = getattr(self, name)
             if starts[:1].tolist() != [0] or starts[-1] != end or (np.diff(starts) < 0).any():
                 wrong.append(name)
@@ -166,5 +201,6 @@ class LabelTable(Sequence[Labels]):
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:
-    """(n + 1,) int64: where n pieces of these lengths start, one after the other, and where the last one ends."""
+    """(n + 1,) int64: where n pieces of these lengths start, one after the other, and where the
+    last one ends."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

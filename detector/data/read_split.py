@@ -27,16 +27,28 @@ class SplitReader:
     Args:
         form: its format.
         names: class names in order.
-        strict: refuse objects whose class name is not among the names, and leave class numbers without a name to
-            `check_classes`, which refuses them; else drop them.
-        keep_emptied: images whose objects are all dropped stay, as background; else they are left out.
+        strict: refuse objects whose class name is not among the names, and leave class numbers
+            without a name to `check_classes`, which refuses them; else drop them.
+        keep_emptied: images whose objects are all dropped stay, as background; else they are left
+            out.
         part: only these images.
     """
 
     def __init__(
-        self, form: Format, names: list[str], strict: bool = True, keep_emptied: bool = False, part: Part | None = None
+        self,
+        form: Format,
+        names: list[str],
+        strict: bool = True,
+        keep_emptied: bool = False,
+        part: Part | None = None,
     ) -> None:
-        self.form, self.names, self.strict, self.keep_emptied, self.part = form, names, strict, keep_emptied, part
+        self.form, self.names, self.strict, self.keep_emptied, self.part = (
+            form,
+            names,
+            strict,
+            keep_emptied,
+            part,
+        )
         self.numbers = {name: c for c, name in enumerate(names)}
         self.report = DataReport()
         self.files: list[str] = []
@@ -50,7 +62,8 @@ class SplitReader:
         """
         form, origins = self.form, self.form.split.origins
         origins.note(path for path in form.split.paths if not is_dir(path))
-        if not type(form).__module__.startswith("detector."):  # a format of the user's own, which may change
+        # a format of the user's own, which may change
+        if not type(form).__module__.startswith("detector."):
             origins.note([inspect.getfile(type(form))])
         entries = form.find()
         if not self.part or not self.part.val:  # else they are told twice
@@ -65,17 +78,22 @@ class SplitReader:
             else:
                 self._add(entry, *size)
         self.report.remarks += form.remarks
-        return DetectionDataset(self.files, self.labels, self.names, self.report, origins, LabelSources.of(self.sources))
+        return DetectionDataset(
+            self.files, self.labels, self.names, self.report, origins, LabelSources.of(self.sources)
+        )
 
     def _own(self, entries: list[Entry]) -> list[Entry]:
-        """Those of the part. Of several label files that speak of many images each is divided on its own."""
+        """Those of the part. Of several label files that speak of many images each is divided on
+        its own."""
         if self.part is None:
             return entries
         groups: dict[str, list[str]] = {}
         for entry in entries:
             groups.setdefault(entry.file if self.form.shared else "", []).append(entry.image)
         own = {file: set(self.part.of(images)) for file, images in groups.items()}
-        return [entry for entry in entries if entry.image in own[entry.file if self.form.shared else ""]]
+        return [
+            entry for entry in entries if entry.image in own[entry.file if self.form.shared else ""]
+        ]
 
     def _lose(self, file: str, problem: str, entry: Entry) -> None:
         self.report.lost_images.append(Fault(file, "", problem, entry.image))
@@ -96,20 +114,31 @@ class SplitReader:
         faults: list[Fault] = []
         for item in labels.objects:
             if problem := self.problem(entry, item):
-                faults.append(Fault(entry.file, item.place, problem, entry.image, _finite(item.box)))
+                faults.append(
+                    Fault(entry.file, item.place, problem, entry.image, _finite(item.box))
+                )
             else:
                 kept.append(item)
         self.report.faults += faults
-        reasons = [*labels.doubtful, *(fault for fault in faults if fault.kind != "difficult_object")]  # left out on purpose
+        # left out on purpose
+        reasons = [
+            *labels.doubtful,
+            *(fault for fault in faults if fault.kind != "difficult_object"),
+        ]
         if reasons and not kept and not self.keep_emptied:
             self.report.lost_images.append(emptied(entry.image, reasons))
             return
-        if labels.filename and Path(labels.filename.replace("\\", "/")).stem != Path(entry.image).stem:
+        if (
+            labels.filename
+            and Path(labels.filename.replace("\\", "/")).stem != Path(entry.image).stem
+        ):
             problem = f"says that it belongs to {labels.filename}, but is used for {entry.image}"
             self.report.remarks.append(Remark("warning", "wrong_filename", entry.file, "", problem))
         self.files.append(entry.image)
         self.labels.append(self._labels(kept, height, width))
-        self.sources.append(LabelSource(entry.file if found else "", [item.place for item in kept], labels.size))
+        self.sources.append(
+            LabelSource(entry.file if found else "", [item.place for item in kept], labels.size)
+        )
 
     def problem(self, entry: Entry, item: LabelObject) -> str:
         """Why an object cannot be used, or an empty string.
@@ -123,24 +152,40 @@ class SplitReader:
         count = len(self.names)
         if isinstance(item.name, int):
             nameless = item.name < 0 or (item.name >= count and not self.strict)
-            return f"class number {item.name} has no name (the data set has {count}: 0 to {count - 1})" if nameless else ""
+            return (
+                f"class number {item.name} has no name (the data set has {count}: 0 to {count - 1})"
+                if nameless
+                else ""
+            )
         if item.name in self.numbers:
             return ""
         if self.strict:
             place = item.place.removesuffix(f" ({item.name})")
-            raise InputError(f"{entry.file}: {place} is a '{item.name}', which is not among the names {self.names}; add it")
+            raise InputError(
+                f"{entry.file}: {place} is a '{item.name}', which is not among the names"
+                f" {self.names}; add it"
+            )
         return f"class name '{item.name}' is not among the data set's names"
 
     def _labels(self, items: Sequence[LabelObject], height: int, width: int) -> Labels:
         boxes = np.array([item.box for item in items], np.float64).reshape(-1, 4)
         return Labels.of(
             boxes,
-            np.array([item.name if isinstance(item.name, int) else self.numbers[item.name] for item in items]),
+            np.array(
+                [
+                    item.name if isinstance(item.name, int) else self.numbers[item.name]
+                    for item in items
+                ]
+            ),
             height,
             width,
             [item.polygons for item in items],
             np.array([item.crowd for item in items]),
-            None if all(item.area is None for item in items) else np.array([_area(item) for item in items]),
+            (
+                None
+                if all(item.area is None for item in items)
+                else np.array([_area(item) for item in items])
+            ),
         )
 
 

@@ -39,9 +39,9 @@ _KINDS = {  # how a reason begins -> its slug
 class Fault:
     """One thing that was left out.
 
-    file: image or label file · where: the place in it ("line 3", "object 2"), "" for the whole · problem: the reason · image:
-    the image file that it is about, "" if there is none · box: of a dropped object, xyxy in pixels of the image, as far as it
-    could be read.
+    file: image or label file · where: the place in it ("line 3", "object 2"), "" for the whole ·
+    problem: the reason · image: the image file that it is about, "" if there is none · box: of a
+    dropped object, xyxy in pixels of the image, as far as it could be read.
     """
 
     file: str
@@ -53,14 +53,17 @@ class Fault:
     @property
     def kind(self) -> str:
         """A slug that scripts can filter by, for example zero_size_box."""
-        return next((kind for start, kind in _KINDS.items() if self.problem.startswith(start)), "unusable")
+        return next(
+            (kind for start, kind in _KINDS.items() if self.problem.startswith(start)), "unusable"
+        )
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
 
 
 class Remark(NamedTuple):
-    """Something that is used as it stands, but that the user should know; said by the doctor, see its `Finding`."""
+    """Something that is used as it stands, but that the user should know; said by the doctor, see
+    its `Finding`."""
 
     severity: str
     kind: str
@@ -70,14 +73,20 @@ class Remark(NamedTuple):
 
 
 def emptied(image: str, faults: Sequence[Fault]) -> Fault:
-    """For an image that lost every one of its objects: it is no background, it shows objects, and nobody knows where."""
-    objects = f"none of its {len(faults)} objects can be used, first" if len(faults) > 1 else "its only object cannot be used"
+    """For an image that lost every one of its objects: it is no background, it shows objects, and
+    nobody knows where."""
+    objects = (
+        f"none of its {len(faults)} objects can be used, first"
+        if len(faults) > 1
+        else "its only object cannot be used"
+    )
     return Fault(image, "", f"{objects}: {faults[0].where}, {faults[0].problem}", image)
 
 
 @dataclass
 class DataReport:
-    """Counts of one split. `faults` names every box that was dropped, `lost_images` every image; `remarks` are the doctor's."""
+    """Counts of one split. `faults` names every box that was dropped, `lost_images` every image;
+    `remarks` are the doctor's."""
 
     images: int = 0
     boxes: int = 0
@@ -92,10 +101,13 @@ class DataReport:
         return self.lost_images + self.faults
 
     def lines(self, split: str, most: int = 10) -> list[str]:
-        """A summary line, then the first few names of what was left out; the run's dropped.txt has them all."""
+        """A summary line, then the first few names of what was left out; the run's dropped.txt has
+        them all."""
         words = [f"{self.images} images", f"{self.boxes} boxes"]
         if self.background:
-            words.append(f"{self.background} images without objects ({self.unlabelled} without a label file)")
+            words.append(
+                f"{self.background} images without objects ({self.unlabelled} without a label file)"
+            )
         if self.faults:
             words.append(f"{len(self.faults)} boxes dropped")
         if self.lost_images:

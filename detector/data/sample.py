@@ -2,7 +2,8 @@
 
     files -> Labels -> Sample -> (transforms) -> Sample -> collate -> Batch -> (device) -> network
 
-Boxes are xyxy pixels of the image they belong to, until `collate` writes the loss's rows (cxcywh as fractions).
+Boxes are xyxy pixels of the image they belong to, until `collate` writes the loss's rows (cxcywh as
+fractions).
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from torch import Tensor
 
 from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 
-Polygons = list[list[np.ndarray]]  # one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
+# one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
+Polygons = list[list[np.ndarray]]
 
 
 @dataclass
 class Labels:
     """What the label file says of one image, in pixels of the image as shown (after EXIF rotation).
 
-    boxes (n, 4) float32 xyxy · classes (n,) int64 · polygons: n lists of parts · crowd (n,) bool: a region of uncounted
-    objects, ignored in training and in COCO's evaluation · area (n,) float32 square pixels, for COCO's size classes.
+    boxes (n, 4) float32 xyxy · classes (n,) int64 · polygons: n lists of parts · crowd (n,) bool: a
+    region of uncounted objects, ignored in training and in COCO's evaluation · area (n,) float32
+    square pixels, for COCO's size classes.
     """
 
     boxes: np.ndarray
@@ -48,7 +51,8 @@ class Labels:
         crowd: np.ndarray | None = None,
         area: np.ndarray | None = None,
     ) -> Labels:
-        """Labels with dtypes set and the optional columns filled in: no polygons, no crowd, area = box area."""
+        """Labels with dtypes set and the optional columns filled in: no polygons, no crowd, area =
+        box area."""
         boxes = np.asarray(boxes, np.float32).reshape(-1, 4)
         n = len(boxes)
         return cls(
@@ -56,7 +60,9 @@ class Labels:
             np.asarray(classes, np.int64).reshape(n),
             polygons if polygons is not None else [[] for _ in range(n)],
             np.zeros(n, bool) if crowd is None else np.asarray(crowd, bool).reshape(n),
-            (boxes[:, 2:] - boxes[:, :2]).prod(1) if area is None else np.asarray(area, np.float32).reshape(n),
+            (boxes[:, 2:] - boxes[:, :2]).prod(1)
+            if area is None
+            else np.asarray(area, np.float32).reshape(n),
             height,
             width,
         )
@@ -65,12 +71,19 @@ class Labels:
         """The objects where the (n,) boolean mask is true."""
         polygons = [p for p, kept in zip(self.polygons, mask, strict=True) if kept]
         return Labels(
-            self.boxes[mask], self.classes[mask], polygons, self.crowd[mask], self.area[mask], self.height, self.width
+            self.boxes[mask],
+            self.classes[mask],
+            polygons,
+            self.crowd[mask],
+            self.area[mask],
+            self.height,
+            self.width,
         )
 
 
 class LetterboxInfo(NamedTuple):
-    """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. height, width: of the file's image."""
+    """How an image came from its file: x = x_file * gain_x + pad_x, y likewise. height, width: of
+    the file's image."""
 
     height: int
     width: int
@@ -91,15 +104,17 @@ class LetterboxInfo(NamedTuple):
         )
 
     def to_file(self, xyxy: np.ndarray) -> np.ndarray:
-        """(n, 4) xyxy pixels of the network's input -> (n, 4) pixels of the file's image, clipped to it."""
+        """(n, 4) xyxy pixels of the network's input -> (n, 4) pixels of the file's image, clipped
+        to it."""
         boxes = (xyxy - (self.pad_x, self.pad_y) * 2) / ((self.gain_x, self.gain_y) * 2)
         return clip_xyxy(boxes, self.width, self.height).astype(xyxy.dtype)
 
 
 class Patch(NamedTuple):
-    """A file's image within one that is not rendered yet: its point (x, y) goes to (x * gain_x + x0, y * gain_y + y0), and what
-    falls into the rectangle x1, y1, x2, y2 is seen. Coordinates count from the corners of pixels, not from their centres.
-    read(): its pixels (h, w, 3) uint8 RGB."""
+    """A file's image within one that is not rendered yet: its point (x, y) goes to (x * gain_x +
+    x0, y * gain_y + y0), and what falls into the rectangle x1, y1, x2, y2 is seen. Coordinates
+    count from the corners of pixels, not from their centres. read(): its pixels (h, w, 3) uint8
+    RGB."""
 
     read: Callable[[], np.ndarray]
     x1: float
@@ -111,8 +126,16 @@ class Patch(NamedTuple):
     x0: float = 0.0
     y0: float = 0.0
 
-    def moved(self, gain_x: float, gain_y: float, x0: float, y0: float, within: tuple[float, float, float, float]) -> Patch:
-        """With all that is around it scaled and shifted, seen through the rectangle `within`; empty if x2 <= x1 or y2 <= y1."""
+    def moved(
+        self,
+        gain_x: float,
+        gain_y: float,
+        x0: float,
+        y0: float,
+        within: tuple[float, float, float, float],
+    ) -> Patch:
+        """With all that is around it scaled and shifted, seen through the rectangle `within`; empty
+        if x2 <= x1 or y2 <= y1."""
         read, x1, y1, x2, y2, own_x, own_y, own_x0, own_y0 = self
         return Patch(
             read,
@@ -146,8 +169,8 @@ class Sample:
     """One image with its objects.
 
     Attributes:
-        image: (H, W, 3) uint8 RGB; of a lazy image (H, W, 0): its size is known, its pixels are rendered later
-            (transforms/render.py).
+        image: (H, W, 3) uint8 RGB; of a lazy image (H, W, 0): its size is known, its pixels are
+            rendered later (transforms/render.py).
         boxes: (n, 4) float32 xyxy pixels of this image.
         classes: (n,) int64.
         polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
@@ -155,7 +178,8 @@ class Sample:
         index: of the image in its data set.
         truth: validation only: what the metrics compare with, in pixels of the file's image.
         patches: of a lazy image: the files' images that it will be rendered from.
-        gains: (3,) factors of hue, saturation and value that are still to be applied, on the device.
+        gains: (3,) factors of hue, saturation and value that are still to be applied, on the
+            device.
     """
 
     image: np.ndarray
@@ -169,15 +193,17 @@ class Sample:
     gains: np.ndarray | None = None
 
     def replace(self, **changes: Unpack[SampleFields]) -> Self:
-        """A sample with these fields changed and all others kept, those of a subclass too. dataclasses.replace does the same in
-        more than twice the time.
+        """A sample with these fields changed and all others kept, those of a subclass too.
+        dataclasses.replace does the same in more than twice the time.
 
         Raises:
             TypeError: no such field.
         """
         fields = {**self.__dict__, **changes}
         if len(fields) != len(self.__dict__):
-            raise TypeError(f"a sample has no {', '.join(sorted(changes.keys() - self.__dict__.keys()))}")
+            raise TypeError(
+                f"a sample has no {', '.join(sorted(changes.keys() - self.__dict__.keys()))}"
+            )
         changed = object.__new__(type(self))
         changed.__dict__ = fields
         return changed
@@ -197,9 +223,10 @@ class Sample:
 
 
 class Picture(NamedTuple):
-    """Something that was predicted on. name: what its files are called, without suffix · path: of the image or video file, or
-    the stream's address · frame: number in the video, from 0 · pixels (H, W, 3) uint8 RGB, None: read them from the file ·
-    fps: of the video that is written, frames/s."""
+    """Something that was predicted on. name: what its files are called, without suffix · path: of
+    the image or video file, or the stream's address · frame: number in the video, from 0 · pixels
+    (H, W, 3) uint8 RGB, None: read them from the file · fps: of the video that is written,
+    frames/s."""
 
     name: str
     path: str
@@ -209,13 +236,14 @@ class Picture(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32: image number in the batch,
-    class, cx, cy, w, h as fractions of W, H; then an entry an image: index in the data set, LetterboxInfo, Labels
-    (validation only); gains (B, 3) float32 of hue, saturation and value that the device hook applies, None if there is nothing
-    to do.
+    """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32:
+    image number in the batch, class, cx, cy, w, h as fractions of W, H; then an entry an image:
+    index in the data set, LetterboxInfo, Labels (validation only); gains (B, 3) float32 of hue,
+    saturation and value that the device hook applies, None if there is nothing to do.
 
-    windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's pixels (inputs/tiled.py); they
-    stay uint8, and there is one index and one truth. pictures: the frames of a video, which no file holds to be read again."""
+    windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's
+    pixels (inputs/tiled.py); they stay uint8, and there is one index and one truth. pictures: the
+    frames of a video, which no file holds to be read again."""
 
     images: Tensor
     targets: Tensor
@@ -228,13 +256,14 @@ class Batch(NamedTuple):
 
 
 def collate(samples: list[Sample]) -> Batch:
-    """Samples of one size -> Batch. Boxes are clipped to the image just inside its right and lower edge (1e-3 px), so that
-    their centres lie in a grid cell."""
+    """Samples of one size -> Batch. Boxes are clipped to the image just inside its right and lower
+    edge (1e-3 px), so that their centres lie in a grid cell."""
     height, width = samples[0].size
     images = np.empty((len(samples), 3, height, width), np.uint8)
     for planes, s in zip(images, samples, strict=True):
         assert s.image.shape == (height, width, 3), "a batch has one size"
-        cv2.split(s.image, list(planes))  # writes where they belong; numpy's transpose takes six times as long
+        # writes where they belong; numpy's transpose takes six times as long
+        cv2.split(s.image, list(planes))
     boxes = clip_xyxy(np.concatenate([s.boxes for s in samples]), width - 1e-3, height - 1e-3)
     numbers = np.repeat(np.arange(len(samples)), [len(s.boxes) for s in samples])
     classes = np.concatenate([s.classes for s in samples])

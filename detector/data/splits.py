@@ -27,12 +27,15 @@ def open_split(file: DatasetFile, split: str, single_class: bool) -> DetectionDa
         rank_zero_print(line)
     if not dataset.report.boxes:
         hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
-        raise InputError(f"{file.source}: no usable box in {split} ({dataset.report.images} images{hint})")
+        raise InputError(
+            f"{file.source}: no usable box in {split} ({dataset.report.images} images{hint})"
+        )
     return dataset
 
 
 def open_images(files: Sequence[str], names: list[str]) -> DetectionDataset:
-    """The usable ones of these image files, without labels; the others are named. names: of the classes."""
+    """The usable ones of these image files, without labels; the others are named. names: of the
+    classes."""
     report, kept, labels = DataReport(), [], []
     for file, size in zip(files, image_sizes(files), strict=True):
         if isinstance(size, str):

@@ -1,4 +1,5 @@
-"""`--trainer.strategy fsdp2`: Lightning's strategy for torch's fully_shard, with the checkpoints of any other run."""
+"""`--trainer.strategy fsdp2`: Lightning's strategy for torch's fully_shard, with the checkpoints of
+any other run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +8,11 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, StrategyRegistry
 from torch import Tensor
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.optim import Optimizer
 
 from boltbox.detector.model.sharding import keep_whole, shared_out_like, whole
@@ -15,20 +20,26 @@ from boltbox.detector.training.module import Detector
 
 
 class FSDP2(ModelParallelStrategy):
-    """Parameters, gradients, optimizer state and moving average are sharded over all processes; see Detector.configure_model.
+    """Parameters, gradients, optimizer state and moving average are sharded over all processes; see
+    Detector.configure_model.
 
-    A checkpoint is one file with whole tensors, the same as from one process or under DDP: any number of devices under any
-    strategy can continue from it. Lightning's own would number the states of the optimizer by the order of the network's
-    parameters, where a plain optimizer numbers them by group.
+    A checkpoint is one file with whole tensors, the same as from one process or under DDP: any
+    number of devices under any strategy can continue from it. Lightning's own would number the
+    states of the optimizer by the order of the network's parameters, where a plain optimizer
+    numbers them by group.
 
-    Buffers are those of the first process, as under DDP: batch norm statistics, the balance of the loss.
+    Buffers are those of the first process, as under DDP: batch norm statistics, the balance of the
+    loss.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(save_distributed_checkpoint=False, **options)
 
     def setup_environment(self) -> None:
-        self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
+        self._data_parallel_size, self._tensor_parallel_size = (
+            self.num_nodes * self.num_processes,
+            1,
+        )
         super().setup_environment()
 
     @property
@@ -62,7 +73,9 @@ class FSDP2(ModelParallelStrategy):
             flat = torch.cat([b.flatten() for b in buffers])
             dist.broadcast(flat, src=0)
             parts = flat.split([b.numel() for b in buffers])
-            torch._foreach_copy_(buffers, [part.view_as(b) for part, b in zip(parts, buffers, strict=True)])
+            torch._foreach_copy_(
+                buffers, [part.view_as(b) for part, b in zip(parts, buffers, strict=True)]
+            )
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Whole tensors, in the first process; empty in the others."""
@@ -72,10 +85,15 @@ class FSDP2(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """The state that a single process would have: whole tensors on the CPU."""
         saved = optimizer.state_dict()
-        saved["state"] = {number: {k: _on_cpu(v) for k, v in state.items()} for number, state in saved["state"].items()}
+        saved["state"] = {
+            number: {k: _on_cpu(v) for k, v in state.items()}
+            for number, state in saved["state"].items()
+        }
         return saved
 
-    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, checkpoint_path: Any, weights_only: bool | None = None
+    ) -> dict[str, Any]:
         return ParallelStrategy.load_checkpoint(self, checkpoint_path, weights_only)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
@@ -99,8 +117,17 @@ def _on_cpu(value: Any) -> Any:
 
 
 def _like(parameter: Tensor, value: Any) -> Any:
-    """Tensors of the parameter's shape, like momentum, are sharded as it is; counts of steps are not."""
-    return shared_out_like(parameter, value) if isinstance(value, Tensor) and value.shape == parameter.shape else value
+    """Tensors of the parameter's shape, like momentum, are sharded as it is; counts of steps are
+    not."""
+    return (
+        shared_out_like(parameter, value)
+        if isinstance(value, Tensor) and value.shape == parameter.shape
+        else value
+    )
 
 
-StrategyRegistry.register("fsdp2", FSDP2, description="Parameters, gradients and optimizer state shared out over all processes")
+StrategyRegistry.register(
+    "fsdp2",
+    FSDP2,
+    description="Parameters, gradients and optimizer state shared out over all processes",
+)

@@ -17,17 +17,21 @@ from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-d
 from boltbox.detector.system import parent
 from boltbox.detector.system.errors import InputError
 
-GONE = re.compile("timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE)
+GONE = re.compile(
+    "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
+)
 STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
 
 
 class LostContact(InputError):
-    """Another process is gone, or timed out. The sentence names the process that waited, its batch, and those of the others."""
+    """Another process is gone, or timed out. The sentence names the process that waited, its batch,
+    and those of the others."""
 
 
 @runtime_checkable
 class Watchdog(Protocol):
-    """A callback that explains a lost contact in one sentence: boltbox.callbacks.CollectiveWatchdog."""
+    """A callback that explains a lost contact in one sentence:
+    boltbox.callbacks.CollectiveWatchdog."""
 
     lost: LostContact | None
 
@@ -48,29 +52,40 @@ def end_together(trainer: L.Trainer) -> Iterator[None]:
         if lost:
             raise lost from None
         raise
-    children = [p for p in getattr(trainer.strategy.launcher, "procs", []) if isinstance(p, subprocess.Popen)]
+    children = [
+        p
+        for p in getattr(trainer.strategy.launcher, "procs", [])
+        if isinstance(p, subprocess.Popen)
+    ]
     failed = max([abs(child.wait()) for child in children], default=0)
     if failed:
         raise SystemExit(failed)
 
 
 def lost_contact(error: BaseException) -> bool:
-    """Whether an error of torch.distributed means that another process is gone or timed out. gloo's are plain RuntimeErrors."""
-    ours = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+    """Whether an error of torch.distributed means that another process is gone or timed out. gloo's
+    are plain RuntimeErrors."""
+    ours = isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
     return ours and GONE.search(str(error)) is not None
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent is gone, if Lightning or torchrun has started it: in a collective it
-    would wait for ever. So is one whose parent asks for it (`boltbox.detector.system.parent`); others are left alone."""
+    """Have the kernel kill this process when its parent is gone, if Lightning or torchrun has
+    started it: in a collective it would wait for ever. So is one whose parent asks for it
+    (`boltbox.detector.system.parent`); others are left alone."""
     parent.die_with_parent()
-    if "TORCHELASTIC_RUN_ID" in os.environ or ("LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ):
+    if "TORCHELASTIC_RUN_ID" in os.environ or (
+        "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
+    ):
         _prctl_pr_set_pdeathsig(signal.SIGKILL)
 
 
 def first_to_report(error: str) -> bool:
-    """Whether this process is the one to print an error that several may have: the first that asks. Before there is a process
-    group, which is before anything is opened, it is the first process of each machine."""
+    """Whether this process is the one to print an error that several may have: the first that asks.
+    Before there is a process group, which is before anything is opened, it is the first process of
+    each machine."""
     if not dist.is_initialized():
         return os.environ.get("LOCAL_RANK", "0") == "0"
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it

@@ -1,7 +1,8 @@
 """What kind of errors a detector makes, and what each kind costs.
 
-The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive is put down to one cause, and the
-cause is fixed to see how much AP that brings. The code is ours; true positives are those of the metrics (`metrics.match`).
+The kinds are TIDE's (Bolya et al. 2020, arXiv 2008.08115): every false positive is put down to one
+cause, and the cause is fixed to see how much AP that brings. The code is ours; true positives are
+those of the metrics (`metrics.match`).
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ DESCRIPTIONS = {
 
 @dataclass
 class Errors:
-    """By detection (n,): verdict, an index into KINDS; target, the row of the label that it matches, or would match if its
-    class or box were right (-1: none, as for what is neither); nearest, its greatest IoU with any label of the image."""
+    """By detection (n,): verdict, an index into KINDS; target, the row of the label that it
+    matches, or would match if its class or box were right (-1: none, as for what is neither);
+    nearest, its greatest IoU with any label of the image."""
 
     verdict: np.ndarray
     target: np.ndarray
     nearest: np.ndarray
 
     def missed(self, labels: int, counted: np.ndarray) -> np.ndarray:
-        """(m,) bool: which of the m labels are missed if only the detections where `counted` (n,) is true are there: the most
-        confident ones, as a true positive depends on those of higher score alone."""
+        """(m,) bool: which of the m labels are missed if only the detections where `counted` (n,)
+        is true are there: the most confident ones, as a true positive depends on those of higher
+        score alone."""
         accounted = counted & np.isin(self.verdict, (TRUE_POSITIVE, CLASS, LOCALISATION))
         missed = np.ones(labels, bool)
         missed[self.target[accounted]] = False
@@ -52,7 +55,8 @@ class Errors:
 def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
     """Each detection's verdict.
 
-    Of several causes the first one counts: duplicate, wrong class, poor localisation, both, background.
+    Of several causes the first one counts: duplicate, wrong class, poor localisation, both,
+    background.
 
     Args:
         true_positives: (n,) bool, at IoU 0.5.
@@ -67,10 +71,23 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
         same = record.kind[d, None] == record.label_kind[t]
         own, other = np.where(same, iou, -1), np.where(same, -1, iou)
         best_own, best_other = own.max(1), other.max(1)
-        causes = [true_positives[d], best_own >= NEAR, best_other >= NEAR, best_own >= FAR, best_other >= FAR]
-        errors.verdict[d] = np.select(causes, (TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BOTH), BACKGROUND)
-        on_own, on_other = np.isin(errors.verdict[d], (TRUE_POSITIVE, LOCALISATION)), errors.verdict[d] == CLASS
-        errors.target[d] = np.select((on_own, on_other), (own.argmax(1) + t.start, other.argmax(1) + t.start), -1)
+        causes = [
+            true_positives[d],
+            best_own >= NEAR,
+            best_other >= NEAR,
+            best_own >= FAR,
+            best_other >= FAR,
+        ]
+        errors.verdict[d] = np.select(
+            causes, (TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BOTH), BACKGROUND
+        )
+        on_own, on_other = (
+            np.isin(errors.verdict[d], (TRUE_POSITIVE, LOCALISATION)),
+            errors.verdict[d] == CLASS,
+        )
+        errors.target[d] = np.select(
+            (on_own, on_other), (own.argmax(1) + t.start, other.argmax(1) + t.start), -1
+        )
         errors.nearest[d] = iou.max(1)
     return errors
 
@@ -78,13 +95,16 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
 def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]:
     """mAP50 as it is ("hit"), and as it would be with each kind of error fixed.
 
-    A wrong class or box is put right; where several detections then match one object, the most confident one is kept. Both,
-    duplicates and background go. Missed objects are no longer looked for; a class that has no others is left out.
+    A wrong class or box is put right; where several detections then match one object, the most
+    confident one is kept. Both, duplicates and background go. Missed objects are no longer looked
+    for; a class that has no others is left out.
     """
     present, objects = np.unique(record.label_kind, return_counts=True)
     order = np.argsort(-record.score, kind="stable")
 
-    def mean_ap(verdict: np.ndarray, kind: np.ndarray, kept: np.ndarray, objects: np.ndarray) -> float:
+    def mean_ap(
+        verdict: np.ndarray, kind: np.ndarray, kept: np.ndarray, objects: np.ndarray
+    ) -> float:
         rows = order[kept[order]]
         hit, of = verdict[rows] == TRUE_POSITIVE, kind[rows]
         found = [_ap(hit[of == c], n) for c, n in zip(present, objects, strict=True) if n]
@@ -100,9 +120,13 @@ def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]
         is_kept[kept] = True
         kind = record.kind.copy()
         kind[kept] = record.label_kind[errors.target[kept]]
-        results[KINDS[cause]] = mean_ap(np.where(is_kept, TRUE_POSITIVE, errors.verdict), kind, ~matched | is_kept, objects)
+        results[KINDS[cause]] = mean_ap(
+            np.where(is_kept, TRUE_POSITIVE, errors.verdict), kind, ~matched | is_kept, objects
+        )
     for cause in (BOTH, DUPLICATE, BACKGROUND):
-        results[KINDS[cause]] = mean_ap(errors.verdict, record.kind, errors.verdict != cause, objects)
+        results[KINDS[cause]] = mean_ap(
+            errors.verdict, record.kind, errors.verdict != cause, objects
+        )
     missed = errors.missed(len(record.label_kind), everything)
     left = objects - [int((record.label_kind[missed] == c).sum()) for c in present]
     results[MISSED] = mean_ap(errors.verdict, record.kind, everything, left)
@@ -118,15 +142,17 @@ def _ap(hit: np.ndarray, objects: int) -> float:
 
 
 def size_of(area: np.ndarray) -> np.ndarray:
-    """(n,) square pixels of the file -> (n,) index into SIZES, COCO's classes; a border belongs to the smaller."""
+    """(n,) square pixels of the file -> (n,) index into SIZES, COCO's classes; a border belongs to
+    the smaller."""
     return np.searchsorted([high for _, high in COCO_AREAS.values()][:-1], area)
 
 
 @dataclass
 class ErrorCounts:
-    """Detections of at least `confidence`, and labels, counted. by_kind: for each of KINDS and MISSED the counts (3,) by SIZES,
-    of the detection's box or the missed object · by_class: for each of them the counts (C,) by class of the detection or
-    label · map50: see `map50_if_fixed`."""
+    """Detections of at least `confidence`, and labels, counted. by_kind: for each of KINDS and
+    MISSED the counts (3,) by SIZES, of the detection's box or the missed object · by_class: for
+    each of them the counts (C,) by class of the detection or label · map50: see
+    `map50_if_fixed`."""
 
     confidence: float
     by_kind: dict[str, np.ndarray]
@@ -152,18 +178,30 @@ def count_errors(record: PredictionRecord, errors: Errors, confidence: float) ->
     return result
 
 
-def most_confident(record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
-    """Rows of the most confident detections among those where `chosen` (n,) is true, at most so many of one image."""
-    return _spread(np.flatnonzero(chosen), lambda k: -float(record.score[k]), record.image, most, of_image)
+def most_confident(
+    record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2
+) -> list[int]:
+    """Rows of the most confident detections among those where `chosen` (n,) is true, at most so
+    many of one image."""
+    return _spread(
+        np.flatnonzero(chosen), lambda k: -float(record.score[k]), record.image, most, of_image
+    )
 
 
-def largest(record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2) -> list[int]:
-    """Rows of the labels that take up most of their image, among those where `chosen` (m,) is true."""
+def largest(
+    record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2
+) -> list[int]:
+    """Rows of the labels that take up most of their image, among those where `chosen` (m,) is
+    true."""
     share = area_xyxy(record.label_box) / record.sizes[record.label_image].prod(1)
-    return _spread(np.flatnonzero(chosen), lambda k: -float(share[k]), record.label_image, most, of_image)
+    return _spread(
+        np.flatnonzero(chosen), lambda k: -float(share[k]), record.label_image, most, of_image
+    )
 
 
-def _spread(rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, most: int, of_image: int) -> list[int]:
+def _spread(
+    rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, most: int, of_image: int
+) -> list[int]:
     taken: dict[int, int] = {}
     result: list[int] = []
     for k in sorted(rows.tolist(), key=key):
@@ -176,8 +214,8 @@ def _spread(rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, mo
 
 
 def label_suspects(record: PredictionRecord, errors: Errors, least: float) -> np.ndarray:
-    """(n,) bool: detections of at least that score that speak against the labels: no label near, or one of another class that
-    no true positive of such a score has."""
+    """(n,) bool: detections of at least that score that speak against the labels: no label near, or
+    one of another class that no true positive of such a score has."""
     sure = record.score >= least
     found = np.zeros(len(record.label_kind), bool)
     found[errors.target[sure & (errors.verdict == TRUE_POSITIVE)]] = True

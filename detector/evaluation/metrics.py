@@ -1,6 +1,7 @@
 """How good detections are: YOLOv5's metrics, COCO's metrics, the confusion matrix.
 
-Functions first; `DetectionMetrics` collects an epoch and calls them. Boxes are xyxy pixels of the image files, in NumPy.
+Functions first; `DetectionMetrics` collects an epoch and calls them. Boxes are xyxy pixels of the
+image files, in NumPy.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ from boltbox.detector.data.sample import Labels
 from boltbox.detector.model.boxes import clip_xyxy, pairwise_iou_xyxy
 from boltbox.detector.system.garbage import without_garbage_collection
 
-IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)  # float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
+# float32, as in YOLOv5: 0.55, 0.65, ... differ from float64
+IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10, dtype=np.float32)
 CONFIDENCES = np.linspace(0, 1, 1000)  # confidences at which precision and recall are read
 RECALLS = np.linspace(0, 1, 101)  # at which precision-recall curves are read
 EPS = 1e-16
 
 
-def match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray) -> np.ndarray:
+def match(
+    boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_classes: np.ndarray
+) -> np.ndarray:
     """Which detections of one image are true positives, YOLOv5's way.
 
-    A detection is matched with the object of its class that it overlaps most, and with no other; of several detections matched
-    with one object the first, that is the most confident, is the true positive.
+    A detection is matched with the object of its class that it overlaps most, and with no other; of
+    several detections matched with one object the first, that is the most confident, is the true
+    positive.
 
     Args:
         boxes (n, 4), classes (n,): detections, most confident first.
@@ -45,15 +50,18 @@ def match(boxes: np.ndarray, classes: np.ndarray, true_boxes: np.ndarray, true_c
         overlap = iou[np.arange(len(boxes)), choice]
         for k, threshold in enumerate(IOU_THRESHOLDS):
             candidates = np.flatnonzero(overlap >= threshold)
-            true_positives[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = True
+            true_positives[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = (
+                True
+            )
     return true_positives
 
 
 @dataclass
 class ClassMetrics:
-    """Metrics of the k classes that have objects. precision, recall, f1, true_positives, false_positives (k,) at the confidence
-    of the best mean F1; ap (k, 10) by IoU threshold; precision_curve, recall_curve (k, 1000) over CONFIDENCES at IoU 0.5;
-    precision_at_recall (k, 101) over RECALLS at IoU 0.5, the curve whose area is the AP."""
+    """Metrics of the k classes that have objects. precision, recall, f1, true_positives,
+    false_positives (k,) at the confidence of the best mean F1; ap (k, 10) by IoU threshold;
+    precision_curve, recall_curve (k, 1000) over CONFIDENCES at IoU 0.5; precision_at_recall (k,
+    101) over RECALLS at IoU 0.5, the curve whose area is the AP."""
 
     classes: np.ndarray
     objects: np.ndarray
@@ -71,7 +79,10 @@ class ClassMetrics:
     def summary(self) -> dict[str, float]:
         """P, R, mAP50, mAP50-95 (means over classes) and fitness; all 0 without a true positive."""
         found = self.ap.size > 0 and self.recall_curve.any()
-        p, r, ap50, ap = (float(x.mean()) if found else 0.0 for x in (self.precision, self.recall, self.ap[:, :1], self.ap))
+        p, r, ap50, ap = (
+            float(x.mean()) if found else 0.0
+            for x in (self.precision, self.recall, self.ap[:, :1], self.ap)
+        )
         return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": fitness(ap50, ap)}
 
 
@@ -81,8 +92,9 @@ def fitness(map50: float, map50_95: float) -> float:
 
 
 def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
-    """(101,) precision at RECALLS: the best at that recall or more, between the points linear, from 1 at recall 0 to 0 at
-    recall 1, as in YOLOv5. It is what AP is the area of and what the report, W&B and TensorBoard draw.
+    """(101,) precision at RECALLS: the best at that recall or more, between the points linear, from
+    1 at recall 0 to 0 at recall 1, as in YOLOv5. It is what AP is the area of and what the report,
+    W&B and TensorBoard draw.
 
     Args:
         recall (n,), precision (n,): after each detection, most confident first.
@@ -96,7 +108,8 @@ def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray
 def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
     """Area under `precision_at_recall`, by trapezoids, as in YOLOv5.
 
-    COCO takes the mean of the 101 values of a step function instead, which is usually a little less.
+    COCO takes the mean of the 101 values of a step function instead, which is usually a little
+    less.
     """
     return float(np.trapezoid(precision_at_recall(recall, precision), RECALLS))
 
@@ -104,10 +117,12 @@ def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
 def class_metrics(
     true_positives: np.ndarray, scores: np.ndarray, classes: np.ndarray, true_classes: np.ndarray
 ) -> ClassMetrics:
-    """Precision, recall and AP of every class from the matches of a whole data set; ties in score keep their order.
+    """Precision, recall and AP of every class from the matches of a whole data set; ties in score
+    keep their order.
 
     Args:
-        true_positives (n, 10) as `match` gives them, scores (n,), classes (n,): all detections, in any order.
+        true_positives (n, 10) as `match` gives them, scores (n,), classes (n,): all detections, in
+            any order.
         true_classes (m,): all objects.
     """
     order = np.argsort(-scores, kind="stable")
@@ -149,7 +164,8 @@ def class_metrics(
 
 
 def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:
-    """Moving mean over a window of that fraction of the curve (an odd number of points), ends padded with the end values."""
+    """Moving mean over a window of that fraction of the curve (an odd number of points), ends
+    padded with the end values."""
     window = round(len(y) * fraction * 2) // 2 + 1
     padded = np.concatenate((np.full(window // 2, y[0]), y, np.full(window // 2, y[-1])))
     return np.convolve(padded, np.ones(window) / window, mode="valid")
@@ -166,9 +182,11 @@ def confused_pairs(
     iou: float = 0.45,
     skip_unmatched: bool = False,
 ) -> np.ndarray:
-    """What was predicted for what in one image: (n, 2) int64 predicted and true class, where `num_classes` is background.
+    """What was predicted for what in one image: (n, 2) int64 predicted and true class, where
+    `num_classes` is background.
 
-    Detections above `conf` and objects are paired one to one by overlap above `iou`, whatever their class.
+    Detections above `conf` and objects are paired one to one by overlap above `iou`, whatever their
+    class.
 
     Args:
         skip_unmatched: YOLOv5's way: leave out false positives in images where nothing matches.
@@ -179,20 +197,24 @@ def confused_pairs(
     overlap = pairwise_iou_xyxy(boxes, true_boxes)
     d, t = np.nonzero(overlap > iou)
     pairs = np.stack((d, t), 1)[np.argsort(-overlap[d, t], kind="stable")]
-    pairs = pairs[np.sort(np.unique(pairs[:, 0], return_index=True)[1])]  # best object of each detection, best pair first
-    pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]  # best of those detections for each object
+    # best object of each detection, best pair first
+    pairs = pairs[np.sort(np.unique(pairs[:, 0], return_index=True)[1])]
+    # best of those detections for each object
+    pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
     d, t = pairs.T
     missed = np.delete(true_classes, t)
     wrong = np.delete(classes, d) if len(pairs) or not skip_unmatched else classes[:0]
     background = np.full(len(missed) + len(wrong), num_classes)
     predicted = np.concatenate((classes[d], background[: len(missed)], wrong))
-    return np.stack((predicted, np.concatenate((true_classes[t], missed, background[len(missed) :]))), 1)
+    return np.stack(
+        (predicted, np.concatenate((true_classes[t], missed, background[len(missed) :]))), 1
+    )
 
 
 @dataclass
 class Confusion:
-    """The confusion matrix by its cells that are not 0: cells (m, 2) int64 predicted and true class in ascending order, counts
-    (m,) int64. Class `num_classes` is background."""
+    """The confusion matrix by its cells that are not 0: cells (m, 2) int64 predicted and true class
+    in ascending order, counts (m,) int64. Class `num_classes` is background."""
 
     cells: np.ndarray
     counts: np.ndarray
@@ -205,8 +227,9 @@ class Confusion:
         return cls(*np.unique(everything, axis=0, return_counts=True), num_classes)
 
     def matrix(self, classes: Sequence[int] | None = None) -> np.ndarray:
-        """(k + 1, k + 1) counts of k classes, rows predicted, columns true, the last of each is background; (k + 2, k + 2) if
-        there are counts of others, which then stand before the background. Default: all classes."""
+        """(k + 1, k + 1) counts of k classes, rows predicted, columns true, the last of each is
+        background; (k + 2, k + 2) if there are counts of others, which then stand before the
+        background. Default: all classes."""
         kept = list(range(self.num_classes) if classes is None else classes)
         k = len(kept)
         position = np.full(self.num_classes + 1, k)
@@ -221,7 +244,9 @@ class Confusion:
         """The classes with most objects and detections, in ascending order; none without any."""
         off_diagonal = self.cells[:, 0] != self.cells[:, 1]
         seen = np.bincount(self.cells[:, 1], self.counts, self.num_classes + 1)
-        seen += np.bincount(self.cells[off_diagonal, 0], self.counts[off_diagonal], self.num_classes + 1)
+        seen += np.bincount(
+            self.cells[off_diagonal, 0], self.counts[off_diagonal], self.num_classes + 1
+        )
         order = np.argsort(-seen[:-1], kind="stable")[:most]
         return sorted(order[seen[order] > 0].tolist())
 
@@ -233,13 +258,15 @@ COCO_NAMES = (
     *("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"),
     *("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large"),
 )
-COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}  # square pixels, both ends included
+# square pixels, both ends included
+COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np.inf)}
 
 
 def coco_metrics(
     detections: list[np.ndarray], truths: list[Labels], num_classes: int, max_det: int = 100
 ) -> tuple[dict[str, float], np.ndarray]:
-    """COCO's twelve metrics, equal to pycocotools. Only classes with labels are evaluated: the others do not count.
+    """COCO's twelve metrics, equal to pycocotools. Only classes with labels are evaluated: the
+    others do not count.
 
     Args:
         detections: per image (n, 6) x1, y1, x2, y2, score, class.
@@ -247,26 +274,34 @@ def coco_metrics(
         max_det: most detections an image that count.
 
     Returns:
-        The metrics by COCO_NAMES (NaN where there is no such object), and AP by class (C,), NaN without objects.
+        The metrics by COCO_NAMES (NaN where there is no such object), and AP by class (C,), NaN
+            without objects.
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
     annotations: list[dict[str, Any]] = []
     results = []
     for i, (found, truth) in enumerate(zip(detections, truths, strict=True)):
-        for box, c, crowd, area in zip(truth.boxes, truth.classes, truth.crowd, truth.area, strict=True):
+        for box, c, crowd, area in zip(
+            truth.boxes, truth.classes, truth.crowd, truth.area, strict=True
+        ):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
                     "image_id": i,
                     "category_id": int(c),
-                    "bbox": [*box[:2].tolist(), *(box[2:].astype(float) - box[:2].astype(float)).tolist()],
+                    "bbox": [
+                        *box[:2].tolist(),
+                        *(box[2:].astype(float) - box[:2].astype(float)).tolist(),
+                    ],
                     "area": float(area),
                     "iscrowd": int(crowd),
                 }
             )
         f = found.astype(float)
-        results.append(np.column_stack([np.full(len(f), i), f[:, :2], f[:, 2:4] - f[:, :2], f[:, 4], f[:, 5]]))
+        results.append(
+            np.column_stack([np.full(len(f), i), f[:, :2], f[:, 2:4] - f[:, :2], f[:, 4], f[:, 5]])
+        )
     labelled = sorted({a["category_id"] for a in annotations})
     rows = np.concatenate(results) if results else np.zeros((0, 7))
     rows = rows[np.isin(rows[:, 6], labelled)]
@@ -295,14 +330,16 @@ def coco_metrics(
     stats = np.asarray(evaluation.stats[:12], float)
     precision = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # (IoU, recall, class)
     by_class = np.full(num_classes, np.nan)
-    by_class[labelled] = [p[p > -1].mean() if (p > -1).any() else np.nan for p in precision.transpose(2, 0, 1)]
+    by_class[labelled] = [
+        p[p > -1].mean() if (p > -1).any() else np.nan for p in precision.transpose(2, 0, 1)
+    ]
     return dict(zip(COCO_NAMES, np.where(stats < 0, np.nan, stats).tolist(), strict=True)), by_class
 
 
 @dataclass
 class Result:
-    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,), `confusion`; and what they were
-    computed from: detections and labels by image, see `DetectionMetrics.update`."""
+    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,), `confusion`; and
+    what they were computed from: detections and labels by image, see `DetectionMetrics.update`."""
 
     summary: dict[str, float]
     by_class: ClassMetrics
@@ -320,22 +357,27 @@ class Result:
 
 @dataclass
 class DetectionMetrics:
-    """Collects detections and objects by image, so that an image seen twice counts once, and evaluates them once an epoch."""
+    """Collects detections and objects by image, so that an image seen twice counts once, and
+    evaluates them once an epoch."""
 
     num_classes: int
     images: dict[int, tuple[np.ndarray, Labels]] = field(default_factory=dict)
 
     def update(self, index: int, detections: np.ndarray, truth: Labels) -> None:
-        """Add an image: its number in the data set; (n, 6) x1, y1, x2, y2, score, class, best first; its labels."""
+        """Add an image: its number in the data set; (n, 6) x1, y1, x2, y2, score, class, best
+        first; its labels."""
         self.images[index] = (detections, truth)
 
     def reset(self) -> None:
         self.images = {}
 
     def gather(self) -> None:
-        """Bring the images of all processes to the first one; without a process group there is nothing to do."""
+        """Bring the images of all processes to the first one; without a process group there is
+        nothing to do."""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            parts: list[dict] | None = [{} for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+            parts: list[dict] | None = (
+                [{} for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+            )
             dist.gather_object(self.images, parts, dst=0)
             for part in parts or []:
                 self.images.update(part)
@@ -354,7 +396,9 @@ class DetectionMetrics:
             detections.append(found)
             truths.append(truth)
         rows = np.concatenate([np.zeros((0, 6), np.float32), *detections])
-        true_classes = np.concatenate([np.zeros(0, np.int64), *(t.classes[~t.crowd] for t in truths)])
+        true_classes = np.concatenate(
+            [np.zeros(0, np.int64), *(t.classes[~t.crowd] for t in truths)]
+        )
         by_class = class_metrics(np.concatenate(matched), rows[:, 4], rows[:, 5], true_classes)
         coco, coco_by_class = coco_metrics(detections, truths, self.num_classes)
         summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}

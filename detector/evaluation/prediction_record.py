@@ -1,4 +1,5 @@
-"""What an evaluation saw, kept in the run's folder: every detection and every label it was compared with."""
+"""What an evaluation saw, kept in the run's folder: every detection and every label it was compared
+with."""
 
 from __future__ import annotations
 
@@ -18,17 +19,29 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside
 
-ARRAYS = ("sizes", "image", "box", "score", "kind", "label_image", "label_box", "label_kind", "label_area")
+ARRAYS = (
+    "sizes",
+    "image",
+    "box",
+    "score",
+    "kind",
+    "label_image",
+    "label_box",
+    "label_kind",
+    "label_area",
+)
 
 
 @dataclass
 class PredictionRecord:
     """Detections and labels of an evaluated split.
 
-    names: of the classes · files: of the images · image_size: longer side of the network's input · split, command, epoch (-1
-    outside a fit) · sizes (images, 2) int64 height, width · image (n,) index into files, box (n, 4) xyxy pixels of the file,
-    score (n,), kind (n,) class: the detections, image by image, the most confident first · label_image (m,), label_box (m, 4),
-    label_kind (m,), label_area (m,) square pixels: the labels, clipped to their images, without crowd regions.
+    names: of the classes · files: of the images · image_size: longer side of the network's input ·
+    split, command, epoch (-1 outside a fit) · sizes (images, 2) int64 height, width · image (n,)
+    index into files, box (n, 4) xyxy pixels of the file, score (n,), kind (n,) class: the
+    detections, image by image, the most confident first · label_image (m,), label_box (m, 4),
+    label_kind (m,), label_area (m,) square pixels: the labels, clipped to their images, without
+    crowd regions.
     """
 
     names: list[str]
@@ -63,7 +76,8 @@ class PredictionRecord:
         command: str,
         epoch: int = -1,
     ) -> PredictionRecord:
-        """`seen`: by image index what `DetectionMetrics` collected; files: by image, in the same order."""
+        """`seen`: by image index what `DetectionMetrics` collected; files: by image, in the same
+        order."""
         found = [rows for rows, _ in seen.values()]
         truths = [truth.keep(~truth.crowd) for _, truth in seen.values()]
         rows = np.concatenate([np.zeros((0, 6), np.float32), *found])
@@ -82,10 +96,20 @@ class PredictionRecord:
 
     def save(self, path: Path) -> None:
         """Not compressed: that would take seconds, after every better epoch."""
-        strings = {"names": [n.encode(errors="surrogateescape") for n in self.names], "files": [*map(os.fsencode, self.files)]}
-        scalars = {"image_size": self.image_size, "epoch": self.epoch, "split": self.split, "command": self.command}
+        strings = {
+            "names": [n.encode(errors="surrogateescape") for n in self.names],
+            "files": [*map(os.fsencode, self.files)],
+        }
+        scalars = {
+            "image_size": self.image_size,
+            "epoch": self.epoch,
+            "split": self.split,
+            "command": self.command,
+        }
         arrays: dict[str, Any] = {name: getattr(self, name) for name in ARRAYS}
-        arrays |= {name: np.frombuffer(b"\0".join(parts), np.uint8) for name, parts in strings.items()}
+        arrays |= {
+            name: np.frombuffer(b"\0".join(parts), np.uint8) for name, parts in strings.items()
+        }
         arrays |= {name: np.array(value) for name, value in scalars.items()}
         write_atomically(path, lambda file: np.savez(file, **arrays))
 
@@ -95,7 +119,10 @@ class PredictionRecord:
         try:
             with np.load(path, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}
-            names, files = (arrays[name].tobytes().split(b"\0") if arrays[name].size else [] for name in ("names", "files"))
+            names, files = (
+                arrays[name].tobytes().split(b"\0") if arrays[name].size else []
+                for name in ("names", "files")
+            )
             record = cls(
                 [n.decode(errors="surrogateescape") for n in names],
                 [os.fsdecode(f) for f in files],
@@ -106,19 +133,35 @@ class PredictionRecord:
             record._check()
         except (OSError, KeyError, ValueError, TypeError, IndexError, EOFError, BadZipFile) as e:
             why = " ".join(str(e).split())
-            raise InputError(f"{path}: not a file of detections of ours ({why}); evaluate again with validate") from None
+            raise InputError(
+                f"{path}: not a file of detections of ours ({why}); evaluate again with validate"
+            ) from None
         return record
 
     def _check(self) -> None:
-        n, m, images, classes = len(self.image), len(self.label_image), len(self.files), len(self.names)
+        n, m, images, classes = (
+            len(self.image),
+            len(self.label_image),
+            len(self.files),
+            len(self.names),
+        )
         shapes = {"sizes": (images, 2), "image": (n,), "box": (n, 4), "score": (n,), "kind": (n,)}
         shapes |= {"label_image": (m,), "label_box": (m, 4), "label_kind": (m,), "label_area": (m,)}
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
-        for name, end in (("image", images), ("label_image", images), ("kind", classes), ("label_kind", classes)):
+        for name, end in (
+            ("image", images),
+            ("label_image", images),
+            ("kind", classes),
+            ("label_kind", classes),
+        ):
             values = getattr(self, name)
-            if not np.issubdtype(values.dtype, np.integer) or (len(values) and not 0 <= values.min() <= values.max() < end):
+            if not np.issubdtype(values.dtype, np.integer) or (
+                len(values) and not 0 <= values.min() <= values.max() < end
+            ):
                 wrong.append(name)
-        wrong += [name for name in ("image", "label_image") if (np.diff(getattr(self, name)) < 0).any()]
+        wrong += [
+            name for name in ("image", "label_image") if (np.diff(getattr(self, name)) < 0).any()
+        ]
         if wrong:
             raise ValueError(f"its {', '.join(dict.fromkeys(wrong))} do not fit together")
 
@@ -131,7 +174,8 @@ class PredictionRecord:
         return slice(*self._starts[1][i : i + 2].tolist())
 
     def true_positives(self) -> np.ndarray:
-        """(n, 10) bool: which detections are true positives, by IoU threshold, see `metrics.match`."""
+        """(n, 10) bool: which detections are true positives, by IoU threshold, see
+        `metrics.match`."""
         parts = [np.zeros((0, 10), bool)]
         for i in range(len(self.files)):
             d, t = self.detections_of(i), self.labels_of(i)
@@ -139,7 +183,8 @@ class PredictionRecord:
         return np.concatenate(parts)
 
     def class_metrics(self, true_positives: np.ndarray) -> ClassMetrics:
-        """The metrics by class, as in metrics.json; true_positives: (n, 10) bool, as `true_positives()` gives them."""
+        """The metrics by class, as in metrics.json; true_positives: (n, 10) bool, as
+        `true_positives()` gives them."""
         return class_metrics(true_positives, self.score, self.kind, self.label_kind)
 
     @cached_property

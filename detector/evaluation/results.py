@@ -9,8 +9,8 @@ from boltbox.detector.evaluation.metrics import ClassMetrics, Result
 
 
 def result_json(result: Result, names: list[str]) -> dict[str, Any]:
-    """Everything that metrics.json says of an evaluation, with a row for each class that has objects; a metric that does not
-    exist (no large objects, say) is null."""
+    """Everything that metrics.json says of an evaluation, with a row for each class that has
+    objects; a metric that does not exist (no large objects, say) is null."""
     m = result.by_class
     rows = [
         {
@@ -25,18 +25,23 @@ def result_json(result: Result, names: list[str]) -> dict[str, Any]:
         for i, c in enumerate(m.classes.tolist())
     ]
     counts = {"images": result.images, "objects": sum(row["objects"] for row in rows)}
-    return _plain({**result.summary, **counts, "best_confidence": m.best_confidence, "per_class": rows})
+    return _plain(
+        {**result.summary, **counts, "best_confidence": m.best_confidence, "per_class": rows}
+    )
 
 
 def class_table(content: dict[str, Any]) -> str:
-    """The table that is printed of what `result_json` gave: all classes together, then one by one."""
+    """The table that is printed of what `result_json` gave: all classes together, then one by
+    one."""
     columns = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
     everything, rows = {"name": "all", **content}, content["per_class"]
     width = max(len(r["name"]) for r in [everything, *rows])
     lines = [f"{'class':<{width}}  {'objects':>8}" + "".join(f"{c:>10}" for c in columns)]
     for r in [everything, *(rows if len(rows) > 1 else [])]:
         values = ("-" if r[c] is None else f"{r[c]:.3f}" for c in columns)
-        lines.append(f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{x:>10}" for x in values))
+        lines.append(
+            f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{x:>10}" for x in values)
+        )
     return "\n".join(lines)
 
 
@@ -46,13 +51,19 @@ def largest_classes(metrics: ClassMetrics, most: int) -> list[int]:
 
 
 def confusions(result: Result, names: list[str], most: int = 10_000) -> list[tuple[str, str, int]]:
-    """Cells of the confusion matrix as (true class, predicted class, count), most frequent first: those that are not 0
-    and the diagonal. An object that was not found is predicted as background, a detection of nothing is truly background."""
+    """Cells of the confusion matrix as (true class, predicted class, count), most frequent first:
+    those that are not 0 and the diagonal. An object that was not found is predicted as background,
+    a detection of nothing is truly background."""
     everything, confusion = [*names, "background"], result.confusion
     counts = {(c, c): 0 for c in range(len(everything))}
-    counts |= dict(zip(map(tuple, confusion.cells.tolist()), confusion.counts.tolist(), strict=True))
+    counts |= dict(
+        zip(map(tuple, confusion.cells.tolist()), confusion.counts.tolist(), strict=True)
+    )
     order = sorted(counts, key=lambda cell: (-counts[cell], cell))[:most]
-    return [(everything[true], everything[predicted], counts[predicted, true]) for predicted, true in order]
+    return [
+        (everything[true], everything[predicted], counts[predicted, true])
+        for predicted, true in order
+    ]
 
 
 def _plain(value: Any) -> Any:

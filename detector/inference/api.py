@@ -11,7 +11,14 @@ import torch
 from PIL import Image, ImageOps
 
 from boltbox.detector.data.device import finish_on_device
-from boltbox.detector.data.images import ON_ITS_SIDE, ORIENTATION, TooManyPixels, check_pixels, image_sizes, read_image
+from boltbox.detector.data.images import (
+    ON_ITS_SIDE,
+    ORIENTATION,
+    TooManyPixels,
+    check_pixels,
+    image_sizes,
+    read_image,
+)
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.inputs.tiled import Tiling, tiled_batch
 from boltbox.detector.data.sample import Batch, Sample, collate
@@ -28,8 +35,8 @@ Images = Picture | Sequence[Picture]
 class Predicting(Protocol):
     """What predicts: boltbox.detector.training.module.Detector.
 
-    names: of its classes · image_size: longer side of the training's input in pixels · max_stride: sides of the input are
-    multiples of it · hparams: its options by name.
+    names: of its classes · image_size: longer side of the training's input in pixels · max_stride:
+    sides of the input are multiples of it · hparams: its options by name.
     """
 
     @property
@@ -53,7 +60,8 @@ class Predicting(Protocol):
     def predict_batch(
         self, batch: Batch, thresholds: NMSThresholds, at_once: int | None = None
     ) -> tuple[list[np.ndarray], Any]:
-        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image, score, class; and the raw prediction or None."""
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image, score, class; and the
+        raw prediction or None."""
 
 
 @torch.inference_mode()
@@ -73,16 +81,18 @@ def predict(
     batch_size: int = 16,
     precision: str = "16-mixed",
 ) -> Detections | list[Detections]:
-    """The objects in images; the numbers are those of `cli.py predict` on the same images with the same options.
+    """The objects in images; the numbers are those of `cli.py predict` on the same images with the
+    same options.
 
     Args:
-        images: one or a list of: path of an image file, (H, W, 3) uint8 RGB array ((H, W): grey), PIL image.
+        images: one or a list of: path of an image file, (H, W, 3) uint8 RGB array ((H, W): grey),
+            PIL image.
         conf, iou, max_det, agnostic: see Detector.
         classes: only these, by name or number.
         image_size: longer side of the network's input in pixels; default: that of the training.
         tta: predict three times on each image, at several sizes and mirrored.
-        tiled: predict on large images whole and in tiles of tile_size pixels (default: image_size) that overlap by
-            tile_overlap.
+        tiled: predict on large images whole and in tiles of tile_size pixels (default: image_size)
+            that overlap by tile_overlap.
         batch_size: most images, or tiles of one, that go through the network together.
         precision: 16-mixed or 32-true; without a GPU it is float32 either way.
 
@@ -93,7 +103,9 @@ def predict(
         InputError: something that is no image, a class or a precision that does not exist.
     """
     numbers = class_numbers(classes, detector.names)
-    thresholds = NMSThresholds(conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"])
+    thresholds = NMSThresholds(
+        conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"]
+    )
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
     given: Sequence[Picture] = [images] if one else images  # type: ignore[assignment, list-item]
     stride = max(detector.max_stride, 32)
@@ -110,7 +122,9 @@ def predict(
     return found[0] if one else found
 
 
-def _batches(pictures: Sequence[Picture], size: int, stride: int, batch_size: int, tiling: Tiling | None) -> Iterator[Batch]:
+def _batches(
+    pictures: Sequence[Picture], size: int, stride: int, batch_size: int, tiling: Tiling | None
+) -> Iterator[Batch]:
     """As the loader of `cli.py predict` makes them; a picture is read when its turn comes."""
     if not pictures:
         return
@@ -122,7 +136,9 @@ def _batches(pictures: Sequence[Picture], size: int, stride: int, batch_size: in
     inputs = EvaluationInput(size, stride)
     batches, shapes = inputs.batches(sizes, batch_size)
     for batch in batches:
-        yield collate([inputs.sample(_sample(pictures[i], i), tuple(shapes[i].tolist())) for i in batch])
+        yield collate(
+            [inputs.sample(_sample(pictures[i], i), tuple(shapes[i].tolist())) for i in batch]
+        )
 
 
 def _size(picture: Picture) -> tuple[int, int]:
@@ -153,7 +169,8 @@ def _sample(picture: Picture, index: int) -> Sample:
 
 
 def _check_size(picture: Image.Image) -> None:
-    """It may come from a file that is not decoded yet, and even a PNG's EXIF data is read behind its pixels."""
+    """It may come from a file that is not decoded yet, and even a PNG's EXIF data is read behind
+    its pixels."""
     try:
         check_pixels(*picture.size)
     except TooManyPixels as e:
@@ -163,5 +180,12 @@ def _check_size(picture: Image.Image) -> None:
 def _check(array: object) -> None:
     if not isinstance(array, np.ndarray):
         raise InputError(f"predict takes paths, arrays and PIL images, not {type(array).__name__}")
-    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or not array.size:
-        raise InputError(f"predict takes arrays of shape (H, W, 3), uint8 RGB, not {array.shape} {array.dtype}")
+    if (
+        array.dtype != np.uint8
+        or array.ndim not in (2, 3)
+        or (array.ndim == 3 and array.shape[2] != 3)
+        or not array.size
+    ):
+        raise InputError(
+            f"predict takes arrays of shape (H, W, 3), uint8 RGB, not {array.shape} {array.dtype}"
+        )

@@ -14,8 +14,9 @@ from boltbox.detector.system.errors import InputError
 class Detections:
     """The objects found in one image, best first.
 
-    xyxy (n, 4) float32: left, top, right, bottom in pixels of the image as it was given (a file's after EXIF rotation) ·
-    confidence (n,) float32 in 0..1 · class_id (n,) int64 · names: the detector's class names, by class_id.
+    xyxy (n, 4) float32: left, top, right, bottom in pixels of the image as it was given (a file's
+    after EXIF rotation) · confidence (n,) float32 in 0..1 · class_id (n,) int64 · names: the
+    detector's class names, by class_id.
     """
 
     xyxy: np.ndarray
@@ -40,8 +41,13 @@ class Detections:
         try:
             import supervision
         except ImportError:
-            raise InputError("to_supervision needs the package supervision: pip install supervision") from None
+            raise InputError(
+                "to_supervision needs the package supervision: pip install supervision"
+            ) from None
         names = np.array([self.names[i] for i in self.class_id], dtype=str)
         return supervision.Detections(
-            xyxy=self.xyxy, confidence=self.confidence, class_id=self.class_id, data={"class_name": names}
+            xyxy=self.xyxy,
+            confidence=self.confidence,
+            class_id=self.class_id,
+            data={"class_name": names},
         )

@@ -32,9 +32,14 @@ def load_member(path: str | Path, names: Sequence[str]) -> YOLOv5:
     theirs = trained.names
     if theirs != list(names):
         pairs = [(i, a, b) for i, (a, b) in enumerate(zip(names, theirs, strict=False)) if a != b]
-        differ = f"class {pairs[0][0]} is '{pairs[0][1]}' here and '{pairs[0][2]}' there" if pairs else "the first ones agree"
+        differ = (
+            f"class {pairs[0][0]} is '{pairs[0][1]}' here and '{pairs[0][2]}' there"
+            if pairs
+            else "the first ones agree"
+        )
         raise InputError(
-            f"model.ensemble {path}: it knows other classes ({len(names)} here, {len(theirs)} there; {differ}); "
-            "detectors of an ensemble must have the same names in the same order"
+            f"model.ensemble {path}: it knows other classes ({len(names)} here, {len(theirs)}"
+            f" there; {differ}); detectors of an ensemble must have the same names in the same"
+            " order"
         )
     return trained.network

@@ -1,4 +1,5 @@
-"""The network of a detector as it predicts: fused, in company, or with another predictor in its place."""
+"""The network of a detector as it predicts: fused, in company, or with another predictor in its
+place."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,19 +15,23 @@ from boltbox.detector.model.network import YOLOv5
 
 
 class InferenceNetwork:
-    """What predicts for a detector. It holds copies, and is no module itself: checkpoints do not know of it.
+    """What predicts for a detector. It holds copies, and is no module itself: checkpoints do not
+    know of it.
 
     Attributes:
         members: networks that predict together with the detector's own (an ensemble).
-        predictor: predicts in the place of the detector's own network, if it is set: an exported file.
-        fused: a copy of the detector's network with the batch norms folded into the convolutions; None: there is none yet.
+        predictor: predicts in the place of the detector's own network, if it is set: an exported
+            file.
+        fused: a copy of the detector's network with the batch norms folded into the convolutions;
+            None: there is none yet.
     """
 
     def __init__(self, members: Sequence[YOLOv5] = ()) -> None:
         self.members = list(members)
         self.predictor: Predictor | None = None
         self.fused: YOLOv5 | None = None
-        self._composed: Predictor | None = None  # ensemble and test-time augmentation over predictor or network
+        # ensemble and test-time augmentation over predictor or network
+        self._composed: Predictor | None = None
         self._prepared: tuple[Any, ...] | None = None  # what `prepare` was asked for
 
     def clear(self) -> None:
@@ -39,9 +44,11 @@ class InferenceNetwork:
         self.fused = network.fused()
 
     def prepare(self, network: YOLOv5, tta: bool) -> None:
-        """Make the network ready, with the ensemble, and with test-time augmentation if wanted. What is ready stays."""
+        """Make the network ready, with the ensemble, and with test-time augmentation if wanted.
+        What is ready stays."""
         device, dtype = next(network.parameters()).device, dtype_of(network)
-        changes = sum(t._version for t in [*network.parameters(), *network.buffers()])  # torch counts what is written in place
+        # torch counts what is written in place
+        changes = sum(t._version for t in [*network.parameters(), *network.buffers()])
         wanted = network, tta, device, dtype, changes, self.predictor
         if self.fused is not None and self._prepared == wanted:
             return
@@ -49,7 +56,10 @@ class InferenceNetwork:
         assert self.fused is not None
         members = [member.to(device, dtype).fused() for member in self.members]
         networks = [self.fused, *members]
-        predictors = [self.predictor or forward_function(self.fused), *map(forward_function, members)]
+        predictors = [
+            self.predictor or forward_function(self.fused),
+            *map(forward_function, members),
+        ]
         if tta:
             predictors = [
                 TestTimeAugmentation(predictor, each.head.rows_per_level, each.max_stride)
@@ -58,9 +68,12 @@ class InferenceNetwork:
         self._composed = Ensemble(predictors) if members else predictors[0] if tta else None
         self._prepared = wanted
 
-    def predict(self, network: YOLOv5, images: Tensor, conf: float) -> tuple[Decoded, list[Tensor] | None]:
-        """The rows of images (B, 3, H, W): all, or those with objectness above `conf`; and the raw prediction, if it is that of
-        one network in one pass. In the autocast that is on, except that of bfloat16: its 8 bits are too few for confidences.
+    def predict(
+        self, network: YOLOv5, images: Tensor, conf: float
+    ) -> tuple[Decoded, list[Tensor] | None]:
+        """The rows of images (B, 3, H, W): all, or those with objectness above `conf`; and the raw
+        prediction, if it is that of one network in one pass. In the autocast that is on, except
+        that of bfloat16: its 8 bits are too few for confidences.
 
         Args:
             network: predicts if nothing was made ready.

@@ -18,7 +18,8 @@ COCO_CLASSES, COCO_UNUSED = 80, {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 
 
 def label_lines(rows: np.ndarray, width: int, height: int, confidences: bool = True) -> str:
-    """(n, 6) x1, y1, x2, y2 in pixels, score, class -> the text of a label file: class cx cy w h [score], as fractions."""
+    """(n, 6) x1, y1, x2, y2 in pixels, score, class -> the text of a label file: class cx cy w h
+    [score], as fractions."""
     boxes = xyxy_to_cxcywhn(rows[:, :4], width, height)
     lines = []
     for row, box in zip(rows, boxes, strict=True):
@@ -28,20 +29,23 @@ def label_lines(rows: np.ndarray, width: int, height: int, confidences: bool = T
 
 
 def category_ids(names: Sequence[str]) -> list[int]:
-    """COCO's category id of each class: its own ids for its own 80 classes, else the class numbers."""
+    """COCO's category id of each class: its own ids for its own 80 classes, else the class
+    numbers."""
     if len(names) == COCO_CLASSES and (names[0], names[-1]) == ("person", "toothbrush"):
         return [i for i in range(1, 91) if i not in COCO_UNUSED]
     return list(range(len(names)))
 
 
 def image_id(picture: Picture) -> int | str:
-    """The file's name as COCO's image id: a number where it is one (000000000139 is 139); of a video frame `NAME_000012`."""
+    """The file's name as COCO's image id: a number where it is one (000000000139 is 139); of a
+    video frame `NAME_000012`."""
     name = PurePath(picture.path).stem if picture.frame is None else frame_name(picture)
     return int(name) if re.fullmatch("[0-9]+", name) else name
 
 
 def frame_name(picture: Picture) -> str:
-    """What the files of a picture are called: its name, with the number of the frame if it is one."""
+    """What the files of a picture are called: its name, with the number of the frame if it is
+    one."""
     return picture.name if picture.frame is None else f"{picture.name}_{picture.frame:06d}"
 
 
@@ -50,7 +54,14 @@ def coco_results(picture: Picture, rows: np.ndarray, ids: Sequence[int]) -> list
     entries = []
     for x1, y1, x2, y2, score, number in rows.tolist():
         box = [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)]
-        entries.append({"image_id": image_id(picture), "category_id": ids[int(number)], "bbox": box, "score": round(score, 5)})
+        entries.append(
+            {
+                "image_id": image_id(picture),
+                "category_id": ids[int(number)],
+                "bbox": box,
+                "score": round(score, 5),
+            }
+        )
     return entries
 
 
@@ -63,8 +74,11 @@ def csv_rows(picture: Picture, rows: np.ndarray, names: Sequence[str]) -> list[t
     ]
 
 
-def crops(image: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Iterator[tuple[str, int, np.ndarray]]:
-    """(folder name of the class, number of the detection, pixels (h, w, 3)) of each; sides are rounded outwards."""
+def crops(
+    image: np.ndarray, rows: np.ndarray, names: Sequence[str]
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """(folder name of the class, number of the detection, pixels (h, w, 3)) of each; sides are
+    rounded outwards."""
     height, width = image.shape[:2]
     for number, row in enumerate(rows):
         x1, y1, x2, y2 = clip_xyxy(row[:4], width, height).tolist()

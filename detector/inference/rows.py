@@ -14,13 +14,15 @@ from boltbox.detector.model.network import Network
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, nearest
 
-# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it: a network, an exported file, several of them
+# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it: a network, an exported
+# file, several of them
 Predictor = Callable[[Tensor], Tensor]
 Decoded = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
 
 
 class NMSThresholds(NamedTuple):
-    """Which detections count; see `boltbox.detector.model.postprocess.nms`. classes: only these numbers."""
+    """Which detections count; see `boltbox.detector.model.postprocess.nms`. classes: only these
+    numbers."""
 
     conf: float
     iou: float
@@ -31,18 +33,27 @@ class NMSThresholds(NamedTuple):
     rounded: bool = False
 
 
-def to_rows(decoded: Decoded, letterboxes: Sequence[LetterboxInfo | None], thresholds: NMSThresholds) -> list[np.ndarray]:
-    """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best first."""
+def to_rows(
+    decoded: Decoded, letterboxes: Sequence[LetterboxInfo | None], thresholds: NMSThresholds
+) -> list[np.ndarray]:
+    """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
+    first."""
     results = []
     found = nms(decoded, **thresholds._asdict())
     for detections, letterbox in zip(found, letterboxes, strict=True):
         assert letterbox is not None
         boxes = letterbox.to_file(detections.boxes.float().cpu().numpy())
-        results.append(np.column_stack((boxes, detections.scores.float().cpu().numpy(), detections.classes.cpu().numpy())))
+        results.append(
+            np.column_stack(
+                (boxes, detections.scores.float().cpu().numpy(), detections.classes.cpu().numpy())
+            )
+        )
     return [r.astype(np.float32) for r in results]
 
 
-def rows_of_tiles(predictor: Callable[[Tensor], Decoded], batch: Batch, thresholds: NMSThresholds, at_once: int) -> np.ndarray:
+def rows_of_tiles(
+    predictor: Callable[[Tensor], Decoded], batch: Batch, thresholds: NMSThresholds, at_once: int
+) -> np.ndarray:
     """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
 
     Args:
@@ -58,13 +69,22 @@ def rows_of_tiles(predictor: Callable[[Tensor], Decoded], batch: Batch, threshol
     rows, sources = [], []
     for start in range(0, len(batch.images), at_once):
         decoded = predictor(to_floats(batch.images[start : start + at_once]))
-        for i, found in enumerate(to_rows(decoded, batch.letterboxes[start : start + at_once], thresholds), start):
+        for i, found in enumerate(
+            to_rows(decoded, batch.letterboxes[start : start + at_once], thresholds), start
+        ):
             # A box reaches beyond its window only where the padding is.
             found[:, :4] = found[:, :4].clip(np.tile(windows[i, :2], 2), np.tile(windows[i, 2:], 2))
             rows.append(found)
             sources.append(np.tile(windows[i], (len(found), 1)))
     size = letterbox.height, letterbox.width
-    return merge(np.concatenate(rows), np.concatenate(sources), size, thresholds.iou, thresholds.max_det, thresholds.agnostic)
+    return merge(
+        np.concatenate(rows),
+        np.concatenate(sources),
+        size,
+        thresholds.iou,
+        thresholds.max_det,
+        thresholds.agnostic,
+    )
 
 
 def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> list[int] | None:
@@ -85,7 +105,11 @@ def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> l
         elif isinstance(word, int) and 0 <= word < len(names):
             numbers.append(word)
         else:
-            hint = nearest(word, names) if isinstance(word, str) else f"the numbers are 0 to {len(names) - 1}"
+            hint = (
+                nearest(word, names)
+                if isinstance(word, str)
+                else f"the numbers are 0 to {len(names) - 1}"
+            )
             raise InputError(f"model.classes: there is no class {word!r}; {hint}")
     return numbers
 

@@ -1,4 +1,5 @@
-"""Test-time augmentation: three passes over each image, whose rows are joined before suppression."""
+"""Test-time augmentation: three passes over each image, whose rows are joined before
+suppression."""
 
 import math
 from collections.abc import Callable
@@ -16,18 +17,24 @@ GREY = 0.447  # of 1: about the mean of ImageNet's pixels
 class TestTimeAugmentation:
     """A predictor that calls another one three times.
 
-    The rows of the coarsest level at full scale, and those of the finest level at the smallest scale, are left out: the other
-    passes see objects of these sizes better.
+    The rows of the coarsest level at full scale, and those of the finest level at the smallest
+    scale, are left out: the other passes see objects of these sizes better.
 
     Args:
-        predictor: what is called; its rows are ordered by level, unless `rows_per_level` says otherwise.
+        predictor: what is called; its rows are ordered by level, unless `rows_per_level` says
+            otherwise.
         rows_per_level: see `Head.rows_per_level`; only the shares of the levels count.
         stride: of the coarsest map; sides of the images are multiples of it.
     """
 
     __test__ = False  # its name is not that of a pytest class
 
-    def __init__(self, predictor: Predictor, rows_per_level: Callable[[int, int], list[int] | None], stride: int) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        rows_per_level: Callable[[int, int], list[int] | None],
+        stride: int,
+    ) -> None:
         self.predictor, self.rows_per_level, self.stride = predictor, rows_per_level, stride
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -51,17 +58,21 @@ class TestTimeAugmentation:
     def _outer_rows(self, total: int, height: int, width: int) -> tuple[int, int]:
         """How many of the rows are those of the finest level, and of the coarsest."""
         shares = self.rows_per_level(height, width)
-        if not shares or total % sum(shares):  # an exported file may have another number of anchors than the network here
+        # an exported file may have another number of anchors than the network here
+        if not shares or total % sum(shares):
             return 0, 0
         times = total // sum(shares)
         return shares[0] * times, shares[-1] * times
 
 
 def scaled(images: Tensor, scale: float, stride: int) -> Tensor:
-    """(B, 3, H, W) in 0..1, made smaller by bilinear interpolation, then grey right and below up to multiples of `stride`."""
+    """(B, 3, H, W) in 0..1, made smaller by bilinear interpolation, then grey right and below up to
+    multiples of `stride`."""
     if scale == 1:
         return images
     height, width = images.shape[2:]
-    small = interpolate(images, (int(height * scale), int(width * scale)), mode="bilinear", align_corners=False)
+    small = interpolate(
+        images, (int(height * scale), int(width * scale)), mode="bilinear", align_corners=False
+    )
     to_height, to_width = (math.ceil(side * scale / stride) * stride for side in (height, width))
     return pad(small, (0, to_width - small.shape[3], 0, to_height - small.shape[2]), value=GREY)

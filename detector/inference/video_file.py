@@ -10,10 +10,12 @@ from boltbox.detector.system.errors import InputError
 
 
 class VideoFile:
-    """An mp4 file that appears under its name, whole, when it is closed. Until then it lies beside, with a dot before its name.
+    """An mp4 file that appears under its name, whole, when it is closed. Until then it lies beside,
+    with a dot before its name.
 
     Args:
-        path: its name, with the suffix .mp4. fps: frames/s. size: (height, width) of the frames in pixels.
+        path: its name, with the suffix .mp4. fps: frames/s. size: (height, width) of the frames in
+            pixels.
 
     Raises:
         InputError: OpenCV has no encoder for it.
@@ -28,7 +30,10 @@ class VideoFile:
         code = cv2.VideoWriter.fourcc(*"mp4v")
         self._writer = cv2.VideoWriter(str(self._beside), code, fps, (width, height))
         if not self._writer.isOpened():
-            raise InputError(f"{path}: this OpenCV cannot write mp4 videos; use --save.images false, and labels or crops")
+            raise InputError(
+                f"{path}: this OpenCV cannot write mp4 videos; use --save.images false, and labels"
+                " or crops"
+            )
 
     def write(self, frame: np.ndarray) -> None:
         """(H, W, 3) uint8 RGB; a frame of another size, as a stream may send, is scaled."""

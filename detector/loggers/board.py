@@ -21,7 +21,8 @@ QUALITY = 80  # of JPEG
 
 
 class Picture(NamedTuple):
-    """An image of the validation: (H, W, 3) uint8 RGB; labels and predictions as rows for `draw_boxes`."""
+    """An image of the validation: (H, W, 3) uint8 RGB; labels and predictions as rows for
+    `draw_boxes`."""
 
     image: np.ndarray
     labels: np.ndarray
@@ -54,7 +55,8 @@ class Evaluation(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What is shown when a training ends. best: what metrics.json says of the best epoch; plots: pictures."""
+    """What is shown when a training ends. best: what metrics.json says of the best epoch; plots:
+    pictures."""
 
     epoch: int
     step: int
@@ -68,10 +70,12 @@ class Board(Protocol):
     title: str
 
     def start(self, options: dict[str, Any], best: dict[str, float]) -> None:
-        """The configuration, by group; the best metrics so far, BEST by name, empty for a fresh run."""
+        """The configuration, by group; the best metrics so far, BEST by name, empty for a fresh
+        run."""
 
     def losses(self, names: Sequence[str]) -> None:
-        """The names of the parts of the loss, before the first of them is logged as `train/NAME` and `val/NAME`."""
+        """The names of the parts of the loss, before the first of them is logged as `train/NAME`
+        and `val/NAME`."""
 
     def metrics(self, metrics: dict[str, float], step: int) -> None:
         """BY_STEP by name."""

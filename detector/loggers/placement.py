@@ -11,12 +11,12 @@ from boltbox.detector.training.trainer_options import as_list
 def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> None:
     """Fill in options of trainer.logger, before the loggers are made.
 
-    Loggers without a folder of their own write into the run's. In a training that continues, W&B goes on in the same run, and
-    TensorBoard drops what was logged after the checkpoint.
+    Loggers without a folder of their own write into the run's. In a training that continues, W&B
+    goes on in the same run, and TensorBoard drops what was logged after the checkpoint.
 
     Args:
-        loggers: trainer.logger as parsed: a bool, None, or one or several loggers with class_path and init_args; changed in
-            place.
+        loggers: trainer.logger as parsed: a bool, None, or one or several loggers with class_path
+            and init_args; changed in place.
         run: folder of the run.
         checkpoint: content of the training checkpoint that is continued; empty for a new run.
     """
@@ -30,7 +30,8 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
             arguments.purge_step = checkpoint["global_step"]
         if name == "WandbLogger":
             arguments.name = arguments.name or run.resolve().name
-            os.environ.pop("WANDB_SERVICE", None)  # a parent's, which takes a killed run for one that is still active
+            # a parent's, which takes a killed run for one that is still active
+            os.environ.pop("WANDB_SERVICE", None)
         if checkpoint and name == "WandbLogger" and arguments.id is None:
             arguments.id = checkpoint.get("run", {}).get("loggers", {}).get(name)
 

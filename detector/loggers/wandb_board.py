@@ -15,12 +15,20 @@ from boltbox.detector.loggers.board import BY_EPOCH, BY_STEP, Ending, Evaluation
 
 CURVES = 20  # classes in the precision-recall plot: more lines cannot be told apart
 EVERY = 2  # of RECALLS, which point such a curve has
-STEP = "trainer/global_step"  # the x-axis of BY_STEP; Lightning adds it to each row, later releases under another name
-MEDIA = ("val/per_class", "val/confusion_table", "val/precision_recall_table", "val/images", "best/per_class")
+# the x-axis of BY_STEP; Lightning adds it to each row, later releases under another name
+STEP = "trainer/global_step"
+MEDIA = (
+    "val/per_class",
+    "val/confusion_table",
+    "val/precision_recall_table",
+    "val/images",
+    "best/per_class",
+)
 
 
 class WandbBoard:
-    """Shows a training in the run of a WandbLogger. Boxes are drawn by W&B, so that they can be filtered by class and score."""
+    """Shows a training in the run of a WandbLogger. Boxes are drawn by W&B, so that they can be
+    filtered by class and score."""
 
     title = "W&B"
 
@@ -63,7 +71,9 @@ class WandbBoard:
             "val/per_class": _table(rows),
             "val/confusion": wandb.plot_table(
                 "wandb/confusion_matrix/v1",
-                wandb.Table(["Actual", "Predicted", "nPredictions"], [list(cell) for cell in cells]),
+                wandb.Table(
+                    ["Actual", "Predicted", "nPredictions"], [list(cell) for cell in cells]
+                ),
                 {name: name for name in ("Actual", "Predicted", "nPredictions")},
                 {"title": "Confusion matrix"},
             ),
@@ -71,7 +81,11 @@ class WandbBoard:
                 "wandb/area-under-curve/v0",
                 wandb.Table(["class", "recall", "precision"], curves),
                 {"x": "recall", "y": "precision", "class": "class"},
-                {"title": "Precision against recall, IoU 0.5", "x-axis-title": "Recall", "y-axis-title": "Precision"},
+                {
+                    "title": "Precision against recall, IoU 0.5",
+                    "x-axis-title": "Recall",
+                    "y-axis-title": "Precision",
+                },
             ),
         }
         size = len(json.dumps([rows, cells, curves]))
@@ -82,16 +96,21 @@ class WandbBoard:
                 boxes = [_boxes(picture, labels) for picture in evaluation.pictures]
                 for picture, file in zip(evaluation.pictures, files, strict=True):
                     file.write_bytes(jpeg(picture.image))
-                shown["val/images"] = [wandb.Image(str(f), boxes=b) for f, b in zip(files, boxes, strict=True)]
+                shown["val/images"] = [
+                    wandb.Image(str(f), boxes=b) for f, b in zip(files, boxes, strict=True)
+                ]
                 size += sum(file.stat().st_size for file in files) + len(json.dumps(boxes))
-                size += 2 * len(files) * self._options  # W&B writes the configuration down with each kind of box
+                # W&B writes the configuration down with each kind of box
+                size += 2 * len(files) * self._options
             self.logger.log_metrics(shown, evaluation.step)
         return size
 
     def ending(self, ending: Ending) -> None:
         import wandb
 
-        shown: dict[str, Any] = {f"plots/{path.name}": wandb.Image(str(path)) for path in ending.plots}
+        shown: dict[str, Any] = {
+            f"plots/{path.name}": wandb.Image(str(path)) for path in ending.plots
+        }
         if ending.best:
             shown["best/per_class"] = _table(ending.best["per_class"])
         if shown:
@@ -110,33 +129,59 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     import wandb
 
     columns = ("objects", "P", "R", "mAP50", "mAP50-95", "coco/AP")
-    return wandb.Table(["class", *columns], [[row["name"], *(row[c] for c in columns)] for row in rows])
+    return wandb.Table(
+        ["class", *columns], [[row["name"], *(row[c] for c in columns)] for row in rows]
+    )
 
 
 def _curves(evaluation: Evaluation) -> list[list[Any]]:
-    """Rows of class, recall, precision: the mean of all classes, then the classes with most objects."""
+    """Rows of class, recall, precision: the mean of all classes, then the classes with most
+    objects."""
     metrics = evaluation.result.by_class
     if not len(metrics.classes):
         return []
     precisions = metrics.precision_at_recall[:, ::EVERY]
     lines = {"mean of all classes": precisions.mean(0)}
-    lines |= {evaluation.names[metrics.classes[i]]: precisions[i] for i in largest_classes(metrics, CURVES)}
+    lines |= {
+        evaluation.names[metrics.classes[i]]: precisions[i]
+        for i in largest_classes(metrics, CURVES)
+    }
     at = RECALLS[::EVERY].round(4).tolist()
-    return [[name, r, p] for name, line in lines.items() for r, p in zip(at, line.round(4).tolist(), strict=True)]
+    return [
+        [name, r, p]
+        for name, line in lines.items()
+        for r, p in zip(at, line.round(4).tolist(), strict=True)
+    ]
 
 
 def _boxes(picture: Picture, labels: dict[int, str]) -> dict[str, Any]:
     return {
-        "predictions": {"box_data": [_box(row, labels) for row in picture.predictions], "class_labels": labels},
-        "ground_truth": {"box_data": [_box(row, labels) for row in picture.labels], "class_labels": labels},
+        "predictions": {
+            "box_data": [_box(row, labels) for row in picture.predictions],
+            "class_labels": labels,
+        },
+        "ground_truth": {
+            "box_data": [_box(row, labels) for row in picture.labels],
+            "class_labels": labels,
+        },
     }
 
 
 def _box(row: np.ndarray, labels: dict[int, str]) -> dict[str, Any]:
     """A row for `draw_boxes` as W&B wants it."""
     *corners, score, c = row.tolist()
-    position = dict(zip(("minX", "minY", "maxX", "maxY"), (round(x, 2) for x in corners), strict=True))
-    box = {"position": position, "domain": "pixel", "class_id": int(c), "box_caption": labels[int(c)]}
+    position = dict(
+        zip(("minX", "minY", "maxX", "maxY"), (round(x, 2) for x in corners), strict=True)
+    )
+    box = {
+        "position": position,
+        "domain": "pixel",
+        "class_id": int(c),
+        "box_caption": labels[int(c)],
+    }
     if not np.isnan(score):
-        box |= {"box_caption": f"{labels[int(c)]} {score:.2f}", "scores": {"confidence": round(score, 4)}}
+        box |= {
+            "box_caption": f"{labels[int(c)]} {score:.2f}",
+            "scores": {"confidence": round(score, 4)},
+        }
     return box

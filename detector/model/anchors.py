@@ -1,7 +1,8 @@
 """Anchors: the default sets, how well a set fits labels, and finding a better one.
 
-The measures are those of YOLOv5's AutoAnchor. A label and an anchor fit by their side ratio, the smaller of r and 1 / r over
-both sides; they can be trained on each other if it is above 1 / anchor_t. Sizes are width and height in pixels of the input.
+The measures are those of YOLOv5's AutoAnchor. A label and an anchor fit by their side ratio, the
+smaller of r and 1 / r over both sides; they can be trained on each other if it is above 1 /
+anchor_t. Sizes are width and height in pixels of the input.
 """
 
 from collections.abc import Sequence
@@ -9,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Pixels w, h, w, h, w, h by level, found by k-means on COCO at 640 px (levels 3-5) and 1280 px (levels 3-6). Levels 2 and 7 are
-# ours: half of the next, twice the one before, because YOLOv5 ships placeholders there that cannot train.
+# Pixels w, h, w, h, w, h by level, found by k-means on COCO at 640 px (levels 3-5) and 1280 px
+# (levels 3-6). Levels 2 and 7 are ours: half of the next, twice the one before, because YOLOv5
+# ships placeholders there that cannot train.
 _P5 = {
     2: (5, 6, 8, 15, 16, 11),
     3: (10, 13, 16, 30, 33, 23),
@@ -25,13 +27,15 @@ _P6 = {
     7: (872, 1230, 1478, 760, 1850, 1584),
 }
 LEAST_SIDE = 2.0  # pixels; labels with both sides below are too small to be learned
-MOST_LABELS = 100_000  # so many, drawn at random, take part in the search; more do not move its result
+# so many, drawn at random, take part in the search; more do not move its result
+MOST_LABELS = 100_000
 MOST_CLUSTERED = 10_000  # so many of these in the clustering from which it starts
 _BLOCK = 1 << 15  # labels at a time, so that intermediate arrays stay in the cache
 
 
 def default_anchors(levels: Sequence[int], per_level: int = 3) -> list[list[float]]:
-    """Anchors in pixels for these levels, a row a level: w, h, w, h, ...; other numbers than 3 lie on the line through them."""
+    """Anchors in pixels for these levels, a row a level: w, h, w, h, ...; other numbers than 3 lie
+    on the line through them."""
     table = _P6 if max(levels) > 5 else _P5
     rows = [table[k] if k in table else _P5[k] for k in levels]
     if per_level == 3:
@@ -43,26 +47,30 @@ def default_anchors(levels: Sequence[int], per_level: int = 3) -> list[list[floa
 
 
 def in_level_order(anchors: np.ndarray, strides: Sequence[float]) -> np.ndarray:
-    """(levels, A, 2) pixels, with the order of the levels reversed if their mean areas run against the strides."""
+    """(levels, A, 2) pixels, with the order of the levels reversed if their mean areas run against
+    the strides."""
     areas = anchors.prod(-1).mean(-1)  # (levels,)
     against = (areas[-1] - areas[0]) * (strides[-1] - strides[0]) < 0
     return anchors[::-1].copy() if against else anchors
 
 
 def label_sizes(boxes: np.ndarray, height: int, width: int, image_size: int) -> np.ndarray:
-    """(n, 2) sizes at the network's input of (n, 4) xyxy boxes in an image file, whose longer side becomes image_size."""
+    """(n, 2) sizes at the network's input of (n, 4) xyxy boxes in an image file, whose longer side
+    becomes image_size."""
     return (boxes[:, 2:] - boxes[:, :2]) * (image_size / max(height, width))
 
 
 def side_ratios(sizes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """(n, 2) sizes, (k, 2) anchors -> (n, k) side ratios in 0..1."""
-    w, h = (sizes[:, axis] / anchors[:, axis, None] for axis in (0, 1))  # (k, n): fast to reduce over anchors
+    # (k, n): fast to reduce over anchors
+    w, h = (sizes[:, axis] / anchors[:, axis, None] for axis in (0, 1))
     return np.minimum(np.minimum(w, 1 / w), np.minimum(h, 1 / h)).T
 
 
 class AnchorFit(NamedTuple):
-    """bpr: best possible recall, the share of labels with an anchor above the threshold · aat: mean number of anchors above it
-    · fitness: mean of the labels' best ratios, those at or below the threshold counting 0 · mean_best: their plain mean."""
+    """bpr: best possible recall, the share of labels with an anchor above the threshold · aat: mean
+    number of anchors above it · fitness: mean of the labels' best ratios, those at or below the
+    threshold counting 0 · mean_best: their plain mean."""
 
     bpr: float
     aat: float
@@ -82,9 +90,10 @@ def measure(anchors: np.ndarray, sizes: np.ndarray, anchor_t: float = 4.0) -> An
 
 
 def cluster(sizes: np.ndarray, k: int, rng: np.random.Generator, starts: int = 30) -> np.ndarray:
-    """(k, 2) centres of (n, 2) sizes, by SciPy's k-means on sides divided by their standard deviation: of some starts from k
-    random labels the one with the least mean distance, as in YOLOv5. A centre that loses all its labels on the way is replaced
-    by the label farthest from the others.
+    """(k, 2) centres of (n, 2) sizes, by SciPy's k-means on sides divided by their standard
+    deviation: of some starts from k random labels the one with the least mean distance, as in
+    YOLOv5. A centre that loses all its labels on the way is replaced by the label farthest from the
+    others.
 
     There must be at least k different sizes, and neither side may be the same for all.
     """
@@ -111,8 +120,9 @@ def mutate(
     anchor_t: float = 4.0,
     least_bpr: float = 0.0,
 ) -> np.ndarray:
-    """(k, 2) anchors that fit better: each generation multiplies random sides by random factors and is kept if the fitness
-    rises; BPR below `least_bpr` weighs ten times as much as fitness. Sorted by area."""
+    """(k, 2) anchors that fit better: each generation multiplies random sides by random factors and
+    is kept if the fitness rises; BPR below `least_bpr` weighs ten times as much as fitness. Sorted
+    by area."""
 
     def score(tried: np.ndarray) -> float:
         fit = measure(tried, sizes, anchor_t)
@@ -123,7 +133,9 @@ def mutate(
         factors = np.ones(anchors.shape)
         while (factors == 1).all():
             chosen = rng.random(anchors.shape) < 0.9
-            factors = (1 + chosen * rng.random() * rng.normal(size=anchors.shape) * 0.1).clip(0.3, 3.0)
+            factors = (1 + chosen * rng.random() * rng.normal(size=anchors.shape) * 0.1).clip(
+                0.3, 3.0
+            )
         tried = (best * factors).clip(min=LEAST_SIDE)
         reached = score(tried)
         if reached > highest:
@@ -132,12 +144,23 @@ def mutate(
 
 
 def find_anchors(
-    sizes: np.ndarray, k: int, seed: int = 0, generations: int = 1000, anchor_t: float = 4.0, least_bpr: float = 0.0
+    sizes: np.ndarray,
+    k: int,
+    seed: int = 0,
+    generations: int = 1000,
+    anchor_t: float = 4.0,
+    least_bpr: float = 0.0,
 ) -> tuple[np.ndarray | None, str]:
-    """(k, 2) anchors for (n, 2) sizes, sorted by area, the same for the same seed; or None and the reason."""
-    usable = sizes[np.isfinite(sizes).all(1) & (sizes > 0).all(1) & (sizes >= LEAST_SIDE).any(1)].astype(float)
+    """(k, 2) anchors for (n, 2) sizes, sorted by area, the same for the same seed; or None and the
+    reason."""
+    usable = sizes[
+        np.isfinite(sizes).all(1) & (sizes > 0).all(1) & (sizes >= LEAST_SIDE).any(1)
+    ].astype(float)
     if len(usable) < k:
-        return None, f"{len(usable)} labels of at least {LEAST_SIDE:g} px are too few for {k} anchors"
+        return (
+            None,
+            f"{len(usable)} labels of at least {LEAST_SIDE:g} px are too few for {k} anchors",
+        )
     rng = np.random.default_rng(np.random.SeedSequence((seed, 3)))
     drawn = _drawn(usable, MOST_LABELS, rng)
     different = len(np.unique(drawn.round(1), axis=0))
@@ -149,7 +172,8 @@ def find_anchors(
 
 
 class Choice(NamedTuple):
-    """anchors: (levels, A, 2) pixels to use · changed: they are new · reason: a sentence · warning: something was wrong."""
+    """anchors: (levels, A, 2) pixels to use · changed: they are new · reason: a sentence · warning:
+    something was wrong."""
 
     anchors: np.ndarray
     changed: bool
@@ -168,34 +192,53 @@ def choose_anchors(
     seed: int = 0,
     force: bool = False,
 ) -> Choice:
-    """Keep the anchors if they fit; else look for better ones, and take them only if neither BPR nor fitness falls.
+    """Keep the anchors if they fit; else look for better ones, and take them only if neither BPR
+    nor fitness falls.
 
     Args:
         anchors: (levels, A, 2) pixels. strides: of the levels.
         labels: (n, 2) sizes of the training labels, n > 0.
-        seen: (m, 2) sizes after the augmentation; new anchors are made for these and must be no worse for them either.
+        seen: (m, 2) sizes after the augmentation; new anchors are made for these and must be no
+            worse for them either.
         bpr_limit: anchors whose best possible recall is above are kept.
         force: look for better ones however well they fit.
     """
     old = anchors.reshape(-1, 2)
     bpr = measure(old, labels, anchor_t).bpr
     if bpr > bpr_limit and not force:
-        return Choice(anchors, False, f"anchors fit the labels (BPR {bpr:.4f} > {bpr_limit:g}) and are kept")
+        return Choice(
+            anchors, False, f"anchors fit the labels (BPR {bpr:.4f} > {bpr_limit:g}) and are kept"
+        )
     bases = [labels] if seen is None or not len(seen) else [seen, labels]
     reason, warning = "", True
     for basis in bases:
         least = measure(old, basis, anchor_t).bpr
         found, why = find_anchors(basis, len(old), seed, generations, anchor_t, least)
         if found is None:
-            reason = reason or f"anchors fit badly (BPR {bpr:.4f}), but better ones cannot be made: {why}; they are kept"
+            reason = (
+                reason
+                or f"anchors fit badly (BPR {bpr:.4f}), but better ones cannot be made: {why}; "
+                "they are kept"
+            )
             continue
-        pairs = [(measure(old, sizes, anchor_t), measure(found, sizes, anchor_t)) for sizes in bases]
-        if all(new.bpr >= was.bpr and new.fitness >= was.fitness for was, new in pairs) and pairs[0][1] != pairs[0][0]:
+        pairs = [
+            (measure(old, sizes, anchor_t), measure(found, sizes, anchor_t)) for sizes in bases
+        ]
+        if (
+            all(new.bpr >= was.bpr and new.fitness >= was.fitness for was, new in pairs)
+            and pairs[0][1] != pairs[0][0]
+        ):
             was, new = measure(old, labels, anchor_t), measure(found, labels, anchor_t)
-            reason = f"new anchors: BPR {was.bpr:.4f} -> {new.bpr:.4f}, fitness {was.fitness:.4f} -> {new.fitness:.4f}"
+            reason = (
+                f"new anchors: BPR {was.bpr:.4f} -> {new.bpr:.4f}, fitness {was.fitness:.4f} ->"
+                f" {new.fitness:.4f}"
+            )
             return Choice(in_level_order(found.reshape(anchors.shape), strides), True, reason)
         reason, warning = (
-            f"no anchors were found that fit better in BPR and fitness; they are kept (BPR {bpr:.4f})",
+            (
+                "no anchors were found that fit better in BPR and fitness; they are kept (BPR"
+                f" {bpr:.4f})"
+            ),
             bpr <= bpr_limit,
         )
     return Choice(anchors, False, reason, warning)

@@ -14,11 +14,13 @@ from boltbox.detector.system.errors import InputError
 
 
 class Assignment(NamedTuple):
-    """The n rows of one level, each an (object, anchor, cell) triple: image, anchor, row, column (n,) int64 index the raw map;
-    box (n, 4) cxcywh in grid units relative to the cell's corner; cls (n,) int64.
+    """The n rows of one level, each an (object, anchor, cell) triple: image, anchor, row, column
+    (n,) int64 index the raw map; box (n, 4) cxcywh in grid units relative to the cell's corner; cls
+    (n,) int64.
 
-    valid (n,) bool: which rows count; None: all. With it n can be the number of candidates, which is known without looking at
-    the targets' values: a GPU is not waited for, and a compiler sees one shape. The rows that do not count index a cell too.
+    valid (n,) bool: which rows count; None: all. With it n can be the number of candidates, which
+    is known without looking at the targets' values: a GPU is not waited for, and a compiler sees
+    one shape. The rows that do not count index a cell too.
     """
 
     image: Tensor
@@ -31,20 +33,25 @@ class Assignment(NamedTuple):
 
 
 class Assigner(ABC):
-    """The base class of assigners. One of your own is chosen by `model.assigner` (docs/parts.md)."""
+    """The base class of assigners. One of your own is chosen by `model.assigner`
+    (docs/parts.md)."""
 
     @abstractmethod
     def assign(self, raw: Sequence[Tensor], targets: Tensor, head: Head) -> list[Assignment]:
         """Match the objects of a batch with predictions.
 
         Args:
-            raw: per level (B, A, H, W, 5 + C) float32 logits, as the head gave them. An assigner that looks at what was
-                predicted (SimOTA, TaskAligned) takes the boxes from `head.boxes(raw)`, under torch.no_grad.
-            targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's input; N may be 0.
-            head: what gave them: its `strides`, and `anchors` (levels, A, 2) in units of each level's stride, or None.
+            raw: per level (B, A, H, W, 5 + C) float32 logits, as the head gave them. An assigner
+                that looks at what was predicted (SimOTA, TaskAligned) takes the boxes from
+                `head.boxes(raw)`, under torch.no_grad.
+            targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's
+                input; N may be 0.
+            head: what gave them: its `strides`, and `anchors` (levels, A, 2) in units of each
+                level's stride, or None.
 
         Returns:
-            One Assignment a level; a cell may be given several objects, and an object several cells.
+            One Assignment a level; a cell may be given several objects, and an object several
+                cells.
         """
 
 
@@ -54,7 +61,8 @@ def map_shapes(raw: Sequence[Tensor]) -> list[tuple[int, int]]:
 
 
 class YOLOv5Assigner(Assigner):
-    """Every anchor whose shape is within a factor of the box's, in the box's cell and the two nearest neighbour cells.
+    """Every anchor whose shape is within a factor of the box's, in the box's cell and the two
+    nearest neighbour cells.
 
     Args:
         anchor_t: an anchor is matched if neither side differs by this factor or more.
@@ -70,31 +78,45 @@ class YOLOv5Assigner(Assigner):
             InputError: the head has no anchors.
         """
         if head.anchors is None:
-            raise InputError(f"{type(head).__name__} has no anchors, which YOLOv5Assigner needs: give another --model.assigner")
+            raise InputError(
+                f"{type(head).__name__} has no anchors, which YOLOv5Assigner needs: give another"
+                " --model.assigner"
+            )
         return assign_targets(targets, head.anchors, map_shapes(raw), self.anchor_t)
 
 
-def assign_targets(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float) -> list[Assignment]:
+def assign_targets(
+    targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float
+) -> list[Assignment]:
     """Match objects with anchors and cells on every level; nothing is exclusive.
 
     Args:
-        targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's input.
+        targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's
+            input.
         anchors: (levels, A, 2) in units of each level's stride.
         shapes: (rows, columns) of each level's map.
         anchor_t: an anchor is matched if neither side differs by this factor or more.
 
     Returns:
-        One Assignment a level of 5 A N rows: own cells, then left, upper, right, lower neighbours, each by anchor, then by
+        One Assignment a level of 5 A N rows: own cells, then left, upper, right, lower neighbours,
+            each by anchor, then by
         target; `valid` where anchor and neighbour match.
     """
     image, cls = targets[:, :2].long().unbind(1)  # (N,)
     levels = []
     for level_anchors, (rows, columns) in zip(anchors, shapes, strict=True):
-        x, y, w, h = targets[:, 2] * columns, targets[:, 3] * rows, targets[:, 4] * columns, targets[:, 5] * rows  # grid units
+        # grid units
+        x, y, w, h = (
+            targets[:, 2] * columns,
+            targets[:, 3] * rows,
+            targets[:, 4] * columns,
+            targets[:, 5] * rows,
+        )
         ratio = torch.stack((w, h), 1) / level_anchors[:, None]  # (A, N, 2)
         matches = torch.max(ratio, 1 / ratio).amax(2) < anchor_t  # (A, N)
 
-        # A neighbour shares the object if the centre lies in the half of the cell next to it and the neighbour exists.
+        # A neighbour shares the object if the centre lies in the half of the cell next to it and
+        # the neighbour exists.
         left, right = _near(x), _near(columns - x)
         upper, lower = _near(y), _near(rows - y)
         chosen = torch.stack((torch.ones_like(left), left, upper, right, lower))  # (5, N)
@@ -120,6 +142,6 @@ def assign_targets(targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int
 
 
 def _near(distance: Tensor) -> Tensor:
-    """Whether the neighbour on this side exists and is the nearer one; distance (N,) of a centre from that edge of the map, in
-    cells."""
+    """Whether the neighbour on this side exists and is the nearer one; distance (N,) of a centre
+    from that edge of the map, in cells."""
     return (distance % 1 < 0.5) & (distance > 1)

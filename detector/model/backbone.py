@@ -6,23 +6,34 @@ from boltbox.detector.model.layers import C3, SPPF, Conv
 
 
 class Backbone(nn.Module):
-    """Image (B, 3, H, W) -> {level: (B, channels[level], H / 2**level, W / 2**level)} for levels 2 to the top.
+    """Image (B, 3, H, W) -> {level: (B, channels[level], H / 2**level, W / 2**level)} for levels 2
+    to the top.
 
     Args:
         channels: by level, from 1 on.
         repeats: bottlenecks of each stage, by level from 2 on.
-        pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling stands before the last stage, not after it,
-            and the bottlenecks of that stage have no shortcut.
+        pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling stands before the
+            last stage, not after it, and the bottlenecks of that stage have no shortcut.
     """
 
-    def __init__(self, channels: dict[int, int], repeats: dict[int, int], pool_first: bool = False) -> None:
+    def __init__(
+        self, channels: dict[int, int], repeats: dict[int, int], pool_first: bool = False
+    ) -> None:
         super().__init__()
         top = max(channels)
         self.top, self.pool_first = str(top), pool_first
         self.stem = Conv(3, channels[1], kernel=6, stride=2, padding=2)
-        self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k], kernel=3, stride=2) for k in range(2, top + 1)})
+        self.down = nn.ModuleDict(
+            {
+                str(k): Conv(channels[k - 1], channels[k], kernel=3, stride=2)
+                for k in range(2, top + 1)
+            }
+        )
         self.c3 = nn.ModuleDict(
-            {str(k): C3(channels[k], channels[k], repeats[k], k < top or not pool_first) for k in range(2, top + 1)}
+            {
+                str(k): C3(channels[k], channels[k], repeats[k], k < top or not pool_first)
+                for k in range(2, top + 1)
+            }
         )
         self.sppf = SPPF(channels[top], channels[top])
 

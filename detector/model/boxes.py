@@ -1,4 +1,5 @@
-"""Boxes: formats, conversions, overlap. The format is in each name; every function takes NumPy arrays or tensors.
+"""Boxes: formats, conversions, overlap. The format is in each name; every function takes NumPy
+arrays or tensors.
 
     xyxy    x1, y1, x2, y2: left, top, right, bottom edge
     cxcywh  centre and size
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Boxes = Any  # np.ndarray or Tensor of shape (..., 4): in means out, so no union that the caller would have to narrow
+# np.ndarray or Tensor of shape (..., 4): in means out, so no union that the caller would have to
+# narrow
+Boxes = Any
 
 EPS = 1e-7
 
@@ -35,8 +38,11 @@ def xyxy_to_cxcywh(boxes: Boxes) -> Boxes:
     return _concat([(low + high) / 2, high - low])
 
 
-def cxcywhn_to_xyxy(boxes: Boxes, width: float, height: float, pad_x: float = 0.0, pad_y: float = 0.0) -> Boxes:
-    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels where the image is at (pad_x, pad_y)."""
+def cxcywhn_to_xyxy(
+    boxes: Boxes, width: float, height: float, pad_x: float = 0.0, pad_y: float = 0.0
+) -> Boxes:
+    """(..., 4) fractions of a `width` x `height` image -> (..., 4) corner pixels where the image is
+    at (pad_x, pad_y)."""
     cx, cy, w, h = (boxes[..., i : i + 1] for i in range(4))
     return _concat(
         [
@@ -49,9 +55,12 @@ def cxcywhn_to_xyxy(boxes: Boxes, width: float, height: float, pad_x: float = 0.
 
 
 def xyxy_to_cxcywhn(boxes: Boxes, width: float, height: float) -> Boxes:
-    """(..., 4) corner pixels -> (..., 4) centre and size as fractions of a `width` x `height` image."""
+    """(..., 4) corner pixels -> (..., 4) centre and size as fractions of a `width` x `height`
+    image."""
     x1, y1, x2, y2 = (boxes[..., i : i + 1] for i in range(4))
-    return _concat([(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height])
+    return _concat(
+        [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height]
+    )
 
 
 def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
@@ -59,7 +68,8 @@ def clip_xyxy(boxes: Boxes, width: float, height: float) -> Boxes:
     limits = (width, height, width, height)
     if isinstance(boxes, Tensor):
         return boxes.clip(min=0).minimum(boxes.new_tensor(limits))
-    return np.minimum(np.maximum(boxes, 0), np.array(limits, boxes.dtype))  # ndarray.clip takes three times as long
+    # ndarray.clip takes three times as long
+    return np.minimum(np.maximum(boxes, 0), np.array(limits, boxes.dtype))
 
 
 def area_xyxy(boxes: Boxes) -> Boxes:
@@ -69,27 +79,36 @@ def area_xyxy(boxes: Boxes) -> Boxes:
 
 def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, 4) and (m, 4) corners -> (n, m) intersection over union, in the dtype of the input."""
-    wide, tall = (np.minimum(a[:, None, k + 2], b[None, :, k + 2]) - np.maximum(a[:, None, k], b[None, :, k]) for k in (0, 1))
+    wide, tall = (
+        np.minimum(a[:, None, k + 2], b[None, :, k + 2]) - np.maximum(a[:, None, k], b[None, :, k])
+        for k in (0, 1)
+    )
     overlap = wide.clip(0) * tall.clip(0)
     return overlap / (area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS)
 
 
-def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "giou", "diou", "ciou"] = "ciou") -> Tensor:
+def iou_cxcywh(
+    pred: Tensor, target: Tensor, kind: Literal["iou", "giou", "diou", "ciou"] = "ciou"
+) -> Tensor:
     """Overlap of aligned pairs of boxes, differentiable in `pred`.
 
     Args:
         pred, target: (n, 4) centre and size, any common unit.
-        kind: `iou`; `giou` (Rezatofighi et al. 2019, arXiv 1902.09630); `diou` and `ciou` (Zheng et al. 2019,
-            arXiv 1911.08287; the trade-off weight alpha is not differentiated, as the paper says).
+        kind: `iou`; `giou` (Rezatofighi et al. 2019, arXiv 1902.09630); `diou` and `ciou` (Zheng et
+            al. 2019, arXiv 1911.08287; the trade-off weight alpha is not differentiated, as the
+            paper says).
 
     Returns:
-        (n,): 1 for identical boxes; `iou` in [0, 1], the others in (-1, 1], `ciou` a little lower still.
+        (n,): 1 for identical boxes; `iou` in [0, 1], the others in (-1, 1], `ciou` a little lower
+            still.
     """
     (px, py, pw, ph), (tx, ty, tw, th) = pred.unbind(-1), target.unbind(-1)
     px1, px2, py1, py2 = px - pw / 2, px + pw / 2, py - ph / 2, py + ph / 2
     tx1, tx2, ty1, ty2 = tx - tw / 2, tx + tw / 2, ty - th / 2, ty + th / 2
 
-    overlap = (px2.minimum(tx2) - px1.maximum(tx1)).clamp(0) * (py2.minimum(ty2) - py1.maximum(ty1)).clamp(0)
+    overlap = (px2.minimum(tx2) - px1.maximum(tx1)).clamp(0) * (
+        py2.minimum(ty2) - py1.maximum(ty1)
+    ).clamp(0)
     union = pw * ph + tw * th - overlap + EPS
     iou = overlap / union
     if kind == "iou":

@@ -1,4 +1,5 @@
-"""Heads: from the neck's maps to predictions, and from predictions to boxes. Nobody outside knows of anchors."""
+"""Heads: from the neck's maps to predictions, and from predictions to boxes. Nobody outside knows
+of anchors."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,23 +16,28 @@ from boltbox.detector.system.errors import InputError
 
 
 class Head(nn.Module, ABC):
-    """The base class of heads. A head of your own (`model.head`, docs/parts.md) is called with `channels`, `strides` and
-    `num_classes`, and whatever its init_args say:
+    """The base class of heads. A head of your own (`model.head`, docs/parts.md) is called with
+    `channels`, `strides` and `num_classes`, and whatever its init_args say:
 
         def __init__(self, channels: Sequence[int], strides: Sequence[int], num_classes: int, ...)
 
     channels: of the neck's map of each level, finest first. strides: pixels a cell, of each level.
 
-    What `forward` gives is the *raw* prediction, a tensor a level. If that is (B, A, H, W, 5 + C), where A boxes a cell have
-    four numbers for the box coder, a logit of objectness and C logits of the classes, everything here works as it is, and so do
-    the built-in loss and assigner. Any other layout needs `decode` and `rows_per_level`, and a loss of its own.
+    What `forward` gives is the *raw* prediction, a tensor a level. If that is (B, A, H, W, 5 + C),
+    where A boxes a cell have four numbers for the box coder, a logit of objectness and C logits of
+    the classes, everything here works as it is, and so do the built-in loss and assigner. Any other
+    layout needs `decode` and `rows_per_level`, and a loss of its own.
 
-    Buffers of the head itself are what `decode` needs; they stay in float32 in an exported file of float16.
+    Buffers of the head itself are what `decode` needs; they stay in float32 in an exported file of
+    float16.
     """
 
-    anchors: Tensor | None  # (levels, A, 2) width and height in units of each level's stride; None: a head without anchors
+    # (levels, A, 2) width and height in units of each level's stride; None: a head without anchors
+    anchors: Tensor | None
 
-    def __init__(self, strides: Sequence[int], num_classes: int, box_coder: BoxCoder, num_anchors: int = 1) -> None:
+    def __init__(
+        self, strides: Sequence[int], num_classes: int, box_coder: BoxCoder, num_anchors: int = 1
+    ) -> None:
         """box_coder: what its numbers mean. num_anchors: A, boxes a cell."""
         super().__init__()
         self.strides, self.num_classes, self.num_anchors = list(strides), num_classes, num_anchors
@@ -43,42 +49,51 @@ class Head(nn.Module, ABC):
         """(B, channels, H, W) a level -> the raw prediction of each level."""
 
     def decode(self, raw: list[Tensor]) -> Tensor:
-        """The raw prediction -> float32 (B, R, 5 + C): cx, cy, w, h in pixels of the network's input, objectness, class scores,
-        which are multiplied together later; a head without objectness gives 1 there."""
+        """The raw prediction -> float32 (B, R, 5 + C): cx, cy, w, h in pixels of the network's
+        input, objectness, class scores, which are multiplied together later; a head without
+        objectness gives 1 there."""
         return decode(raw, self.anchors, self.strides, self.box_coder)
 
     def candidates(self, raw: list[Tensor], conf: float) -> list[Tensor]:
-        """Per image (n, 5 + C): the rows of `decode` whose objectness is above `conf`, in their order."""
+        """Per image (n, 5 + C): the rows of `decode` whose objectness is above `conf`, in their
+        order."""
         if type(self).decode is not Head.decode:  # a layout of its own
             return [rows[rows[:, 4] > conf] for rows in self.decode(raw)]
         return candidates(raw, self.anchors, self.strides, self.box_coder, conf)
 
     def boxes(self, raw: list[Tensor]) -> list[Tensor]:
-        """Per level (B, A, H, W, 4) float32: cx, cy, w, h in pixels. For assigners that look at predictions."""
+        """Per level (B, A, H, W, 4) float32: cx, cy, w, h in pixels. For assigners that look at
+        predictions."""
         return boxes_in_pixels(raw, self.anchors, self.strides, self.box_coder)
 
     def rows_per_level(self, height: int, width: int) -> list[int] | None:
-        """How many of the R rows belong to each level, for an input of so many pixels; None: rows are not ordered by level, and
-        test-time augmentation keeps them all."""
-        return [self.num_anchors * (height // stride) * (width // stride) for stride in self.strides]
+        """How many of the R rows belong to each level, for an input of so many pixels; None: rows
+        are not ordered by level, and test-time augmentation keeps them all."""
+        return [
+            self.num_anchors * (height // stride) * (width // stride) for stride in self.strides
+        ]
 
     def largest_side(self) -> float | None:
         """Pixels that no width and height of a box exceeds, if there is such a limit."""
         return None
 
     def set_class_prior(self, class_counts: Tensor) -> None:
-        """Start from the classes' shares in the training labels (model.class_prior frequency); class_counts (C,)."""
-        raise InputError(f"model.class_prior frequency: {type(self).__name__} has no set_class_prior; leave the option out")
+        """Start from the classes' shares in the training labels (model.class_prior frequency);
+        class_counts (C,)."""
+        raise InputError(
+            f"model.class_prior frequency: {type(self).__name__} has no set_class_prior; leave the"
+            " option out"
+        )
 
 
 class AnchorHead(Head):
-    """YOLOv5's head, a 1x1 convolution a level: (B, C, H, W) -> logits (B, A, H, W, 5 + num_classes) of x, y, w, h, objectness,
-    classes.
+    """YOLOv5's head, a 1x1 convolution a level: (B, C, H, W) -> logits (B, A, H, W, 5 +
+    num_classes) of x, y, w, h, objectness, classes.
 
     Args:
         channels, strides, num_classes: see Head.
-        anchors: a row a level of pixels w, h, w, h, ... (levels in the wrong order are reversed); a number: so many default
-            anchors a level; None: the defaults of these levels.
+        anchors: a row a level of pixels w, h, w, h, ... (levels in the wrong order are reversed); a
+            number: so many default anchors a level; None: the defaults of these levels.
         class_counts: (C,) labels of each class, for the starting bias; None: all classes alike.
 
     Raises:
@@ -99,7 +114,9 @@ class AnchorHead(Head):
         super().__init__(strides, num_classes, YOLOv5BoxCoder(), num_anchors=pixels.shape[1])
         self.register_buffer("anchors", torch.zeros(pixels.shape))
         self.set_anchors(pixels)
-        self.convs = nn.ModuleList(nn.Conv2d(c, self.num_anchors * (5 + num_classes), 1) for c in channels)
+        self.convs = nn.ModuleList(
+            nn.Conv2d(c, self.num_anchors * (5 + num_classes), 1) for c in channels
+        )
         self.add_priors(class_counts)
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
@@ -125,8 +142,9 @@ class AnchorHead(Head):
 
     @torch.no_grad()
     def add_priors(self, class_counts: Tensor | None = None) -> None:
-        """Start from what is likely before seeing the image (Lin et al. 2017, arXiv 1708.02002, section 3.3): 8 objects in a
-        640 px image for objectness, 0.6 objects' worth over the classes, or the classes' shares in the labels if given.
+        """Start from what is likely before seeing the image (Lin et al. 2017, arXiv 1708.02002,
+        section 3.3): 8 objects in a 640 px image for objectness, 0.6 objects' worth over the
+        classes, or the classes' shares in the labels if given.
 
         Args:
             class_counts: (C,) labels of each class in the training set.
@@ -134,19 +152,30 @@ class AnchorHead(Head):
         for conv, stride in zip(self.convs, self.strides, strict=True):
             bias = _bias(conv).view(self.num_anchors, -1)  # (A, 5 + C)
             bias[:, 4] += math.log(8 / (640 / stride) ** 2)
-            bias[:, 5:] += _uniform_prior(self.num_classes) if class_counts is None else _frequency_prior(class_counts)
+            bias[:, 5:] += (
+                _uniform_prior(self.num_classes)
+                if class_counts is None
+                else _frequency_prior(class_counts)
+            )
 
     @torch.no_grad()
     def set_class_prior(self, class_counts: Tensor) -> None:
-        """Replace the uniform prior of a fresh head by the classes' shares; class_counts (C,) labels of each class."""
+        """Replace the uniform prior of a fresh head by the classes' shares; class_counts (C,)
+        labels of each class."""
         for conv in self.convs:
-            _bias(conv).view(self.num_anchors, -1)[:, 5:] += _frequency_prior(class_counts) - _uniform_prior(len(class_counts))
+            _bias(conv).view(self.num_anchors, -1)[:, 5:] += _frequency_prior(
+                class_counts
+            ) - _uniform_prior(len(class_counts))
 
 
-def _anchor_pixels(anchors: Sequence[Sequence[float]] | int | None, strides: Sequence[int]) -> np.ndarray:
+def _anchor_pixels(
+    anchors: Sequence[Sequence[float]] | int | None, strides: Sequence[int]
+) -> np.ndarray:
     """(levels, A, 2) float32, levels in the order of the strides."""
     if isinstance(anchors, int) and not 1 <= anchors <= 20:
-        raise InputError(f"model.anchors {anchors}: give 1 to 20 anchors a level, or a list of them")
+        raise InputError(
+            f"model.anchors {anchors}: give 1 to 20 anchors a level, or a list of them"
+        )
     if anchors is None or isinstance(anchors, int):
         anchors = default_anchors([stride.bit_length() - 1 for stride in strides], anchors or 3)
     lengths, flat = {len(row) for row in anchors}, [v for row in anchors for v in row]

@@ -1,6 +1,8 @@
-"""The four blocks that YOLOv5 is made of. Child names (conv, bn, cv1, m, ...) are those of its published weights.
+"""The four blocks that YOLOv5 is made of. Child names (conv, bn, cv1, m, ...) are those of its
+published weights.
 
-CSP blocks: Wang et al. 2019, arXiv 1911.11929. Spatial pyramid pooling: He et al. 2014, arXiv 1406.4729.
+CSP blocks: Wang et al. 2019, arXiv 1911.11929. Spatial pyramid pooling: He et al. 2014, arXiv
+1406.4729.
 """
 
 from typing import Any
@@ -13,10 +15,17 @@ from boltbox.detector.model.batch_norm import BatchNorm2d
 
 
 class Conv(nn.Module):
-    """Convolution without bias, batch norm, SiLU; output (B, c_out, ceil(H / stride), ceil(W / stride)) for odd kernels."""
+    """Convolution without bias, batch norm, SiLU; output (B, c_out, ceil(H / stride), ceil(W /
+    stride)) for odd kernels."""
 
     def __init__(
-        self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, padding: int | None = None, groups: int = 1
+        self,
+        c_in: int,
+        c_out: int,
+        kernel: int = 1,
+        stride: int = 1,
+        padding: int | None = None,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         padding = kernel // 2 if padding is None else padding
@@ -28,12 +37,14 @@ class Conv(nn.Module):
         return self.act(self.bn(self.conv(x)))
 
     def fuse(self) -> None:
-        """Fold the batch norm's running statistics into the convolution: same output in evaluation mode, one pass less."""
+        """Fold the batch norm's running statistics into the convolution: same output in evaluation
+        mode, one pass less."""
         if isinstance(self.bn, nn.BatchNorm2d):
             self.conv = fuse_conv_bn_eval(self.conv.eval(), self.bn.eval())
             self.bn = nn.Identity()
             if isinstance(self.act, nn.SiLU):
-                self.act.inplace = True  # where a backward pass needs its input, a copy of that would be made first
+                # where a backward pass needs its input, a copy of that would be made first
+                self.act.inplace = True
 
 
 class Bottleneck(nn.Module):
@@ -51,7 +62,8 @@ class Bottleneck(nn.Module):
 
 
 class C3(nn.Module):
-    """Cross-stage partial block: half the channels pass through n bottlenecks, half go round them."""
+    """Cross-stage partial block: half the channels pass through n bottlenecks, half go round
+    them."""
 
     def __init__(self, c_in: int, c_out: int, n: int = 1, shortcut: bool = True) -> None:
         super().__init__()
@@ -83,9 +95,11 @@ class SPPF(nn.Module):
 
 
 def concatenate(*maps: Tensor) -> Tensor:
-    """Maps (B, C_i, H, W) -> (B, sum of C_i, H, W): torch.cat, whose gradients however lie in dense memory.
+    """Maps (B, C_i, H, W) -> (B, sum of C_i, H, W): torch.cat, whose gradients however lie in dense
+    memory.
 
-    torch.cat's are views with gaps. In channels-last memory on a CPU SiLU's backward pass takes ten times as long on these.
+    torch.cat's are views with gaps. In channels-last memory on a CPU SiLU's backward pass takes ten
+    times as long on these.
     """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         return _Concatenate.apply(*maps)

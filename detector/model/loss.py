@@ -1,4 +1,5 @@
-"""What the network is charged for its predictions. Box loss CIoU (arXiv 1911.08287), focal loss (arXiv 1708.02002)."""
+"""What the network is charged for its predictions. Box loss CIoU (arXiv 1911.08287), focal loss
+(arXiv 1708.02002)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,32 +15,39 @@ from boltbox.detector.model.head import Head
 
 
 class Loss(nn.Module, ABC):
-    """The base class of losses. One of your own (`model.loss`, docs/parts.md) is called with `num_classes`, `strides` and
-    `assigner`, and whatever its init_args say:
+    """The base class of losses. One of your own (`model.loss`, docs/parts.md) is called with
+    `num_classes`, `strides` and `assigner`, and whatever its init_args say:
 
         def __init__(self, num_classes: int, strides: Sequence[int], assigner: Assigner, ...)
     """
 
     @abstractmethod
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """The parts of the loss of a batch by name, weighted, their sum what is trained on, as a mean over images.
+        """The parts of the loss of a batch by name, weighted, their sum what is trained on, as a
+        mean over images.
 
-        Names are those of the columns of metrics.csv and iterations.csv, like `box_loss`; they are the same in every call.
+        Names are those of the columns of metrics.csv and iterations.csv, like `box_loss`; they are
+        the same in every call.
 
         Args:
             raw: as the head gave it, a float32 tensor a level.
-            targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's input; N may be 0.
+            targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's
+                input; N may be 0.
             head: what gave it: `strides`, `anchors`, `box_coder`.
         """
 
     def set_image_size(self, image_size: int) -> None:
         """Longer side of the network's input in pixels, for gains that go by it."""
 
-    def forward(self, raw: Sequence[Tensor], targets: Tensor, head: Head) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch, in float32 whatever the precision of the maps. Arguments: see `parts`.
+    def forward(
+        self, raw: Sequence[Tensor], targets: Tensor, head: Head
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch, in float32 whatever the precision of the maps. Arguments: see
+        `parts`.
 
         Returns:
-            total: scalar, the sum of the parts times B (a sum over images, not a mean: gradients accumulate as sums).
+            total: scalar, the sum of the parts times B (a sum over images, not a mean: gradients
+                accumulate as sums).
             parts: by name, scalars without the factor B, detached.
         """
         with torch.autocast(raw[0].device.type, enabled=False):
@@ -51,8 +59,13 @@ class Loss(nn.Module, ABC):
 def scaled_gains(
     box: float, obj: float, cls: float, num_levels: int, num_classes: int, image_size: int
 ) -> tuple[float, float, float]:
-    """Hyper-parameters `box`, `obj`, `cls` (meant for 3 levels, 80 classes, 640 px) -> the gains for this model and size."""
-    return box * 3 / num_levels, obj * (image_size / 640) ** 2 * 3 / num_levels, cls * num_classes / 80 * 3 / num_levels
+    """Hyper-parameters `box`, `obj`, `cls` (meant for 3 levels, 80 classes, 640 px) -> the gains
+    for this model and size."""
+    return (
+        box * 3 / num_levels,
+        obj * (image_size / 640) ** 2 * 3 / num_levels,
+        cls * num_classes / 80 * 3 / num_levels,
+    )
 
 
 class DetectionLoss(Loss):
@@ -62,14 +75,15 @@ class DetectionLoss(Loss):
         num_classes: C; with one class there is no class loss.
         strides: pixels per cell of each level.
         assigner: which predictions are charged for which object; default: YOLOv5's.
-        box, obj, cls: gains, used as they are until `set_image_size` scales them (see `scaled_gains`).
+        box, obj, cls: gains, used as they are until `set_image_size` scales them (see
+            `scaled_gains`).
         cls_pw, obj_pw: weight of the positives in the two cross-entropies.
         label_smoothing: eps; classes are pulled to eps / 2 and 1 - eps / 2.
         fl_gamma: focal loss exponent; 0 is plain cross-entropy.
         iou_ratio: share of the predicted box's overlap in the objectness target; the rest is 1.
         autobalance: let the levels' weights follow their losses, slowly.
-        shared_cell: objectness target of a cell and anchor that several objects were given: the `best` overlap, or the `last`
-            in assignment order, as YOLOv5 on a CPU.
+        shared_cell: objectness target of a cell and anchor that several objects were given: the
+            `best` overlap, or the `last` in assignment order, as YOLOv5 on a CPU.
     """
 
     balance: Tensor
@@ -101,7 +115,11 @@ class DetectionLoss(Loss):
         self.shared_cell = shared_cell
         self.autobalance = autobalance
         self.reference_level = strides.index(16) if 16 in strides else 0
-        balance = [4.0, 1.0, 0.4] if len(strides) == 3 else [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: len(strides)]
+        balance = (
+            [4.0, 1.0, 0.4]
+            if len(strides) == 3
+            else [4.0, 1.0, 0.25, 0.06, 0.02, 0.01][: len(strides)]
+        )
         self.register_buffer("balance", torch.tensor(balance))
 
     def set_image_size(self, image_size: int) -> None:
@@ -109,24 +127,34 @@ class DetectionLoss(Loss):
         self.gains = scaled_gains(*self.unscaled_gains, self.levels, self.num_classes, image_size)
 
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
-        """See Loss. raw: per level (B, A, H, W, 5 + C) logits. Shapes go by those of the arguments alone, not by values."""
+        """See Loss. raw: per level (B, A, H, W, 5 + C) logits. Shapes go by those of the arguments
+        alone, not by values."""
         box_loss = obj_loss = cls_loss = raw[0].new_zeros(())
         level_losses = []
         assigned = self.assigner.assign(raw, targets, head)
-        for level, (maps, rows, balance) in enumerate(zip(raw, assigned, self.balance.clone(), strict=True)):
+        for level, (maps, rows, balance) in enumerate(
+            zip(raw, assigned, self.balance.clone(), strict=True)
+        ):
             cell = (rows.image, rows.anchor, rows.row, rows.column)
-            valid = torch.ones_like(rows.cls, dtype=torch.bool) if rows.valid is None else rows.valid  # (n,)
-            # What does not count becomes harmless numbers, so that neither it nor its gradient is ever infinite times 0.
+            # (n,)
+            valid = (
+                torch.ones_like(rows.cls, dtype=torch.bool) if rows.valid is None else rows.valid
+            )
+            # What does not count becomes harmless numbers, so that neither it nor its gradient is
+            # ever infinite times 0.
             pred = maps[cell].where(valid[:, None], 0)  # (n, 5 + C)
             true_box = rows.box.where(valid[:, None], 1)
             anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
             iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), true_box)  # (n,)
             box_loss = box_loss + _mean(1 - iou, valid)
-            overlap = self._overlap_map(maps, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0), valid)
+            overlap = self._overlap_map(
+                maps, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0), valid
+            )
             level_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
             obj_loss = obj_loss + level_losses[-1] * balance
             if self.num_classes > 1:
-                right = rows.cls[:, None] == torch.arange(self.num_classes, device=valid.device)  # (n, C)
+                # (n, C)
+                right = rows.cls[:, None] == torch.arange(self.num_classes, device=valid.device)
                 wanted = torch.where(right, pred.new_full((), self.positive), self.negative)
                 cls_loss = cls_loss + self._cross_entropy(pred[:, 5:], wanted, self.cls_pw, valid)
         if self.autobalance and self.training:
@@ -134,7 +162,9 @@ class DetectionLoss(Loss):
         box, obj, cls = self.gains
         return {"box_loss": box * box_loss, "obj_loss": obj * obj_loss, "cls_loss": cls * cls_loss}
 
-    def _overlap_map(self, maps: Tensor, cell: tuple[Tensor, ...], overlap: Tensor, valid: Tensor) -> Tensor:
+    def _overlap_map(
+        self, maps: Tensor, cell: tuple[Tensor, ...], overlap: Tensor, valid: Tensor
+    ) -> Tensor:
         """(B, A, H, W): `overlap` (n,) in the cells of the rows that count, 0 elsewhere."""
         shape = maps.shape[:4]
         image, anchor, row, column = cell
@@ -149,7 +179,9 @@ class DetectionLoss(Loss):
             overlaps = overlap.new_zeros(nowhere + 1).scatter_reduce_(0, flat, overlap, "amax")
         return overlaps[:nowhere].view(shape)
 
-    def _cross_entropy(self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None) -> Tensor:
+    def _cross_entropy(
+        self, logits: Tensor, wanted: Tensor, positive_weight: float, valid: Tensor | None = None
+    ) -> Tensor:
         """Mean over all elements, or of (n, C) over the rows that count."""
         weight = logits.new_full((), positive_weight) if positive_weight != 1 else None
         if self.fl_gamma == 0 and valid is None:

@@ -14,8 +14,8 @@ OF_OLDER_RUNS = ("box_loss", "obj_loss", "cls_loss")  # whose checkpoints hold n
 
 
 class LossSums(NamedTuple):
-    """names: of the n parts, none before the first batch · sums: (n + 1,) each one's sum over the batches so far, and how many
-    these are."""
+    """names: of the n parts, none before the first batch · sums: (n + 1,) each one's sum over the
+    batches so far, and how many these are."""
 
     names: tuple[str, ...]
     sums: Tensor
@@ -44,12 +44,18 @@ class LossSums(NamedTuple):
         """
         odd = next((name for name in parts if not name.isidentifier()), None)
         if odd is not None or not parts:
-            raise InputError(f"the loss has a part {odd!r}: give names of letters, digits and _, like box_loss")
+            raise InputError(
+                f"the loss has a part {odd!r}: give names of letters, digits and _, like box_loss"
+            )
         values = torch.stack(list(parts.values()))
         before = self if self.names else LossSums.empty(tuple(parts), self.sums.dtype)
         if before.names != tuple(parts):
-            raise InputError(f"the loss has the parts {', '.join(parts)} now; it had {', '.join(before.names)}")
-        return before._replace(sums=before.sums.to(values.device) + torch.cat((values, values.new_ones(1))))
+            raise InputError(
+                f"the loss has the parts {', '.join(parts)} now; it had {', '.join(before.names)}"
+            )
+        return before._replace(
+            sums=before.sums.to(values.device) + torch.cat((values, values.new_ones(1)))
+        )
 
     def means(self) -> dict[str, Tensor]:
         """By name, over the batches so far; 0 where there was none."""

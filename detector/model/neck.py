@@ -1,5 +1,5 @@
-"""The path-aggregation neck (Liu et al. 2018, arXiv 1803.01534): from the top level of the backbone down to the finest
-detection level and up again."""
+"""The path-aggregation neck (Liu et al. 2018, arXiv 1803.01534): from the top level of the backbone
+down to the finest detection level and up again."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,25 @@ from boltbox.detector.model.layers import C3, Conv, concatenate
 
 
 class Neck(nn.Module):
-    """{level: map} from the backbone -> one map a detection level, finest first, with the backbone's channels of that level."""
+    """{level: map} from the backbone -> one map a detection level, finest first, with the
+    backbone's channels of that level."""
 
-    def __init__(self, channels: dict[int, int], levels: Sequence[int], repeats: dict[int, int]) -> None:
+    def __init__(
+        self, channels: dict[int, int], levels: Sequence[int], repeats: dict[int, int]
+    ) -> None:
         super().__init__()
         top, low, high = max(channels), min(levels), max(levels)
         down, up = range(top - 1, low - 1, -1), range(low + 1, high + 1)
         self.lateral = nn.ModuleDict({str(k): Conv(channels[k + 1], channels[k]) for k in down})
-        self.top_down = nn.ModuleDict({str(k): C3(2 * channels[k], channels[k], repeats[k], shortcut=False) for k in down})
-        self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up})
-        self.bottom_up = nn.ModuleDict({str(k): C3(2 * channels[k - 1], channels[k], repeats[k], shortcut=False) for k in up})
+        self.top_down = nn.ModuleDict(
+            {str(k): C3(2 * channels[k], channels[k], repeats[k], shortcut=False) for k in down}
+        )
+        self.down = nn.ModuleDict(
+            {str(k): Conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up}
+        )
+        self.bottom_up = nn.ModuleDict(
+            {str(k): C3(2 * channels[k - 1], channels[k], repeats[k], shortcut=False) for k in up}
+        )
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
 
     def forward(self, maps: dict[int, Tensor]) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """The network: backbone, neck and head put together; YOLOv5's sizes of it.
 
-A level k works at stride 2**k. Everything else follows from the two multiples, the list of levels and the head.
+A level k works at stride 2**k. Everything else follows from the two multiples, the list of levels
+and the head.
 """
 
 import copy
@@ -17,7 +18,14 @@ from boltbox.detector.model.layers import Conv
 from boltbox.detector.model.neck import Neck
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.model.parts import PartConfig, build_part
-from boltbox.detector.model.sizes import CHANNELS, STAGE_REPEATS, YOLOX_REPEATS, resolve_size, scaled_channels, scaled_repeats
+from boltbox.detector.model.sizes import (
+    CHANNELS,
+    STAGE_REPEATS,
+    YOLOX_REPEATS,
+    resolve_size,
+    scaled_channels,
+    scaled_repeats,
+)
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
 from boltbox.detector.system.errors import InputError, nearest
 
@@ -31,18 +39,32 @@ BACKBONES = {"yolov5": STAGE_REPEATS, "yolox": YOLOX_REPEATS}
 
 
 class Network(nn.Module):
-    """Image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> the head's raw prediction, a tensor a level.
+    """Image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> the head's raw prediction, a
+    tensor a level.
 
     Args:
-        backbone: images -> maps by level. neck: these -> a list of maps, finest first. head: these -> the raw prediction.
+        backbone: images -> maps by level. neck: these -> a list of maps, finest first. head: these
+            -> the raw prediction.
         levels: of the maps that the head gets. max_stride: of the coarsest map within.
 
-    In a state_dict the head's anchors are `anchors`, not `head.anchors`: so they are in all files there are.
+    In a state_dict the head's anchors are `anchors`, not `head.anchors`: so they are in all files
+    there are.
     """
 
-    def __init__(self, backbone: nn.Module, neck: nn.Module, head: Head, levels: Sequence[int], max_stride: int) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        neck: nn.Module,
+        head: Head,
+        levels: Sequence[int],
+        max_stride: int,
+    ) -> None:
         super().__init__()
-        self.levels, self.strides, self.max_stride = tuple(levels), [2**k for k in levels], max_stride
+        self.levels, self.strides, self.max_stride = (
+            tuple(levels),
+            [2**k for k in levels],
+            max_stride,
+        )
         self.backbone, self.neck, self.head = backbone, neck, head
         self.origins: list[Origin] = []  # of the weights; whoever loads some says which
         self.register_state_dict_post_hook(_anchors_go_up)
@@ -61,7 +83,8 @@ class Network(nn.Module):
 
     @property
     def anchors(self) -> Tensor | None:
-        """(levels, A, 2) width and height in units of each level's stride, if the head has anchors."""
+        """(levels, A, 2) width and height in units of each level's stride, if the head has
+        anchors."""
         return self.head.anchors
 
     def anchor_head(self) -> AnchorHead | None:
@@ -75,8 +98,8 @@ class Network(nn.Module):
                 module.momentum = momentum
 
     def fused(self) -> Self:
-        """A copy in evaluation mode: batch norms are folded into their convolutions, and so is a timm backbone's normalisation
-        of images."""
+        """A copy in evaluation mode: batch norms are folded into their convolutions, and so is a
+        timm backbone's normalisation of images."""
         network = copy.deepcopy(self).eval()
         for module in network.modules():
             if isinstance(module, Conv | TimmBackbone):
@@ -123,10 +146,17 @@ class YOLOv5(Network):
         depth = row.depth if depth_multiple is None else depth_multiple
         width = row.width if width_multiple is None else width_multiple
         levels = tuple(row.levels if levels is None else levels)
-        if levels not in [tuple(range(low, high)) for low in range(2, 8) for high in range(low + 1, 9)]:
-            raise InputError(f"model.levels {list(levels)}: give consecutive levels between 2 and 7, like [3, 4, 5]")
+        if levels not in [
+            tuple(range(low, high)) for low in range(2, 8) for high in range(low + 1, 9)
+        ]:
+            raise InputError(
+                f"model.levels {list(levels)}: give consecutive levels between 2 and 7, like [3,"
+                " 4, 5]"
+            )
         if activation not in ACTIVATIONS:
-            raise InputError(f"model.activation '{activation}' is not known; {nearest(activation, ACTIVATIONS)}")
+            raise InputError(
+                f"model.activation '{activation}' is not known; {nearest(activation, ACTIVATIONS)}"
+            )
         top = max(5, levels[-1])
         channels = {k: scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
 
@@ -139,7 +169,10 @@ class YOLOv5(Network):
         elif anchors is None:
             the_head = build_part(head, Head, "model.head", *of_head)  # type: ignore[type-abstract]
         else:
-            raise InputError("model.anchors is for the head that boltbox has; give those of your own to model.head.init_args")
+            raise InputError(
+                "model.anchors is for the head that boltbox has; give those of your own to"
+                " model.head.init_args"
+            )
         if box_coder is not None:
             the_head.box_coder = build_part(box_coder, BoxCoder, "model.box_coder")  # type: ignore[type-abstract]
         super().__init__(the_backbone, neck, the_head, levels, 2**top)
@@ -149,15 +182,19 @@ class YOLOv5(Network):
                     module.act = ACTIVATIONS[activation]()
 
     def layer_names(self) -> dict[int, str]:
-        """YOLOv5's layer number -> the module here, in forward order: what `freeze: 10` and published weights refer to.
+        """YOLOv5's layer number -> the module here, in forward order: what `freeze: 10` and
+        published weights refer to.
 
         >>> names = YOLOv5(1).layer_names()
         >>> [names[i] for i in (0, 1, 2, 9, 10, 13, 18, 20, 24)]
         ['backbone.stem', 'backbone.down.2', 'backbone.c3.2', 'backbone.sppf', 'neck.lateral.4', 'neck.top_down.4', \
 'neck.down.4', 'neck.bottom_up.4', 'head']
-        """
+        """  # noqa: E501
         # None stands for a layer without weights: upsample, concatenate
-        order = [name if name is None else f"backbone.{name}".rstrip(".") for name in self.backbone.layer_names()]
+        order = [
+            name if name is None else f"backbone.{name}".rstrip(".")
+            for name in self.backbone.layer_names()
+        ]
         for k in self.neck.lateral:
             order += [f"neck.lateral.{k}", None, None, f"neck.top_down.{k}"]
         for k in self.neck.bottom_up:
@@ -165,17 +202,24 @@ class YOLOv5(Network):
         return {i: name for i, name in enumerate([*order, "head"]) if name}
 
 
-def _backbone(name: str, channels: dict[int, int], depth: float, low: int) -> Backbone | TimmBackbone:
-    """model.backbone, with the neck's channels by level; low: the lowest level that the neck takes."""
+def _backbone(
+    name: str, channels: dict[int, int], depth: float, low: int
+) -> Backbone | TimmBackbone:
+    """model.backbone, with the neck's channels by level; low: the lowest level that the neck
+    takes."""
     if name.startswith(PREFIX):
         return TimmBackbone(name.removeprefix(PREFIX), channels, low)
     if name not in BACKBONES:
-        raise InputError(f"model.backbone '{name}' is not known; {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}")
+        raise InputError(
+            f"model.backbone '{name}' is not known; {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}"
+        )
     repeats = {k: scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
     return Backbone(channels, repeats, pool_first=name == "yolox")
 
 
-def _anchors_go_up(module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any]) -> None:
+def _anchors_go_up(
+    module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any]
+) -> None:
     if f"{prefix}head.anchors" in state_dict:
         state_dict[f"{prefix}anchors"] = state_dict.pop(f"{prefix}head.anchors")
 

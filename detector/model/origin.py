@@ -1,4 +1,5 @@
-"""What a network's weights started from, and under which licence, as far as a file or its authors say."""
+"""What a network's weights started from, and under which licence, as far as a file or its authors
+say."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ from typing import NamedTuple
 UNKNOWN = "unknown"
 AGPL = "AGPL-3.0"  # of YOLOv5's weights, https://www.ultralytics.com/license
 AGPL_IN_PRODUCTS = (
-    "Ultralytics holds that AGPL-3.0 extends to models trained from its weights: a product or service with such a model has to "
-    "publish its whole source under that licence, or needs Ultralytics' enterprise licence (this is no legal advice)"
+    "Ultralytics holds that AGPL-3.0 extends to models trained from its weights: a product or"
+    " service with such a model has to publish its whole source under that licence, or needs"
+    " Ultralytics' enterprise licence (this is no legal advice)"
 )
 
 
 class Origin(NamedTuple):
-    """source: a file's name, or that of published weights · licence: as their authors name it, or UNKNOWN."""
+    """source: a file's name, or that of published weights · licence: as their authors name it, or
+    UNKNOWN."""
 
     source: str
     licence: str = UNKNOWN
@@ -32,8 +35,12 @@ def told(origins: Sequence[Origin]) -> str:
     'weights: started from best.ckpt (licence: unknown) and timm/resnet18.a1_in1k (licence: apache-2.0)'
     >>> told([Origin("yolov5n.pt", AGPL)]).startswith("weights: started from yolov5n.pt (licence: AGPL-3.0). Ultralytics holds")
     True
-    """
+    """  # noqa: E501
     if not origins:
         return "weights: trained from scratch"
-    line = "weights: started from " + " and ".join(f"{source} (licence: {licence})" for source, licence in origins)
-    return f"{line}. {AGPL_IN_PRODUCTS}" if any(origin.licence == AGPL for origin in origins) else line
+    line = "weights: started from " + " and ".join(
+        f"{source} (licence: {licence})" for source, licence in origins
+    )
+    return (
+        f"{line}. {AGPL_IN_PRODUCTS}" if any(origin.licence == AGPL for origin in origins) else line
+    )

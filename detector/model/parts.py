@@ -1,7 +1,9 @@
-"""Parts that a user chooses by class_path and init_args: as plain types, so that a checkpoint holds them, and back.
+"""Parts that a user chooses by class_path and init_args: as plain types, so that a checkpoint holds
+them, and back.
 
-A class_path that comes from a file is not trusted: nothing of it is called but a subclass of our own base class, and its module
-is imported only if the file may name it (`system.trusted`) and its source defines a class of that name.
+A class_path that comes from a file is not trusted: nothing of it is called but a subclass of our
+own base class, and its module is imported only if the file may name it (`system.trusted`) and its
+source defines a class of that name.
 """
 
 import ast
@@ -30,7 +32,8 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
     """A choice as plain types.
 
     Args:
-        choice: None; a class; functools.partial of a class and keyword arguments; or what this function returns.
+        choice: None; a class; functools.partial of a class and keyword arguments; or what this
+            function returns.
         base: the class that it must be a subclass of.
         option: for messages, like "model.head".
 
@@ -38,7 +41,8 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
         None, or {"class_path": ..., "init_args": {...}}.
 
     Raises:
-        InputError: something else, a class that cannot be imported again, or arguments that a checkpoint cannot hold.
+        InputError: something else, a class that cannot be imported again, or arguments that a
+            checkpoint cannot hold.
     """
     if choice is None:
         return None
@@ -46,9 +50,15 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
     if isinstance(choice, Mapping):
         kind, init_args = find_part(choice, base, option), dict(choice.get("init_args") or {})
     else:
-        kind, init_args = _class_of(choice, base, option), dict(choice.keywords) if isinstance(choice, partial) else {}
+        kind, init_args = (
+            _class_of(choice, base, option),
+            dict(choice.keywords) if isinstance(choice, partial) else {},
+        )
     if "." in kind.__qualname__:
-        raise InputError(f"{option}: a checkpoint cannot name {kind.__qualname__}; define the class at the top level of a file")
+        raise InputError(
+            f"{option}: a checkpoint cannot name {kind.__qualname__}; define the class at the top"
+            " level of a file"
+        )
     for name, value in init_args.items():
         _check_plain(value, f"{option}.init_args.{name}")
     return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": init_args}
@@ -58,12 +68,15 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     """The class of a choice; nothing is called.
 
     Raises:
-        MissingPart: there is none where class_path says, or it may not be imported (`may_import`). InputError: it is no
-            subclass of `base`.
+        MissingPart: there is none where class_path says, or it may not be imported (`may_import`).
+            InputError: it is no subclass of `base`.
     """
     path = config.get("class_path")
     if not isinstance(path, str) or not isinstance(config.get("init_args") or {}, Mapping):
-        raise InputError(f"{option}: give class_path, like my_parts.MyClass, and init_args, a map of its arguments")
+        raise InputError(
+            f"{option}: give class_path, like my_parts.MyClass, and init_args, a map of its"
+            " arguments"
+        )
     module, _, name = path.rpartition(".")
     message = f"{option} is {path}, which is not found"
     advice = "put the folder of its file into PYTHONPATH, or install the package that it is in"
@@ -72,11 +85,15 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
     if not may_import(path):
         raise MissingPart(f"{refusal(option, path)} (in a script: import {module} first)")
     if module not in sys.modules and not _is_defined(module, name):
-        raise MissingPart(f"{message}: Python finds no file of {module} with a class {name}; {advice}")
+        raise MissingPart(
+            f"{message}: Python finds no file of {module} with a class {name}; {advice}"
+        )
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # whatever a file of the user's raises
-        raise MissingPart(f"{message}: importing {module} fails ({type(e).__name__}: {e}); {advice}") from e
+        raise MissingPart(
+            f"{message}: importing {module} fails ({type(e).__name__}: {e}); {advice}"
+        ) from e
     if found is None:
         raise MissingPart(f"{message}: {module} has no class {name}")
     return _check_subclass(found, base, option)
@@ -100,18 +117,25 @@ def _class_of(choice: object, base: type[T], option: str) -> type[T]:
     given = [choice.func, *choice.args] if isinstance(choice, partial) else [choice]
     found = next((kind for kind in given if inspect.isclass(kind)), None)
     if found is None:
-        raise InputError(f"{option}: give a class, or functools.partial(MyClass, name=value), not {type(choice).__name__}")
+        raise InputError(
+            f"{option}: give a class, or functools.partial(MyClass, name=value), not"
+            f" {type(choice).__name__}"
+        )
     return _check_subclass(found, base, option)
 
 
 def _check_subclass(found: object, base: type[T], option: str) -> type[T]:
     if not inspect.isclass(found) or not issubclass(found, base):
-        raise InputError(f"{option}: {getattr(found, '__name__', found)} is no subclass of {base.__module__}.{base.__name__}")
+        raise InputError(
+            f"{option}: {getattr(found, '__name__', found)} is no subclass of"
+            f" {base.__module__}.{base.__name__}"
+        )
     return found
 
 
 def _is_defined(module: str, name: str) -> bool:
-    """Whether the source of a module that is not imported yet has a class of this name; no code of it runs."""
+    """Whether the source of a module that is not imported yet has a class of this name; no code of
+    it runs."""
     top, *rest = module.split(".")
     try:
         spec = find_spec(top)
@@ -141,4 +165,7 @@ def _check_plain(value: object, where: str) -> None:
             _check_plain(key, where)
             _check_plain(entry, where)
     elif not isinstance(value, PLAIN):
-        raise InputError(f"{where} is a {type(value).__name__}; a checkpoint holds numbers, words, lists and maps of them")
+        raise InputError(
+            f"{where} is a {type(value).__name__}; a checkpoint holds numbers, words, lists and"
+            " maps of them"
+        )

@@ -1,4 +1,5 @@
-"""Parameters that are shared out over the processes (FSDP2): sharding a network, and tensors seen in part or as a whole."""
+"""Parameters that are shared out over the processes (FSDP2): sharding a network, and tensors seen
+in part or as a whole."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,8 @@ from boltbox.detector.model.network import YOLOv5
 
 
 def shard(network: YOLOv5, mesh: DeviceMesh) -> None:
-    """Share the parameters out over a one-dimensional mesh, layer by layer, in place; buffers stay whole in every process.
+    """Share the parameters out over a one-dimensional mesh, layer by layer, in place; buffers stay
+    whole in every process.
 
     A network that is sharded already is left alone: after a roll-back the Trainer comes by again.
     """
@@ -27,9 +29,11 @@ def is_sharded(network: nn.Module) -> bool:
 
 
 def keep_whole(network: nn.Module, whole: bool) -> None:
-    """Gather the parameters of a sharded network and keep them through any number of forward passes, or let go of them again.
+    """Gather the parameters of a sharded network and keep them through any number of forward
+    passes, or let go of them again.
 
-    In between a forward pass talks to no other process, so the processes may evaluate unequal numbers of batches.
+    In between a forward pass talks to no other process, so the processes may evaluate unequal
+    numbers of batches.
     """
     for module in network.modules():
         if isinstance(module, FSDPModule):
@@ -51,8 +55,11 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def shared_out_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A whole tensor, which every process holds, on the device of a parameter and shared out as that is."""
+    """A whole tensor, which every process holds, on the device of a parameter and shared out as
+    that is."""
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor):
         return tensor
-    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return distribute_tensor(
+        tensor, parameter.device_mesh, parameter.placements, src_data_rank=None
+    )

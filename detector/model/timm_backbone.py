@@ -1,7 +1,8 @@
-"""An image backbone of timm (Wightman 2019, PyTorch Image Models, doi 10.5281/zenodo.4414861) in the place of YOLOv5's.
+"""An image backbone of timm (Wightman 2019, PyTorch Image Models, doi 10.5281/zenodo.4414861) in
+the place of YOLOv5's.
 
-timm is an extra; it is imported where one of its backbones is asked for. Nothing here fetches anything: weights come from a
-checkpoint, or by `boltbox.detector.checkpoint.backbone_weights`.
+timm is an extra; it is imported where one of its backbones is asked for. Nothing here fetches
+anything: weights come from a checkpoint, or by `boltbox.detector.checkpoint.backbone_weights`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ TRIED = 40  # families that are tried for one that can serve
 
 
 class Maps(NamedTuple):
-    """What a backbone makes of an image, by level: the maps' numbers, their channels; whether these are the last dimension."""
+    """What a backbone makes of an image, by level: the maps' numbers, their channels; whether these
+    are the last dimension."""
 
     number: dict[int, int]
     channels: dict[int, int]
@@ -36,7 +38,8 @@ class Maps(NamedTuple):
 
 
 class Normalise(nn.Module):
-    """Image (B, 3, H, W) in 0..1 -> (image - mean) * scale, as far as these are not folded into the convolution after it."""
+    """Image (B, 3, H, W) in 0..1 -> (image - mean) * scale, as far as these are not folded into the
+    convolution after it."""
 
     mean: Tensor | None
     scale: Tensor | None
@@ -52,23 +55,27 @@ class Normalise(nn.Module):
 
     @torch.no_grad()
     def fold_into(self, conv: nn.Conv2d, pads: bool) -> None:
-        """The factor goes into the weights. What is subtracted goes into the bias unless the convolution pads: the zeros beside
-        an image stand for its mean. So the output is the same everywhere."""
+        """The factor goes into the weights. What is subtracted goes into the bias unless the
+        convolution pads: the zeros beside an image stand for its mean. So the output is the same
+        everywhere."""
         assert self.mean is not None
         assert self.scale is not None
         conv.weight.mul_(self.scale)
         self.scale = None
         if not pads:
             shift = -(conv.weight * self.mean).sum((1, 2, 3))
-            conv.bias = nn.Parameter(shift if conv.bias is None else conv.bias + shift, requires_grad=False)
+            conv.bias = nn.Parameter(
+                shift if conv.bias is None else conv.bias + shift, requires_grad=False
+            )
             self.mean = None
 
 
 class TimmBackbone(nn.Module):
-    """Image (B, 3, H, W) in 0..1 -> {level: (B, channels[level], H / 2**level, W / 2**level)} from the lowest level to the top.
+    """Image (B, 3, H, W) in 0..1 -> {level: (B, channels[level], H / 2**level, W / 2**level)} from
+    the lowest level to the top.
 
-    The image is normalised as the backbone's authors did it. 1x1 convolutions bring its maps to the neck's channels; strided
-    ones make the levels above 5; SPPF makes the top level, as in YOLOv5.
+    The image is normalised as the backbone's authors did it. 1x1 convolutions bring its maps to the
+    neck's channels; strided ones make the levels above 5; SPPF makes the top level, as in YOLOv5.
 
     Args:
         name: of timm, like tf_efficientnet_lite0, with or without the tag of its weights.
@@ -76,7 +83,8 @@ class TimmBackbone(nn.Module):
         low: the lowest level that the neck takes.
 
     Raises:
-        InputError: timm is not installed, does not know the name, or the backbone does not give these maps.
+        InputError: timm is not installed, does not know the name, or the backbone does not give
+            these maps.
     """
 
     def __init__(self, name: str, channels: dict[int, int], low: int) -> None:
@@ -86,10 +94,21 @@ class TimmBackbone(nn.Module):
         self.channels_last = theirs.channels_last
         self.out_indices = [theirs.number[k] for k in self.levels]
         self.body = create(name, out_indices=self.out_indices)
-        self.normalise = Normalise(self.body.pretrained_cfg["mean"], self.body.pretrained_cfg["std"])
-        self.adapt = nn.ModuleDict({str(k): Conv(theirs.channels[k], channels[k]) for k in self.levels if k < self.top})
-        self.down = nn.ModuleDict({str(k): Conv(channels[k - 1], channels[k], 3, 2) for k in range(OWN[-1] + 1, self.top + 1)})
-        self.sppf = SPPF(channels[self.top] if self.down else theirs.channels[self.top], channels[self.top])
+        self.normalise = Normalise(
+            self.body.pretrained_cfg["mean"], self.body.pretrained_cfg["std"]
+        )
+        self.adapt = nn.ModuleDict(
+            {str(k): Conv(theirs.channels[k], channels[k]) for k in self.levels if k < self.top}
+        )
+        self.down = nn.ModuleDict(
+            {
+                str(k): Conv(channels[k - 1], channels[k], 3, 2)
+                for k in range(OWN[-1] + 1, self.top + 1)
+            }
+        )
+        self.sppf = SPPF(
+            channels[self.top] if self.down else theirs.channels[self.top], channels[self.top]
+        )
 
     def forward(self, x: Tensor) -> dict[int, Tensor]:
         with depthwise_in_float32(x):
@@ -104,20 +123,28 @@ class TimmBackbone(nn.Module):
         return maps
 
     def layer_names(self) -> list[str | None]:
-        """The whole, then as many layers without a module as YOLOv5's backbone has more: so `freeze: 10` means it too."""
+        """The whole, then as many layers without a module as YOLOv5's backbone has more: so
+        `freeze: 10` means it too."""
         return ["", *[None] * (2 * self.top - 1)]
 
     def fuse(self) -> None:
-        """Fold the normalisation into the first convolution, if that is an ordinary one, and batch norms into theirs."""
+        """Fold the normalisation into the first convolution, if that is an ordinary one, and batch
+        norms into theirs."""
         convs = [m for m in self.body.modules() if isinstance(m, nn.Conv2d) and m.in_channels == 3]
-        if len(convs) == 1 and convs[0].groups == 1 and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame"):
-            self.normalise.fold_into(convs[0], type(convs[0]) is not nn.Conv2d or convs[0].padding != (0, 0))
+        if (
+            len(convs) == 1
+            and convs[0].groups == 1
+            and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame")
+        ):
+            self.normalise.fold_into(
+                convs[0], type(convs[0]) is not nn.Conv2d or convs[0].padding != (0, 0)
+            )
         fold_batch_norms(self.body)
 
 
 def body_of(backbone: nn.Module) -> nn.Module:
-    """What a rate of its own and frozen layers are for: of a timm backbone its body, without the fresh layers that fit it to
-    the neck; of another all."""
+    """What a rate of its own and frozen layers are for: of a timm backbone its body, without the
+    fresh layers that fit it to the neck; of another all."""
     return backbone.body if isinstance(backbone, TimmBackbone) else backbone
 
 
@@ -128,18 +155,27 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
         name: of timm. levels: that are needed.
 
     Raises:
-        InputError: timm is not installed, does not know the name, or the backbone lacks a level; with a near name that serves.
+        InputError: timm is not installed, does not know the name, or the backbone lacks a level;
+            with a near name that serves.
     """
     arch, known = name.partition(".")[0], set(timm().list_models())
-    if arch not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):  # timm takes names of files and of hubs too
-        raise InputError(f"model.backbone {PREFIX}{name}: timm knows no such model; {_that_serves(arch, known, levels)}")
+    # timm takes names of files and of hubs too
+    if arch not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):
+        raise InputError(
+            f"model.backbone {PREFIX}{name}: timm knows no such model;"
+            f" {_that_serves(arch, known, levels)}"
+        )
     found = _maps(name)
     if isinstance(found, str) or not found.number.keys() >= set(levels):
         strides = ", ".join(str(2**k) for k in levels)
-        reason = found if isinstance(found, str) else f"only of {', '.join(str(2**k) for k in found.number)}"
+        reason = (
+            found
+            if isinstance(found, str)
+            else f"only of {', '.join(str(2**k) for k in found.number)}"
+        )
         raise InputError(
-            f"model.backbone {PREFIX}{name} gives no maps of the strides {strides} for images of any size ({reason}); "
-            f"{_that_serves(arch, known - {arch}, levels)}"
+            f"model.backbone {PREFIX}{name} gives no maps of the strides {strides} for images of"
+            f" any size ({reason}); {_that_serves(arch, known - {arch}, levels)}"
         )
     return found
 
@@ -153,17 +189,21 @@ def timm() -> Any:
     try:
         return importlib.import_module("timm")
     except ImportError:
-        raise InputError('model.backbone timm/...: the package timm is missing; pip install -e ".[backbones]"') from None
+        raise InputError(
+            'model.backbone timm/...: the package timm is missing; pip install -e ".[backbones]"'
+        ) from None
 
 
 def create(name: str, **options: Any) -> Any:
-    """timm's model, for a name that `maps_of` has not refused, as what gives a list of maps; with fresh weights."""
+    """timm's model, for a name that `maps_of` has not refused, as what gives a list of maps; with
+    fresh weights."""
     return timm().create_model(name, features_only=True, **options)
 
 
 @lru_cache(maxsize=256)
 def _maps(name: str) -> Maps | str:
-    """Found by trying an image without memory (device `meta`); or a sentence why there is nothing to find."""
+    """Found by trying an image without memory (device `meta`); or a sentence why there is nothing
+    to find."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():
         try:
             body = create(name).eval()
@@ -172,17 +212,21 @@ def _maps(name: str) -> Maps | str:
         except Exception as e:  # whatever a model raises that has no maps to give
             return _first_line(e)
     channels_last = str(getattr(body, "output_fmt", "")).endswith("NHWC")
-    numbers = {stride.bit_length() - 1: i for i, (stride, _) in enumerate(info)}  # of the last map of each stride
+    # of the last map of each stride
+    numbers = {stride.bit_length() - 1: i for i, (stride, _) in enumerate(info)}
     numbers = {level: i for level, i in numbers.items() if level in OWN}
     for level, i in numbers.items():
         height, width, depth = TRIAL[2] >> level, TRIAL[3] >> level, info[i][1]
-        if outputs[i].shape != ((1, height, width, depth) if channels_last else (1, depth, height, width)):
+        if outputs[i].shape != (
+            (1, height, width, depth) if channels_last else (1, depth, height, width)
+        ):
             return f"its map of stride {2**level} has the shape {tuple(outputs[i].shape)}"
     return Maps(numbers, {level: info[i][1] for level, i in numbers.items()}, channels_last)
 
 
 def _that_serves(name: str, known: set[str], levels: Sequence[int]) -> str:
-    """A hint: the nearest name of a backbone that gives these maps. Of a family that fails one is tried."""
+    """A hint: the nearest name of a backbone that gives these maps. Of a family that fails one is
+    tried."""
     failed: set[str] = set()
     for near in difflib.get_close_matches(name, sorted(known), n=len(known), cutoff=0):
         family = re.split(r"[^a-z]", near)[0]

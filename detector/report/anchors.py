@@ -25,8 +25,9 @@ def no_anchors(head: Head) -> str:
 class AnchorReport:
     """Anchors before and after the choice, and what they were measured on.
 
-    before: (levels, A, 2) pixels · choice: what was decided · strides: of the levels · sizes (n, 2) pixels of the network's
-    input, classes (n,): of the training labels · seen (m, 2): sizes after the augmentation, or None · names: of the classes.
+    before: (levels, A, 2) pixels · choice: what was decided · strides: of the levels · sizes (n, 2)
+    pixels of the network's input, classes (n,): of the training labels · seen (m, 2): sizes after
+    the augmentation, or None · names: of the classes.
     """
 
     before: np.ndarray
@@ -41,7 +42,11 @@ class AnchorReport:
 
     def content(self) -> dict[str, Any]:
         """Everything as plain types, for anchors.json."""
-        sets = {"before": self.before, "after": self.choice.anchors} if self.choice.changed else {"before": self.before}
+        sets = (
+            {"before": self.before, "after": self.choice.anchors}
+            if self.choice.changed
+            else {"before": self.before}
+        )
         return {
             "changed": self.choice.changed,
             "reason": self.choice.reason,
@@ -55,10 +60,15 @@ class AnchorReport:
         fit = {"labels": measure(flat, self.sizes, self.anchor_t)._asdict()}
         if self.seen is not None and len(self.seen):
             fit["augmented"] = measure(flat, self.seen, self.anchor_t)._asdict()
-        return {"anchors": anchors.reshape(len(anchors), -1).round(2).tolist(), "fit": fit, "rows": self._rows(anchors)}
+        return {
+            "anchors": anchors.reshape(len(anchors), -1).round(2).tolist(),
+            "fit": fit,
+            "rows": self._rows(anchors),
+        }
 
     def _rows(self, anchors: np.ndarray) -> list[dict[str, Any]]:
-        """All labels, then by level (a label belongs to the level of its best anchor), then by class."""
+        """All labels, then by level (a label belongs to the level of its best anchor), then by
+        class."""
         ratios = side_ratios(self.sizes, anchors.reshape(-1, 2))  # (n, levels * A)
         level = ratios.argmax(1) // anchors.shape[1]
         groups = [("all", np.ones(len(level), bool))]
@@ -67,7 +77,11 @@ class AnchorReport:
         rows = []
         for name, chosen in groups:
             own, above = ratios[chosen], ratios[chosen] > 1 / self.anchor_t
-            means = (above.any(1).mean(), above.sum(1).mean(), own.max(1).mean()) if len(own) else (None,) * 3
+            means = (
+                (above.any(1).mean(), above.sum(1).mean(), own.max(1).mean())
+                if len(own)
+                else (None,) * 3
+            )
             values = (len(own), *(v if v is None else float(v) for v in means))
             rows.append({"name": name, **dict(zip(COLUMNS, values, strict=True))})
         return rows
@@ -81,12 +95,17 @@ class AnchorReport:
         for old, new in zip(before, after, strict=True):
             line = [old["name"]]
             for column in COLUMNS:
-                texts = [_number(row[column]) for row in ((old, new) if self.choice.changed else (old,))]
+                texts = [
+                    _number(row[column]) for row in ((old, new) if self.choice.changed else (old,))
+                ]
                 line.append(texts[0] if len(set(texts)) == 1 else " > ".join(texts))
             lines.append(line)
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         return "\n".join(
-            "  ".join(v.ljust(w) if i == 0 else v.rjust(w) for i, (v, w) in enumerate(zip(line, widths, strict=True)))
+            "  ".join(
+                v.ljust(w) if i == 0 else v.rjust(w)
+                for i, (v, w) in enumerate(zip(line, widths, strict=True))
+            )
             for line in lines
         )
 
@@ -101,21 +120,43 @@ class AnchorReport:
         write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
 
     def draw(self, path: Path, most: int = 4000) -> None:
-        """Labels as a scatter of width and height with both anchor sets drawn in, to an image file."""
+        """Labels as a scatter of width and height with both anchor sets drawn in, to an image
+        file."""
         from matplotlib.ticker import LogLocator, NullFormatter
 
         figure, axis = panel(self.choice.reason, "width, px", "height, px", wide=7.5, tall=7)
         shown = self.sizes
         if len(shown) > most:
             shown = shown[np.random.default_rng(0).choice(len(shown), most, replace=False)]
-        axis.scatter(*_columns(shown), s=6, color="0.6", alpha=0.5, linewidths=0, label=f"labels ({len(self.sizes)})")
+        axis.scatter(
+            *_columns(shown),
+            s=6,
+            color="0.6",
+            alpha=0.5,
+            linewidths=0,
+            label=f"labels ({len(self.sizes)})",
+        )
         marks = zip(self.strides, ("o", "s", "^", "D", "v", "P"), strict=False)
         for i, (stride, mark) in enumerate(marks):
             if self.choice.changed:
-                hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": "#D55E00", "linewidths": 1.5}
-                axis.scatter(*_columns(self.before[i]), s=70, marker=mark, label=f"before, stride {stride}", **hollow)
+                hollow: dict[str, Any] = {
+                    "facecolors": "none",
+                    "edgecolors": "#D55E00",
+                    "linewidths": 1.5,
+                }
+                axis.scatter(
+                    *_columns(self.before[i]),
+                    s=70,
+                    marker=mark,
+                    label=f"before, stride {stride}",
+                    **hollow,
+                )
             axis.scatter(
-                *_columns(self.choice.anchors[i]), s=70, marker=mark, color="#0072B2", label=f"in use, stride {stride}"
+                *_columns(self.choice.anchors[i]),
+                s=70,
+                marker=mark,
+                color="#0072B2",
+                label=f"in use, stride {stride}",
             )
         axis.set(xscale="log", yscale="log")
         axis.set_aspect("equal", adjustable="datalim")

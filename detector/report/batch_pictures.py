@@ -1,4 +1,5 @@
-"""A batch as pictures with boxes: pixels, labels and detections of the images as the network sees them."""
+"""A batch as pictures with boxes: pixels, labels and detections of the images as the network sees
+them."""
 
 import numpy as np
 
@@ -18,7 +19,11 @@ def label_rows(batch: Batch) -> list[np.ndarray]:
     rows = []
     for i in range(len(batch.images)):
         own = targets[targets[:, 0] == i]
-        rows.append(np.column_stack((cxcywhn_to_xyxy(own[:, 2:], width, height), np.full(len(own), np.nan), own[:, 1])))
+        rows.append(
+            np.column_stack(
+                (cxcywhn_to_xyxy(own[:, 2:], width, height), np.full(len(own), np.nan), own[:, 1])
+            )
+        )
     return rows
 
 
@@ -32,6 +37,9 @@ def prediction_rows(batch: Batch, found: list[np.ndarray], conf: float) -> list[
     for rows, letterbox in zip(found, batch.letterboxes, strict=True):
         assert letterbox is not None
         sure = rows[rows[:, 4] > conf].copy()
-        sure[:, :4] = sure[:, :4] * ((letterbox.gain_x, letterbox.gain_y) * 2) + (letterbox.pad_x, letterbox.pad_y) * 2
+        sure[:, :4] = (
+            sure[:, :4] * ((letterbox.gain_x, letterbox.gain_y) * 2)
+            + (letterbox.pad_x, letterbox.pad_y) * 2
+        )
         kept.append(sure)
     return kept

@@ -19,15 +19,45 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], folder: Path) -
     if not len(metrics.classes):
         return []
     p, r = metrics.precision_curve, metrics.recall_curve
-    best, area, at_recall = metrics.best_confidence, metrics.ap[:, 0].mean(), metrics.precision_at_recall
+    best, area, at_recall = (
+        metrics.best_confidence,
+        metrics.ap[:, 0].mean(),
+        metrics.precision_at_recall,
+    )
     labels = [names[c] for c in metrics.classes]
     pr = f"mean: mAP50 {area:.3f}"
     path = folder / "pr_curve.png"
-    drawn = [_draw("Precision against recall, IoU 0.5", "recall", RECALLS, at_recall, labels, pr, None, path)]
-    for name, title, y in (("f1", "F1", 2 * p * r / (p + r + EPS)), ("p", "Precision", p), ("r", "Recall", r)):
+    drawn = [
+        _draw(
+            "Precision against recall, IoU 0.5",
+            "recall",
+            RECALLS,
+            at_recall,
+            labels,
+            pr,
+            None,
+            path,
+        )
+    ]
+    for name, title, y in (
+        ("f1", "F1", 2 * p * r / (p + r + EPS)),
+        ("p", "Precision", p),
+        ("r", "Recall", r),
+    ):
         at = float(np.interp(best, CONFIDENCES, y.mean(0)))
         mean, path = f"mean: {at:.2f} at {best:.3f}", folder / f"{name}_curve.png"
-        drawn.append(_draw(f"{title} against confidence", "confidence", CONFIDENCES, y, labels, mean, (best, at), path))
+        drawn.append(
+            _draw(
+                f"{title} against confidence",
+                "confidence",
+                CONFIDENCES,
+                y,
+                labels,
+                mean,
+                (best, at),
+                path,
+            )
+        )
     return drawn
 
 
@@ -54,7 +84,14 @@ def _draw(
     axis.plot(at, curves.mean(0), color=COLOURS[-1], linewidth=3, label=mean)
     if best:
         axis.axvline(best[0], color="0.35", linewidth=1, linestyle=(0, (2, 2)))
-        axis.plot(*best, marker="o", markersize=8, markerfacecolor="white", markeredgecolor="black", markeredgewidth=1.8)
+        axis.plot(
+            *best,
+            marker="o",
+            markersize=8,
+            markerfacecolor="white",
+            markeredgecolor="black",
+            markeredgewidth=1.8,
+        )
     axis.set(xlim=(0, 1), ylim=(0, 1.04))
     legend(axis)
     return save(figure, path)

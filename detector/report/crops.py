@@ -25,8 +25,8 @@ FOUND, LABEL = PALETTE[0], PALETTE[1]  # orange: detections; sky blue, dashed: l
 
 @dataclass
 class Crop:
-    """jpeg: the cut-out, None if the image cannot be read · caption: the line below it · file: of the image · reason: why
-    there is no picture."""
+    """jpeg: the cut-out, None if the image cannot be read · caption: the line below it · file: of
+    the image · reason: why there is no picture."""
 
     jpeg: bytes | None
     caption: str
@@ -49,9 +49,16 @@ class Crops:
         """With class, score, and verdict."""
         e, crops = self.record, []
         for k in rows:
-            i, target, verdict = int(e.image[k]), int(self.errors.target[k]), KINDS[self.errors.verdict[k]]
+            i, target, verdict = (
+                int(e.image[k]),
+                int(self.errors.target[k]),
+                KINDS[self.errors.verdict[k]],
+            )
             on = f", labelled {e.names[e.label_kind[target]]}" if verdict == "wrong class" else ""
-            caption = f"{e.names[e.kind[k]]} {e.score[k]:.2f}: {verdict}{on}, IoU {self.errors.nearest[k]:.2f}"
+            caption = (
+                f"{e.names[e.kind[k]]} {e.score[k]:.2f}: {verdict}{on}, IoU"
+                f" {self.errors.nearest[k]:.2f}"
+            )
             crops.append(self._crop(i, e.box[k], caption, e.box[k : k + 1], self._labels(i)))
         return crops
 
@@ -78,13 +85,17 @@ class Crops:
                 image = read_image(self.record.files[i])
                 recorded, real = tuple(self.record.sizes[i].tolist()), image.shape[:2]
                 self._images[i] = (
-                    image if recorded == real else f"the image has changed: it was {recorded[1]} x {recorded[0]} px"
+                    image
+                    if recorded == real
+                    else f"the image has changed: it was {recorded[1]} x {recorded[0]} px"
                 )
             except (InputError, OSError, cv2.error) as e:
                 self._images[i] = " ".join(str(e).split())
         return self._images[i]
 
-    def _crop(self, i: int, box: np.ndarray, caption: str, found: np.ndarray, labels: np.ndarray) -> Crop:
+    def _crop(
+        self, i: int, box: np.ndarray, caption: str, found: np.ndarray, labels: np.ndarray
+    ) -> Crop:
         image = self._image(i)
         file = self.record.name_of(i)
         if isinstance(image, str):
@@ -97,16 +108,22 @@ class Crops:
         gain = SIDE / max(wide, tall)
         size = max(round(wide * gain), 1), max(round(tall * gain), 1)
         mode = cv2.INTER_AREA if gain < 1 else cv2.INTER_LINEAR
-        picture = Image.fromarray(cv2.resize(image[top : top + tall, left : left + wide], size, interpolation=mode))
+        picture = Image.fromarray(
+            cv2.resize(image[top : top + tall, left : left + wide], size, interpolation=mode)
+        )
         canvas = ImageDraw.Draw(picture)
         for boxes, colour, dashed in ((labels, LABEL, True), (found, FOUND, False)):
             for corners in ((boxes - (left, top) * 2) * gain).tolist():
                 _outline(canvas, corners, colour, dashed)
-        jpeg = cv2.imencode(".jpg", np.asarray(picture)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 82])[1].tobytes()
+        jpeg = cv2.imencode(".jpg", np.asarray(picture)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 82])[
+            1
+        ].tobytes()
         return Crop(jpeg, caption, file)
 
 
-def _outline(canvas: ImageDraw.ImageDraw, box: Sequence[float], colour: tuple[int, ...], dashed: bool) -> None:
+def _outline(
+    canvas: ImageDraw.ImageDraw, box: Sequence[float], colour: tuple[int, ...], dashed: bool
+) -> None:
     """Over a black line, so that it is seen on any ground."""
     x1, y1, x2, y2 = (min(max(v, -1000), 2000) for v in box)
     corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2), (x1, y1)]
@@ -122,7 +139,8 @@ def _outline(canvas: ImageDraw.ImageDraw, box: Sequence[float], colour: tuple[in
 
 
 def sheet(crops: Sequence[Crop], columns: int = 4) -> np.ndarray:
-    """(H, W, 3) uint8 RGB: the cut-outs with their captions, as one picture for those who look at files."""
+    """(H, W, 3) uint8 RGB: the cut-outs with their captions, as one picture for those who look at
+    files."""
     shown = [crop for crop in crops if crop.jpeg]
     rows = -(-len(shown) // columns)
     wide, tall = SIDE + 12, SIDE + 44

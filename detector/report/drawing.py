@@ -9,9 +9,18 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
-PALETTE = [(230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167)]
+PALETTE = [
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+]
 
-LEGIBLE = 1000  # boxes of a picture; where there are more, their names would cover it and one another
+# boxes of a picture; where there are more, their names would cover it and one another
+LEGIBLE = 1000
 
 
 def draw_boxes(
@@ -36,9 +45,15 @@ def draw_boxes(
     canvas = ImageDraw.Draw(picture)
     line = line_width or max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
-    for x1, y1, x2, y2, score, c in rows[np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")].tolist():
+    for x1, y1, x2, y2, score, c in rows[
+        np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
+    ].tolist():
         colour = PALETTE[int(c) % len(PALETTE)]
-        text = names[int(c)] if math.isnan(score) or not confidences else f"{names[int(c)]} {score:.2f}"
+        text = (
+            names[int(c)]
+            if math.isnan(score) or not confidences
+            else f"{names[int(c)]} {score:.2f}"
+        )
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line)
         if not labels or len(rows) > LEGIBLE:
             continue
@@ -47,12 +62,18 @@ def draw_boxes(
         x = min(max(x1, 0), max(picture.width - width, 0))
         y = y1 - height if y1 >= height else y1
         canvas.rectangle((x, y, x + width, y + height), fill=colour)
-        canvas.text((x + 2 - left, y + 2 - top), text, font=font, fill="black" if sum(colour) > 330 else "white")
+        canvas.text(
+            (x + 2 - left, y + 2 - top),
+            text,
+            font=font,
+            fill="black" if sum(colour) > 330 else "white",
+        )
     return np.asarray(picture)
 
 
 def enlarge(image: np.ndarray, rows: np.ndarray, least: int = 320) -> tuple[np.ndarray, np.ndarray]:
-    """Small images twice, three times, ... as large, so that text on them can be read; rows as in `draw_boxes`."""
+    """Small images twice, three times, ... as large, so that text on them can be read; rows as in
+    `draw_boxes`."""
     times = max(math.ceil(least / max(image.shape[:2])), 1)
     rows = rows.copy()
     rows[:, :4] *= times
@@ -60,7 +81,8 @@ def enlarge(image: np.ndarray, rows: np.ndarray, least: int = 320) -> tuple[np.n
 
 
 def grid(images: Sequence[np.ndarray], longest: int = 1920) -> np.ndarray:
-    """Images of one size side by side, about as many rows as columns, the longer side at most so many pixels."""
+    """Images of one size side by side, about as many rows as columns, the longer side at most so
+    many pixels."""
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
     height, width = images[0].shape[:2]
@@ -77,4 +99,6 @@ def grid(images: Sequence[np.ndarray], longest: int = 1920) -> np.ndarray:
 
 def write_image(path: Path, image: np.ndarray) -> None:
     """(H, W, 3) uint8 RGB to a file; the suffix gives the format."""
-    path.write_bytes(cv2.imencode(path.suffix, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes())
+    path.write_bytes(
+        cv2.imencode(path.suffix, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
+    )

@@ -33,7 +33,12 @@ def _kinds(errors: ErrorCounts, path: Path) -> Path:
     counts = np.array([errors.by_kind[kind] for kind in WRONG])  # (kinds, sizes)
     left = np.zeros(len(WRONG))
     for k, size in enumerate(SIZES):
-        look = {"color": COLOURS[(5, 0, 1)[k]], "hatch": HATCHES[k], "edgecolor": "white", "linewidth": 0.6}
+        look = {
+            "color": COLOURS[(5, 0, 1)[k]],
+            "hatch": HATCHES[k],
+            "edgecolor": "white",
+            "linewidth": 0.6,
+        }
         axis.barh(range(len(WRONG)), counts[:, k], left=left, label=size, **look)
         left = left + counts[:, k]
     for y, total in enumerate(left):
@@ -55,7 +60,9 @@ def _gain(errors: ErrorCounts, path: Path) -> Path:
 
 def _classes(errors: ErrorCounts, names: Sequence[str], path: Path) -> Path:
     counts = np.array([errors.by_class[kind] for kind in WRONG])  # (kinds, classes)
-    order = [c for c in np.argsort(-counts.sum(0), kind="stable")[:MOST].tolist() if counts[:, c].any()]
+    order = [
+        c for c in np.argsort(-counts.sum(0), kind="stable")[:MOST].tolist() if counts[:, c].any()
+    ]
     more = f", {len(order)} classes with most" if len(order) < len(names) else ""
     figure, axis = panel(f"Errors by class{more}", "number", tall=max(2.6 + 0.27 * len(order), 3.9))
     left = np.zeros(len(order))
@@ -76,7 +83,14 @@ def _classes(errors: ErrorCounts, names: Sequence[str], path: Path) -> Path:
     tall = figure.get_size_inches()[1]
     figure.subplots_adjust(top=1 - 0.95 / tall)
     axis.set_title(axis.get_title(), fontsize=12, pad=44)
-    axis.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.42, 1.0), frameon=False, handlelength=2.5)
+    axis.legend(
+        fontsize=8,
+        ncols=3,
+        loc="lower center",
+        bbox_to_anchor=(0.42, 1.0),
+        frameon=False,
+        handlelength=2.5,
+    )
     return save(figure, path)
 
 

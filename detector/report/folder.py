@@ -17,8 +17,9 @@ from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 @dataclass
 class RunFiles:
-    """path: the folder · config: config.yaml · metrics: metrics.json · epochs: rows of metrics.csv · iterations: rows of
-    iterations.csv · changed: changed.yaml, None if there is none · machine: machine.json; empty what is not there."""
+    """path: the folder · config: config.yaml · metrics: metrics.json · epochs: rows of metrics.csv
+    · iterations: rows of iterations.csv · changed: changed.yaml, None if there is none · machine:
+    machine.json; empty what is not there."""
 
     path: Path
     config: dict[str, Any]
@@ -34,10 +35,14 @@ class RunFiles:
         evaluated = (path / "metrics.json").is_file() or (path / "metrics.csv").is_file()
         if not evaluated and not (path / "config.yaml").is_file():
             raise InputError(
-                f"{path}: no run lies there (no config.yaml); give the folder of a fit, validate or test, as runs/fit-1"
+                f"{path}: no run lies there (no config.yaml); give the folder of a fit, validate or"
+                " test, as runs/fit-1"
             )
         if not evaluated:
-            raise InputError(f"{path}: no figures yet (neither metrics.json nor metrics.csv); let it finish an epoch first")
+            raise InputError(
+                f"{path}: no figures yet (neither metrics.json nor metrics.csv); let it finish an"
+                " epoch first"
+            )
         config, metrics = _map(path / "config.yaml"), _map(path / "metrics.json")
         changed = _map(path / "changed.yaml") if (path / "changed.yaml").is_file() else None
         epochs, iterations = _rows(path / "metrics.csv"), _rows(path / "iterations.csv")
@@ -59,14 +64,20 @@ class RunFiles:
         """detections.npz, or a sentence why there is none to go by."""
         path = self.path / "detections.npz"
         if not path.is_file():
-            return "detections.npz is missing: the run is older than reports; a validate of its checkpoint has one"
+            return (
+                "detections.npz is missing: the run is older than reports; a validate of its"
+                " checkpoint has one"
+            )
         try:
             record = PredictionRecord.load(path)
         except InputError as e:
             return str(e)
         of_metrics = self.metrics.get("command"), self.metrics.get("epoch", -1)
         if of_metrics != (record.command, record.epoch):
-            return "detections.npz is of another evaluation than metrics.json; what follows from it is left out"
+            return (
+                "detections.npz is of another evaluation than metrics.json; what follows from it is"
+                " left out"
+            )
         return record
 
 
@@ -87,7 +98,9 @@ def _map(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix == ".json" else load_yaml(text)
     except NO_YAML as e:
-        raise InputError(f"{path}: it cannot be read ({' '.join(str(e).split())}); remove it and evaluate again") from None
+        raise InputError(
+            f"{path}: it cannot be read ({' '.join(str(e).split())}); remove it and evaluate again"
+        ) from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a map; remove it and evaluate again")
     return content

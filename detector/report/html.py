@@ -1,4 +1,5 @@
-"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the templates and escapes every value."""
+"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the templates
+and escapes every value."""
 
 from __future__ import annotations
 
@@ -15,15 +16,17 @@ DETECTOR = Path(__file__).parents[1]
 
 
 def render(template: str, **values: Any) -> Markup:
-    """The text of a template, named from `detector/` on as in "report/templates/report.html". Values are text: `<`, `&` and
-    quotes in them are escaped. A value that a template names and nobody gave raises jinja2.UndefinedError."""
+    """The text of a template, named from `detector/` on as in "report/templates/report.html".
+    Values are text: `<`, `&` and quotes in them are escaped. A value that a template names and
+    nobody gave raises jinja2.UndefinedError."""
     from markupsafe import Markup
 
     return Markup(_environment().get_template(template).render(values))
 
 
 def document(template: str, **values: Any) -> bytes:
-    """The whole file. A file name that is no valid UTF-8 comes as surrogates, which cannot be written: they become escapes."""
+    """The whole file. A file name that is no valid UTF-8 comes as surrogates, which cannot be
+    written: they become escapes."""
     return render(template, **values).encode("utf-8", "backslashreplace")
 
 
@@ -32,7 +35,11 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(DETECTOR), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(DETECTOR),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["data_uri"] = _data_uri
     return environment
@@ -40,5 +47,7 @@ def _environment() -> Environment:
 
 def _data_uri(image: Path | bytes) -> str:
     """An image file, or a JPEG's content, as an address that needs no second file."""
-    content, kind = (image, "jpeg") if isinstance(image, bytes) else (image.read_bytes(), image.suffix[1:])
+    content, kind = (
+        (image, "jpeg") if isinstance(image, bytes) else (image.read_bytes(), image.suffix[1:])
+    )
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,4 +1,5 @@
-"""The report as one HTML file that needs nothing else: what `templates/report.html` shows of a run."""
+"""The report as one HTML file that needs nothing else: what `templates/report.html` shows of a
+run."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ class Report:
         self.plots = files.path / "plots"
 
     def write(self) -> Path:
-        """Returns the file's path. A section is what its macro of the template shows, or a sentence why there is nothing to
-        show; one that is empty is left out."""
+        """Returns the file's path. A section is what its macro of the template shows, or a sentence
+        why there is nothing to show; one that is empty is left out."""
         sections = {
             "Figures": self._metrics(),
             "Run": {"changed": self._changed(), "machine": self._machine()},
@@ -70,7 +71,9 @@ class Report:
         }
         sections = {name: section for name, section in sections.items() if section}
         path, title = self.files.path / "report.html", f"Report: {self.files.title}"
-        page = document("report/templates/report.html", title=title, head=self._head(), sections=sections)
+        page = document(
+            "report/templates/report.html", title=title, head=self._head(), sections=sections
+        )
         write_atomically(path, lambda file: file.write(page))
         return path
 
@@ -80,21 +83,44 @@ class Report:
         m = self.files.metrics
         if not m:
             return None
-        epoch = f", best epoch {m['epoch'] + 1} of {len(self.files.epochs) or m['epoch'] + 1}" if "epoch" in m else ""
-        text = f"{m['command']}{epoch}; figures of {m['images']} images with {m['objects']} objects of the split {m['split']}"
+        epoch = (
+            f", best epoch {m['epoch'] + 1} of {len(self.files.epochs) or m['epoch'] + 1}"
+            if "epoch" in m
+            else ""
+        )
+        text = (
+            f"{m['command']}{epoch}; figures of {m['images']} images with {m['objects']} objects of"
+            f" the split {m['split']}"
+        )
         names = ("mAP50-95", "mAP50", "P", "R", "coco/AP", "fitness")
         origins = [Origin(**entry) for entry in m["origins"]] if "origins" in m else None
         numbers = {name: _number(m.get(name)) for name in names}
-        return {"text": text, "numbers": numbers, "weights": "" if origins is None else told(origins)}
+        return {
+            "text": text,
+            "numbers": numbers,
+            "weights": "" if origins is None else told(origins),
+        }
 
     def _metrics(self) -> dict[str, Any] | None:
         m = self.files.metrics
         if not m:
             return None
-        rows = [[r["name"], r["objects"], *(_number(r[c]) for c in COLUMNS)] for r in [{"name": "all", **m}, *m["per_class"]]]
-        coco = [(name.removeprefix("coco/"), _number(value)) for name, value in m.items() if name.startswith("coco/")]
+        rows = [
+            [r["name"], r["objects"], *(_number(r[c]) for c in COLUMNS)]
+            for r in [{"name": "all", **m}, *m["per_class"]]
+        ]
+        coco = [
+            (name.removeprefix("coco/"), _number(value))
+            for name, value in m.items()
+            if name.startswith("coco/")
+        ]
         confidence = _number(m.get("best_confidence"))
-        return {"classes": rows[: ROWS + 1], "more": rows[ROWS + 1 :], "confidence": confidence, "coco": coco}
+        return {
+            "classes": rows[: ROWS + 1],
+            "more": rows[ROWS + 1 :],
+            "confidence": confidence,
+            "coco": coco,
+        }
 
     def _changed(self) -> list[tuple[str, Any]] | None:
         return None if self.files.changed is None else list(self.files.changed.items())
@@ -104,18 +130,26 @@ class Report:
         if not machine:
             return []
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-        rows = [("started", machine["started"]), ("machine", described(machine)), ("versions", versions)]
+        rows = [
+            ("started", machine["started"]),
+            ("machine", described(machine)),
+            ("versions", versions),
+        ]
         rows.append(("source", machine["git"] or "not under git"))
         seconds = [float(row["seconds"]) for row in self.files.epochs if row.get("seconds")]
         if seconds:
             each = _time(sum(seconds) / len(seconds))
-            rows.append(("training", f"{_time(sum(seconds))} in {len(seconds)} epochs, {each} each"))
+            rows.append(
+                ("training", f"{_time(sum(seconds))} in {len(seconds)} epochs, {each} each")
+            )
         return rows
 
     def _curves(self) -> dict[str, Any] | str:
         if not self.files.epochs:
             return "" if self.files.metrics.get("command") != "fit" else "metrics.csv is missing"
-        iterations = draw_iterations(self.files.iterations, self.plots) if self.files.iterations else None
+        iterations = (
+            draw_iterations(self.files.iterations, self.plots) if self.files.iterations else None
+        )
         return {"epochs": draw_epochs(self.files.epochs, self.plots), "iterations": iterations}
 
     # ---- What follows from the detections
@@ -127,7 +161,10 @@ class Report:
         true_positives = record.true_positives()
         metrics = record.class_metrics(true_positives)
         return {
-            "Confidence": draw_confidence(metrics, record.names, self.plots) or "there are no labels to compare with",
+            "Confidence": (
+                draw_confidence(metrics, record.names, self.plots)
+                or "there are no labels to compare with"
+            ),
             "Confusion": self._confusion(record),
             **self._errors(record, true_positives[:, 0], metrics.best_confidence),
         }
@@ -140,19 +177,29 @@ class Report:
             "large": len(record.names) > 20,
             "false_positives": false_positives,
             "unmatched": false_positives - theirs.false_positives(),
-            "pairs": [(true, found, n, f"{share:.0%}") for true, found, n, share in commonest(counted, record.names)],
+            "pairs": [
+                (true, found, n, f"{share:.0%}")
+                for true, found, n, share in commonest(counted, record.names)
+            ],
         }
 
-    def _errors(self, record: PredictionRecord, true_positives: np.ndarray, confidence: float) -> dict[str, Any]:
+    def _errors(
+        self, record: PredictionRecord, true_positives: np.ndarray, confidence: float
+    ) -> dict[str, Any]:
         errors = classify(record, true_positives)
         counts = count_errors(record, errors, confidence)
         kinds = [
             (kind, counts.by_kind[kind].sum(), *counts.by_kind[kind], gain, DESCRIPTIONS[kind])
-            for kind, gain in {"hit": "", **{kind: f"{counts.gain(kind):+.3f}" for kind in WRONG}}.items()
+            for kind, gain in {
+                "hit": "",
+                **{kind: f"{counts.gain(kind):+.3f}" for kind in WRONG},
+            }.items()
         ]
         counted = record.score >= confidence
         crops = Crops(record, errors, confidence)
-        wrong = most_confident(record, counted & ~np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE)), SHOWN)
+        wrong = most_confident(
+            record, counted & ~np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE)), SHOWN
+        )
         missed = largest(record, errors.missed(len(record.label_kind), counted), SHOWN)
         shown = {
             "sizes": SIZES,
@@ -160,7 +207,9 @@ class Report:
             "confidence": f"{confidence:.3f}",
             "charts": draw_errors(counts, record.names, self.plots),
             "galleries": {
-                "Surest false positives": self._gallery(crops.detections(wrong), "errors_false_positives.jpg"),
+                "Surest false positives": self._gallery(
+                    crops.detections(wrong), "errors_false_positives.jpg"
+                ),
                 "Largest missed objects": self._gallery(crops.labels(missed), "errors_missed.jpg"),
             },
         }
@@ -168,14 +217,31 @@ class Report:
 
     def _suspects(self, record: PredictionRecord, crops: Crops) -> dict[str, Any]:
         suspects, errors = label_suspects(record, crops.errors, LEAST_SCORE), crops.errors
-        best_first = np.flatnonzero(suspects)[np.argsort(-record.score[suspects], kind="stable")].tolist()
+        best_first = np.flatnonzero(suspects)[
+            np.argsort(-record.score[suspects], kind="stable")
+        ].tolist()
         rows = []
         for k in best_first[:LISTED]:
-            label = "none" if errors.verdict[k] == BACKGROUND else record.names[record.label_kind[errors.target[k]]]
-            file, box = record.name_of(int(record.image[k])), ", ".join(f"{v:.0f}" for v in record.box[k])
+            label = (
+                "none"
+                if errors.verdict[k] == BACKGROUND
+                else record.names[record.label_kind[errors.target[k]]]
+            )
+            file, box = (
+                record.name_of(int(record.image[k])),
+                ", ".join(f"{v:.0f}" for v in record.box[k]),
+            )
             rows.append((file, record.names[record.kind[k]], f"{record.score[k]:.2f}", label, box))
-        shown = self._gallery(crops.detections(most_confident(record, suspects, SHOWN)), "errors_labels.jpg")
-        return {"count": len(best_first), "least": LEAST_SCORE, "rows": rows, "crops": shown, "folder": record.folder}
+        shown = self._gallery(
+            crops.detections(most_confident(record, suspects, SHOWN)), "errors_labels.jpg"
+        )
+        return {
+            "count": len(best_first),
+            "least": LEAST_SCORE,
+            "rows": rows,
+            "crops": shown,
+            "folder": record.folder,
+        }
 
     def _gallery(self, crops: Sequence[Crop], name: str) -> Sequence[Crop]:
         """The same; they are a file in plots/ too."""
@@ -188,7 +254,9 @@ class Report:
     def _labels(self) -> list[Path] | str:
         if isinstance(self.datasets, str):
             return self.datasets
-        drawn = draw_labels(self.datasets, round_up(int(self.files.option("data.image_size", 640)), 32), self.plots)
+        drawn = draw_labels(
+            self.datasets, round_up(int(self.files.option("data.image_size", 640)), 32), self.plots
+        )
         anchors = self.plots / "anchors.png"
         return [*drawn, *([anchors] if anchors.is_file() else [])]
 
@@ -201,7 +269,11 @@ class Report:
         }
         shown = []
         for title, names in groups.items():
-            pictures = [(path, _smaller(path)) for path in (self.plots / name for name in names) if path.is_file()]
+            pictures = [
+                (path, _smaller(path))
+                for path in (self.plots / name for name in names)
+                if path.is_file()
+            ]
             if pictures or names != training or self.files.metrics.get("command") == "fit":
                 shown.append({"title": title, "pictures": pictures, "first": names[0]})
         return shown
@@ -214,7 +286,11 @@ def _number(value: object) -> str:
 def _time(seconds: float) -> str:
     """1:02:03, or 4.5 s."""
     whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if seconds >= 60 else f"{seconds:.1f} s"
+    return (
+        f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+        if seconds >= 60
+        else f"{seconds:.1f} s"
+    )
 
 
 def _smaller(path: Path) -> bytes | None:

@@ -1,4 +1,5 @@
-"""One chart a picture, so that a page can place them side by side or one below the other and the text stays legible."""
+"""One chart a picture, so that a page can place them side by side or one below the other and the
+text stays legible."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours without the yellow one, which is faint on white; a line differs in its dashes and marks too.
+# Okabe and Ito's colours without the yellow one, which is faint on white; a line differs in its
+# dashes and marks too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = (
     "-",
@@ -28,12 +30,21 @@ HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "---")
 TALL, WIDE, DOTS = 3.9, 5.6, 120  # inches, dots an inch
 
 
-def panel(title: str, x: str = "", y: str = "", wide: float = WIDE, tall: float = TALL, layout: str | None = None) -> Any:
+def panel(
+    title: str,
+    x: str = "",
+    y: str = "",
+    wide: float = WIDE,
+    tall: float = TALL,
+    layout: str | None = None,
+) -> Any:
     """A figure and its one pair of axes."""
     figure = new_figure(wide, tall, layout)
     axis = figure.subplots()
     if layout is None:  # a constrained layout takes as long as all the rest
-        figure.subplots_adjust(left=0.68 / wide, right=1 - 0.2 / wide, top=1 - 0.38 / tall, bottom=0.58 / tall)
+        figure.subplots_adjust(
+            left=0.68 / wide, right=1 - 0.2 / wide, top=1 - 0.38 / tall, bottom=0.58 / tall
+        )
     axis.set_title(title, fontsize=12)
     axis.set_xlabel(x, fontsize=11)
     axis.set_ylabel(y, fontsize=11)
@@ -60,5 +71,10 @@ def legend(axis: Axes) -> None:
 
 def save(figure: Figure, path: Path, tight: bool = False) -> Path:
     """tight: without empty margins."""
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=DOTS, bbox_inches="tight" if tight else None))
+    write_atomically(
+        path,
+        lambda file: figure.savefig(
+            file, format="png", dpi=DOTS, bbox_inches="tight" if tight else None
+        ),
+    )
     return path

@@ -1,4 +1,5 @@
-"""The files that `predict` writes: drawn images and videos, labels, crops, results as JSON and CSV."""
+"""The files that `predict` writes: drawn images and videos, labels, crops, results as JSON and
+CSV."""
 
 import csv
 import json
@@ -12,7 +13,15 @@ import numpy as np
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Picture
-from boltbox.detector.inference.outputs import CSV_COLUMNS, category_ids, coco_results, crops, csv_rows, frame_name, label_lines
+from boltbox.detector.inference.outputs import (
+    CSV_COLUMNS,
+    category_ids,
+    coco_results,
+    crops,
+    csv_rows,
+    frame_name,
+    label_lines,
+)
 from boltbox.detector.inference.video_file import VideoFile
 from boltbox.detector.report.drawing import draw_boxes, write_image
 from boltbox.detector.system.atomic_file import write_atomically
@@ -45,10 +54,13 @@ class PredictionFiles:
         rank: of this process; each process has a CSV file of its own.
 
     Attributes:
-        pictures, detections: how many have been written. results: entries of predictions.json of this process.
+        pictures, detections: how many have been written. results: entries of predictions.json of
+            this process.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], formats: PredictionFormats, rank: int = 0) -> None:
+    def __init__(
+        self, folder: Path, names: Sequence[str], formats: PredictionFormats, rank: int = 0
+    ) -> None:
         self.folder, self.names, self.formats = folder, list(names), formats
         self.pictures = self.detections = 0
         self.results: list[dict[str, Any]] = []
@@ -62,13 +74,17 @@ class PredictionFiles:
         """Write the files of an image or of a frame of a video.
 
         Args:
-            rows: (n, 6) detections, best first: x1, y1, x2, y2 in pixels of the picture, confidence, class.
+            rows: (n, 6) detections, best first: x1, y1, x2, y2 in pixels of the picture,
+                confidence, class.
             width, height: of the picture in pixels.
         """
         self._add_pixels(picture, rows)
         if self.formats.labels:
             text = label_lines(rows, width, height, self.formats.confidences)
-            _write(self.folder / "labels" / f"{frame_name(picture)}.txt", partial(Path.write_text, data=text))
+            _write(
+                self.folder / "labels" / f"{frame_name(picture)}.txt",
+                partial(Path.write_text, data=text),
+            )
         if self.formats.json:
             self.results += coco_results(picture, rows, category_ids(self.names))
         if self.formats.csv:
@@ -84,7 +100,9 @@ class PredictionFiles:
         pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
         if formats.crops:
             for name, number, crop in crops(pixels, rows, self.names):
-                _write_image(self.folder / "crops" / name / f"{frame_name(picture)}_{number:03d}.jpg", crop)
+                _write_image(
+                    self.folder / "crops" / name / f"{frame_name(picture)}_{number:03d}.jpg", crop
+                )
         if formats.images:
             style = not formats.hide_labels, not formats.hide_confidences, formats.line_width
             drawn = draw_boxes(pixels, rows, self.names, *style)
@@ -112,7 +130,10 @@ class PredictionFiles:
             results: of all processes.
         """
         if self.formats.json:
-            write_atomically(self.folder / "predictions.json", lambda file: file.write(json.dumps(results).encode()))
+            write_atomically(
+                self.folder / "predictions.json",
+                lambda file: file.write(json.dumps(results).encode()),
+            )
 
     def written(self) -> list[Path]:
         """Files and folders of predictions that are in the run's folder."""
@@ -124,8 +145,8 @@ def _write_image(path: Path, pixels: np.ndarray) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Through a temporary file beside it: `path` is complete or absent. Not synced to the disk, which takes longer than the
-    network."""
+    """Through a temporary file beside it: `path` is complete or absent. Not synced to the disk,
+    which takes longer than the network."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".tmp.{path.name}")
     beside.unlink(missing_ok=True)  # a link would be followed

@@ -8,7 +8,8 @@ import time
 from boltbox.detector.system import rank_zero
 from boltbox.detector.system.terminal import printable
 
-FREE = 3  # columns at the end of the line: some terminals begin a new one in the last, and Ctrl-C shows as ^C
+# columns at the end of the line: some terminals begin a new one in the last, and Ctrl-C shows as ^C
+FREE = 3
 LEAST, FAIR, MOST = 8, 20, 40  # columns of the bar itself: with one note, with more, in any case
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -73,7 +74,8 @@ def bar_line(pace: Pace, notes: list[str], columns: int, blocks: bool = True) ->
 
     Args:
         pace: of the pass that is shown.
-        notes: by importance; those that leave the bar no room are left out, with all that come after them.
+        notes: by importance; those that leave the bar no room are left out, with all that come
+            after them.
         columns: of the terminal.
         blocks: the terminal can show them; else #.
     """
@@ -99,11 +101,13 @@ def _bar(share: float, width: int, blocks: bool) -> str:
 
 
 class LastLine:
-    """The last line of the terminal, written over again and again; other text that is said takes its place."""
+    """The last line of the terminal, written over again and again; other text that is said takes
+    its place."""
 
     def __init__(self) -> None:
         self._length, self._at = 0, -math.inf
-        self.period = 0.1 if sys.stdout.isatty() else 0.5  # seconds; a notebook keeps all that it is sent
+        # seconds; a notebook keeps all that it is sent
+        self.period = 0.1 if sys.stdout.isatty() else 0.5
 
     @staticmethod
     def possible() -> bool:
@@ -116,7 +120,11 @@ class LastLine:
 
     def draw(self, pace: Pace, notes: list[str]) -> None:
         encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
-        text = printable(bar_line(pace, notes, shutil.get_terminal_size().columns, blocks=encoding.startswith("utf")))
+        text = printable(
+            bar_line(
+                pace, notes, shutil.get_terminal_size().columns, blocks=encoding.startswith("utf")
+            )
+        )
         self._write(f"\r{text.ljust(self._length)}")
         self._length, self._at = len(text), time.monotonic()
         rank_zero.makes_way = self.clear

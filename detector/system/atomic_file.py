@@ -11,8 +11,9 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
-    """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is left of it. What has that
-    name already, of a process that was killed, or a link to somewhere, is removed and not written to."""
+    """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is
+    left of it. What has that name already, of a process that was killed, or a link to somewhere, is
+    removed and not written to."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     remove(beside)
@@ -24,7 +25,9 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     except BaseException as e:
         remove(beside)
         if isinstance(e, FileNotFoundError) and e.filename == str(beside):  # as in /proc
-            raise PermissionError(errno.EACCES, "no file can be made in this folder", str(path.parent)) from None
+            raise PermissionError(
+                errno.EACCES, "no file can be made in this folder", str(path.parent)
+            ) from None
         raise
     return beside
 
@@ -47,7 +50,8 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def not_fatal(path: Path) -> Iterator[None]:
-    """A file that the training can do without: a full or read-only disk is said, and training goes on."""
+    """A file that the training can do without: a full or read-only disk is said, and training goes
+    on."""
     try:
         yield
     except OSError as e:

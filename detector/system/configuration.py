@@ -22,7 +22,8 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """By flat name the values that are not the same in all configurations, None where there is none.
+    """By flat name the values that are not the same in all configurations, None where there is
+    none.
 
     >>> differences([{"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}])
     {'b': [2, 3], 'c': [None, 4]}
@@ -30,4 +31,6 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     flat = [flatten(config) for config in configs]
     names = dict.fromkeys(name for f in flat for name in f)
     rows = {name: [f.get(name) for f in flat] for name in names}
-    return {name: values for name, values in rows.items() if any(value != values[0] for value in values)}
+    return {
+        name: values for name, values in rows.items() if any(value != values[0] for value in values)
+    }

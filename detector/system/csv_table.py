@@ -28,7 +28,8 @@ def read_numbers(path: Path, counter: str) -> list[dict[str, str]]:
         counter: the column that numbers the rows.
 
     Raises:
-        csv.Error, ValueError, TypeError, LookupError: the file holds something else, or not all of a row.
+        csv.Error, ValueError, TypeError, LookupError: the file holds something else, or not all of
+            a row.
     """
     rows = read_table(path)
     if not rows and path.read_text(encoding="utf-8").strip():
@@ -41,10 +42,12 @@ def read_numbers(path: Path, counter: str) -> list[dict[str, str]]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write all rows; the columns are those of any row, in the order in which they appear. A full or read-only disk costs a
-    warning only."""
+    """Write all rows; the columns are those of any row, in the order in which they appear. A full
+    or read-only disk costs a warning only."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), restval="")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(name for row in rows for name in row)), restval=""
+    )
     writer.writeheader()
     writer.writerows(rows)
     with not_fatal(path):

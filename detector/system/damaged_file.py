@@ -13,14 +13,22 @@ Content = TypeVar("Content")
 DAMAGED = (OSError, ValueError, TypeError, LookupError, RecursionError, csv.Error)
 
 
-def read_or_set_aside(path: Path, read: Callable[[Path], Content], empty: Callable[[], Content]) -> Content:
-    """What `read` makes of a file; `empty()` if there is none, or if `read` raises one of DAMAGED: then the file is renamed to
-    NAME.damaged, and a line says so."""
+def read_or_set_aside(
+    path: Path, read: Callable[[Path], Content], empty: Callable[[], Content]
+) -> Content:
+    """What `read` makes of a file; `empty()` if there is none, or if `read` raises one of DAMAGED:
+    then the file is renamed to NAME.damaged, and a line says so."""
     try:
         return read(path) if path.is_file() else empty()
     except DAMAGED as e:
-        aside, why = path.with_name(f"{path.name}.damaged"), " ".join(f"{e}".split()) or type(e).__name__
+        aside, why = (
+            path.with_name(f"{path.name}.damaged"),
+            " ".join(f"{e}".split()) or type(e).__name__,
+        )
         with not_fatal(aside):
             os.replace(path, aside)
-            rank_zero_print(f"warning: {path} is damaged ({why}) and was renamed to {aside.name}; a new one is begun")
+            rank_zero_print(
+                f"warning: {path} is damaged ({why}) and was renamed to {aside.name}; a new one is"
+                " begun"
+            )
         return empty()

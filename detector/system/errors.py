@@ -1,4 +1,5 @@
-"""The error for what a user can put right; `cli.main` prints it as one sentence and leaves with exit code 2."""
+"""The error for what a user can put right; `cli.main` prints it as one sentence and leaves with
+exit code 2."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,8 @@ class InputError(ValueError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says; of one in a DataLoader's worker, which torch raises anew with its traceback, what it said there."""
+    """What an error says; of one in a DataLoader's worker, which torch raises anew with its
+    traceback, what it said there."""
     text = str(error)
     if text.startswith("Caught InputError in "):
         text = text.rpartition(f"{InputError.__module__}.InputError: ")[2]
@@ -20,7 +22,11 @@ def in_one_line(error: BaseException) -> str:
 
 def shortened(sentence: str, most: int = 2000) -> str:
     """A sentence without its middle, if what the user gave makes it longer than anyone reads."""
-    return sentence if len(sentence) <= most else f"{sentence[: most // 2]} ... {sentence[-most // 2 :]}"
+    return (
+        sentence
+        if len(sentence) <= most
+        else f"{sentence[: most // 2]} ... {sentence[-most // 2 :]}"
+    )
 
 
 def one_of(words: Sequence[str]) -> str:
@@ -34,8 +40,9 @@ def one_of(words: Sequence[str]) -> str:
 def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = None) -> str:
     """A hint for a name that is not known: the nearest one, or the list when nothing is near.
 
-    Dotted names are compared with those of their group first. Names that begin with the word come before those that are a
-    letter or two away; then parts of a name count too, so `wdth` finds `width_multiple`.
+    Dotted names are compared with those of their group first. Names that begin with the word come
+    before those that are a letter or two away; then parts of a name count too, so `wdth` finds
+    `width_multiple`.
 
     Args:
         also: further words for the names, not seen in lists.
@@ -45,10 +52,18 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
         return f"did you mean '{also[word]}'?"
     group, dot, leaf = word.rpartition(".")
     inside = [n for n in names if n.rpartition(".")[0] == group] if dot else names
-    best = max(sorted(inside, key=lambda name: (len(name), name)), key=lambda name: _likeness(leaf, name), default="")
+    best = max(
+        sorted(inside, key=lambda name: (len(name), name)),
+        key=lambda name: _likeness(leaf, name),
+        default="",
+    )
     if _likeness(leaf, best) < LIKE:
-        elsewhere = difflib.get_close_matches(word, [n for n in names if n.rpartition(".")[2] == leaf], n=1, cutoff=0)
-        best = next(iter([*elsewhere, *difflib.get_close_matches(word, names, n=1, cutoff=LIKE)]), "")
+        elsewhere = difflib.get_close_matches(
+            word, [n for n in names if n.rpartition(".")[2] == leaf], n=1, cutoff=0
+        )
+        best = next(
+            iter([*elsewhere, *difflib.get_close_matches(word, names, n=1, cutoff=LIKE)]), ""
+        )
     if best:
         return f"did you mean '{best}'?"
     return f"choose from {', '.join(names)}" if len(names) <= 20 else "see --help"

@@ -8,8 +8,8 @@ MOST_BYTES = 200  # file systems take 255; endings like _000012.jpg are still to
 
 
 def short_name(name: str, most: int = MOST_BYTES) -> str:
-    """A name of a file or folder of at most so many bytes; a longer one is cut, and gets a mark that tells it from others with
-    the same beginning.
+    """A name of a file or folder of at most so many bytes; a longer one is cut, and gets a mark
+    that tells it from others with the same beginning.
 
     >>> short_name("cat"), short_name("c" * 30, 20)
     ('cat', 'ccccccccccc~489105dc')
@@ -22,7 +22,8 @@ def short_name(name: str, most: int = MOST_BYTES) -> str:
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """The folder that all files are in, each as absolute or as relative as the others; empty if there is none.
+    """The folder that all files are in, each as absolute or as relative as the others; empty if
+    there is none.
 
     >>> common_folder(["/data/a/1.png", "/data/b/1.png"]), common_folder(["a.png", "/b.png"])
     ('/data', '')

@@ -10,7 +10,8 @@ import torch
 
 
 def host() -> dict[str, Any]:
-    """Processor, cores that may be used, memory in GiB, GPUs, threads asked for, load of the last minute, versions."""
+    """Processor, cores that may be used, memory in GiB, GPUs, threads asked for, load of the last
+    minute, versions."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -32,6 +33,7 @@ def described(host: dict[str, Any]) -> str:
     gpus = ", ".join(f"{host['gpus'].count(name)} x {name}" for name in names) or "no GPU"
     threads = f"OMP_NUM_THREADS={host['OMP_NUM_THREADS']}, " if host["OMP_NUM_THREADS"] else ""
     return (
-        f"{host['cores']} cores of {host['processor']}, {host['memory']:g} GiB, {gpus}, torch {host['torch']}, "
-        f"lightning {host['lightning']}, {threads}load {host['load']:g} before the start"
+        f"{host['cores']} cores of {host['processor']}, {host['memory']:g} GiB, {gpus}, torch"
+        f" {host['torch']}, lightning {host['lightning']}, {threads}load {host['load']:g} before"
+        " the start"
     )

@@ -8,7 +8,8 @@ from boltbox.detector.system.errors import InputError
 
 
 class Range(NamedTuple):
-    """Numbers from `low` to `high`; `above` and `below` say that the bound itself is not one of them."""
+    """Numbers from `low` to `high`; `above` and `below` say that the bound itself is not one of
+    them."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -28,15 +29,20 @@ class Range(NamedTuple):
         >>> str(Range(0, 1, above=True)), str(Range(1))
         ('above 0 and at most 1', 'at least 1')
         """
-        low = "" if self.low == -math.inf else f"{'above' if self.above else 'at least'} {self.low:g}"
-        high = "" if self.high == math.inf else f"{'below' if self.below else 'at most'} {self.high:g}"
+        low = (
+            "" if self.low == -math.inf else f"{'above' if self.above else 'at least'} {self.low:g}"
+        )
+        high = (
+            "" if self.high == math.inf else f"{'below' if self.below else 'at most'} {self.high:g}"
+        )
         return " and ".join(part for part in (low, high) if part) or "a finite number"
 
 
 POSITIVE, NOT_NEGATIVE, COUNT = Range(0, above=True), Range(0), Range(1)
 SHARE = Range(0, 1)  # probabilities, confidences, overlaps
 
-# What is refused makes no sense at all; YOLOv5's bounds for evolution (detector/commands/evolve/space.py) are narrower.
+# What is refused makes no sense at all; YOLOv5's bounds for evolution
+# (detector/commands/evolve/space.py) are narrower.
 RANGES = {
     "model.image_size": COUNT,
     "model.batch_size": COUNT,
@@ -52,7 +58,8 @@ RANGES = {
     "model.anchor_t": Range(1, above=True),
     "model.lr0": NOT_NEGATIVE,
     "model.lrf": NOT_NEGATIVE,
-    "model.momentum": Range(0, 1, above=True, below=True),  # Nesterov's needs one; Adam's beta1 is below 1
+    # Nesterov's needs one; Adam's beta1 is below 1
+    "model.momentum": Range(0, 1, above=True, below=True),
     "model.weight_decay": NOT_NEGATIVE,
     "model.backbone_lr": NOT_NEGATIVE,
     "model.backbone_weight_decay": NOT_NEGATIVE,
@@ -116,7 +123,8 @@ RANGES = {
 
 
 def check_ranges(options: Mapping[str, Any], group: str = "") -> None:
-    """Numbers that are out of their option's range; what is None, no number or has no range is not looked at.
+    """Numbers that are out of their option's range; what is None, no number or has no range is not
+    looked at.
 
     Args:
         options: By name; within the group, if one is given.
@@ -127,5 +135,10 @@ def check_ranges(options: Mapping[str, Any], group: str = "") -> None:
     for name, value in options.items():
         option = f"{group}.{name}" if group else name
         allowed = RANGES.get(option)
-        if allowed is not None and isinstance(value, int | float) and not isinstance(value, bool) and value not in allowed:
+        if (
+            allowed is not None
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and value not in allowed
+        ):
             raise InputError(f"{option} is {value:g}; it must be {allowed}")

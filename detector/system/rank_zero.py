@@ -12,7 +12,8 @@ makes_way: Callable[[], None] | None = None  # a progress bar, from the line tha
 
 def rank_zero_print(text: str) -> None:
     """Print on the first process alone; control characters are shown, see `printable`."""
-    from lightning.fabric.utilities import rank_zero_only  # takes seconds, which a process that says nothing need not spend
+    # takes seconds, which a process that says nothing need not spend
+    from lightning.fabric.utilities import rank_zero_only
 
     rank_zero_only(_print)(text)
 
@@ -24,5 +25,6 @@ def _print(text: str) -> None:
 
 
 def is_first_process() -> bool:
-    """Whether this is the first of all processes, or the only one, as the environment says: there may be no Trainer yet."""
+    """Whether this is the first of all processes, or the only one, as the environment says: there
+    may be no Trainer yet."""
     return all(os.environ.get(name, "0") == "0" for name in RANKS)

@@ -6,14 +6,17 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def config_path(name: str) -> str:
-    """The file that `--config` means: the one of this name or, if there is none here, the shipped one.
+    """The file that `--config` means: the one of this name or, if there is none here, the shipped
+    one.
 
-    Of shipped ones `configs/` and `.yaml` may be left out, and the folder of one that overlays others.
+    Of shipped ones `configs/` and `.yaml` may be left out, and the folder of one that overlays
+    others.
 
     >>> [Path(config_path(name)).name for name in ("configs/yolo.yaml", "hyp/low.yaml", "med", "mine.yaml")]
     ['yolo.yaml', 'low.yaml', 'med.yaml', 'mine.yaml']
-    """
-    if len(name) > 200 or not name.isprintable() or Path(name).exists():  # the text of a configuration is taken as well
+    """  # noqa: E501
+    # the text of a configuration is taken as well
+    if len(name) > 200 or not name.isprintable() or Path(name).exists():
         return name
     inside = name.removeprefix("configs/").removesuffix(".yaml")
     for path in (*CONFIGS.glob("*.yaml"), *CONFIGS.glob("hyp/*.yaml")):

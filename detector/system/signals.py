@@ -11,9 +11,12 @@ from typing import Any
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def catch(handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = STOP) -> dict[int, Any]:
-    """Call `handler` for these signals; what was done before, for `give_back`. Under nohup, where SIGHUP is ignored, it stays
-    ignored. After a SIGHUP what is printed to a terminal is dropped: it is gone, and writing to it would fail."""
+def catch(
+    handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = STOP
+) -> dict[int, Any]:
+    """Call `handler` for these signals; what was done before, for `give_back`. Under nohup, where
+    SIGHUP is ignored, it stays ignored. After a SIGHUP what is printed to a terminal is dropped: it
+    is gone, and writing to it would fail."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -32,7 +35,8 @@ def give_back(before: Mapping[int, Any]) -> None:
 
 @contextlib.contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """These signals raise SystemExit, as Ctrl-C raises an exception, so that no process that was started is left running."""
+    """These signals raise SystemExit, as Ctrl-C raises an exception, so that no process that was
+    started is left running."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

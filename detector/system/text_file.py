@@ -12,7 +12,8 @@ def read_text(path: str | Path, replace: bool = False) -> str:
     """The text of a file, without the mark that editors put before UTF-8.
 
     Args:
-        replace: bytes that are no UTF-8 become replacement characters, and zero bytes stay, instead of being an error.
+        replace: bytes that are no UTF-8 become replacement characters, and zero bytes stay, instead
+            of being an error.
 
     Raises:
         FileNotFoundError: there is no such file; a name that no file can have is none either.
@@ -24,7 +25,9 @@ def read_text(path: str | Path, replace: bool = False) -> str:
         raise InputError(f"{path}: this is a folder, not a file") from None
     except (OSError, ValueError) as e:
         if is_impossible(e):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)) from None
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)
+            ) from None
         raise
     try:
         text = content.decode("utf-8-sig", "replace" if replace else "strict")
@@ -36,8 +39,8 @@ def read_text(path: str | Path, replace: bool = False) -> str:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a regular file is there. A name that no file can have (too long, with a zero byte, links that go round) is none,
-    where `Path.is_file` raises."""
+    """Whether a regular file is there. A name that no file can have (too long, with a zero byte,
+    links that go round) is none, where `Path.is_file` raises."""
     return stat.S_ISREG(_mode(path))
 
 

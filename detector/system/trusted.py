@@ -1,5 +1,6 @@
-"""Which code a file may name. A run folder or a checkpoint may be somebody else's: what it names is imported only if it belongs
-to boltbox or to a library that boltbox uses, or if the user trusts it."""
+"""Which code a file may name. A run folder or a checkpoint may be somebody else's: what it names is
+imported only if it belongs to boltbox or to a library that boltbox uses, or if the user trusts
+it."""
 
 import os
 import sys
@@ -24,14 +25,20 @@ def package_of(path: str) -> str:
 
 
 def may_import(path: str) -> bool:
-    """Whether a class that a file names may be looked up: it is of PACKAGES, its module was imported for another reason (the
-    command line or a script named it), or files may name any code."""
-    return package_of(path) in PACKAGES or path.rpartition(".")[0] in sys.modules or trusts_everything()
+    """Whether a class that a file names may be looked up: it is of PACKAGES, its module was
+    imported for another reason (the command line or a script named it), or files may name any
+    code."""
+    return (
+        package_of(path) in PACKAGES
+        or path.rpartition(".")[0] in sys.modules
+        or trusts_everything()
+    )
 
 
 def refusal(option: str, path: str) -> str:
     """Of a class that is not imported: what it is, and what to do."""
     return (
-        f"{option} names {path}, which is not part of boltbox and is not imported because a file names it; if you trust "
-        f"that code, name it on the command line too or add --trust_parts true"
+        f"{option} names {path}, which is not part of boltbox and is not imported because a file"
+        " names it; if you trust that code, name it on the command line too or add --trust_parts"
+        " true"
     )

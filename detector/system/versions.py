@@ -24,10 +24,21 @@ def versions() -> dict[str, str]:
 
 @cache
 def git_revision() -> str | None:
-    """The commit of this source tree, with a + if it was changed; None outside git. Asked once: what runs is what was there at
-    the start."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    """The commit of this source tree, with a + if it was changed; None outside git. Asked once:
+    what runs is what was there at the start."""
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

@@ -4,8 +4,18 @@ from typing import Any
 
 import yaml
 
-# What a loader raises for text that is no YAML, that its own tags do not fit (`!!bool x`), or that is nested too deep.
-NO_YAML = (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError, RecursionError)
+# What a loader raises for text that is no YAML, that its own tags do not fit (`!!bool x`), or that
+# is nested too deep.
+NO_YAML = (
+    yaml.YAMLError,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+)
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -22,8 +22,9 @@ def is_zip(file: BinaryIO) -> bool:
 
 
 def check_archive(path: str | Path, file: BinaryIO, contents: bool = True) -> None:
-    """Compare all records of an archive with their checksums (CRC-32). The sizes that it claims are compared with the file's
-    first: a record takes its place in the file, and shares it with no other. It is read in pieces; the file is left anywhere.
+    """Compare all records of an archive with their checksums (CRC-32). The sizes that it claims are
+    compared with the file's first: a record takes its place in the file, and shares it with no
+    other. It is read in pieces; the file is left anywhere.
 
     Args:
         path: of the file, for messages.
@@ -39,17 +40,23 @@ def check_archive(path: str | Path, file: BinaryIO, contents: bool = True) -> No
         with zipfile.ZipFile(file) as archive:
             problem = _claims(archive)
             broken = archive.testzip() if contents and not problem else None
-    except Exception as e:  # what zipfile raises of damaged bytes: sizes and offsets that cannot be, unknown compression
+    # What zipfile raises of damaged bytes: sizes and offsets that cannot be, unknown compression.
+    except Exception as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
-        raise InputError(f"{path}: cannot be read, perhaps damaged or cut short ({reason})") from None
+        raise InputError(
+            f"{path}: cannot be read, perhaps damaged or cut short ({reason})"
+        ) from None
     if broken:
-        problem = f"damaged in {broken}, which differs from its checksum: copy or download the file again"
+        problem = (
+            f"damaged in {broken}, which differs from its checksum: copy or download the file again"
+        )
     if problem:
         raise InputError(f"{path}: {problem}")
 
 
 def _claims(archive: zipfile.ZipFile) -> str:
-    """What is wrong with the names and sizes of the records, by the archive's directory; an empty string if nothing is."""
+    """What is wrong with the names and sizes of the records, by the archive's directory; an empty
+    string if nothing is."""
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     names = [PurePosixPath(entry.filename.replace("\\", "/")) for entry in entries]
     if any(name.is_absolute() or ".." in name.parts for name in names):

@@ -8,8 +8,8 @@ from boltbox.detector.training.module import Detector
 
 
 class BatchSnapshot:
-    """What a batch changes before the optimizer step: the gradients that have been accumulated, the buffers (batch norm
-    statistics, the balance of the loss), the sums of the epoch's losses."""
+    """What a batch changes before the optimizer step: the gradients that have been accumulated, the
+    buffers (batch norm statistics, the balance of the loss), the sums of the epoch's losses."""
 
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
@@ -34,8 +34,8 @@ class BatchSnapshot:
         """After the backward pass.
 
         Args:
-            average: DDP has reduced the gradients in this backward pass, this batch's with those before it: take the mean of
-                the older ones over the processes in its place.
+            average: DDP has reduced the gradients in this backward pass, this batch's with those
+                before it: take the mean of the older ones over the processes in its place.
         """
         for parameter, before in zip(parameters, self._gradients, strict=True):
             if before is not None and average:

@@ -21,25 +21,31 @@ BACKEND = "inductor"
 
 
 class Compilation(NamedTuple):
-    """shape: of the batches that go through compiled code, (B, 3, H, W); None: nothing is compiled."""
+    """shape: of the batches that go through compiled code, (B, 3, H, W); None: nothing is
+    compiled."""
 
     shape: tuple[int, ...] | None = None
 
     def context(self, images: Tensor) -> AbstractContextManager[object]:
-        """For a forward pass. Batches of another shape, like the last one of an epoch, are computed without the compiled code:
-        what is computed depends on the batch, not on those that came before it, so a resumed run computes the same."""
+        """For a forward pass. Batches of another shape, like the last one of an epoch, are computed
+        without the compiled code: what is computed depends on the batch, not on those that came
+        before it, so a resumed run computes the same."""
         if self.shape is not None and images.shape != self.shape:
             return torch.compiler.set_stance("force_eager")
         return nullcontext()
 
 
-def compile_for(network: Network, choice: Choice, before: bool | None, shape: tuple[int, ...], varied: bool) -> Compilation:
-    """Compile the blocks of a network for a training, if that is wanted and possible; prints a line about it.
+def compile_for(
+    network: Network, choice: Choice, before: bool | None, shape: tuple[int, ...], varied: bool
+) -> Compilation:
+    """Compile the blocks of a network for a training, if that is wanted and possible; prints a line
+    about it.
 
     Args:
-        choice: model.compile. auto compiles no new run: on none of the processors that we measured does it pay, and GPUs have
-            not been measured (benchmarks/speed.md).
-        before: whether the run that is resumed had compiled blocks: with auto it goes on so; None: a new run.
+        choice: model.compile. auto compiles no new run: on none of the processors that we measured
+            does it pay, and GPUs have not been measured (benchmarks/speed.md).
+        before: whether the run that is resumed had compiled blocks: with auto it goes on so; None:
+            a new run.
         shape: (B, 3, H, W) of the usual batch of this process.
         varied: there is no usual one: the images' size changes from batch to batch.
     """
@@ -48,7 +54,9 @@ def compile_for(network: Network, choice: Choice, before: bool | None, shape: tu
     if not choice:
         return Compilation()
     obstacle: str | None
-    if varied:  # code for any size fails in torch 2.14: wrong strides are expected of an image in channels-last memory
+    # code for any size fails in torch 2.14: wrong strides are expected of an image in channels-last
+    # memory
+    if varied:
         obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
     elif is_sharded(network):
         obstacle = "its parameters are shared out over processes"
@@ -58,12 +66,16 @@ def compile_for(network: Network, choice: Choice, before: bool | None, shape: tu
         rank_zero_print(f"the network is not compiled: {obstacle}")
         return Compilation()
     compile_blocks(network)
-    rank_zero_print("the network is compiled: the first batch takes a minute or two; less where it was compiled before")
+    rank_zero_print(
+        "the network is compiled: the first batch takes a minute or two; less where it was compiled"
+        " before"
+    )
     return Compilation(shape)
 
 
 def compiler_missing() -> str | None:
-    """A sentence if torch.compile has no C++ compiler here, through which its code for processors goes."""
+    """A sentence if torch.compile has no C++ compiler here, through which its code for processors
+    goes."""
     compiler = os.environ.get("CXX", "g++")
     if BACKEND != "inductor" or shutil.which(compiler):
         return None
@@ -80,11 +92,13 @@ def blocks(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def compile_blocks(network: nn.Module) -> None:
-    """Compile the blocks of a network, in place, each when it first runs; equal ones once. Parameters and their names stay."""
+    """Compile the blocks of a network, in place, each when it first runs; equal ones once.
+    Parameters and their names stay."""
     import torch._dynamo.config as limits
 
     found = list(blocks(network))
-    limits.recompile_limit = max(limits.recompile_limit, 2 * len(found))  # torch takes them for versions of one function
+    # torch takes them for versions of one function
+    limits.recompile_limit = max(limits.recompile_limit, 2 * len(found))
     limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, 2 * len(found))
     for block in found:
         block.compile(dynamic=False, backend=BACKEND)

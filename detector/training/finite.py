@@ -10,8 +10,8 @@ from boltbox.detector.model.sharding import local
 
 
 def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> tuple[bool, bool]:
-    """Whether the loss, and the accumulated gradients of the parameters, are NaN or infinite in any process; all processes get
-    the same answer. Waits for the device once.
+    """Whether the loss, and the accumulated gradients of the parameters, are NaN or infinite in any
+    process; all processes get the same answer. Waits for the device once.
 
     Args:
         loss: () of this process.
@@ -30,5 +30,9 @@ def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> 
 
 def not_finite_names(module: nn.Module, most: int = 10) -> list[str]:
     """Names of the first parameters whose gradients are NaN or infinite in this process."""
-    bad = [n for n, p in module.named_parameters() if p.grad is not None and not local(p.grad).isfinite().all()]
+    bad = [
+        n
+        for n, p in module.named_parameters()
+        if p.grad is not None and not local(p.grad).isfinite().all()
+    ]
     return bad[:most]

@@ -11,15 +11,17 @@ from torch.optim.adamw import adamw
 
 from boltbox.detector.model.sharding import shared_out_like, whole
 
-QUINTIC = 3.4445, -4.7750, 2.0315  # Jordan's coefficients: the steepest at 0 that keep singular values about 1
+# Jordan's coefficients: the steepest at 0 that keep singular values about 1
+QUINTIC = 3.4445, -4.7750, 2.0315
 
 
 class Muon(Optimizer):
     """Muon for some groups of parameters, AdamW for the others.
 
-    A convolution's weight (out, in, k, k) is the matrix (out, in * k * k). Its step is Nesterov's momentum with all singular
-    values made about 1: every direction is learned at one speed, not the few strongest first. It is as long as AdamW's steps
-    usually are (Liu et al. 2025, arXiv 2502.16982: root mean square 0.2 * lr), so that both go by one learning rate.
+    A convolution's weight (out, in, k, k) is the matrix (out, in * k * k). Its step is Nesterov's
+    momentum with all singular values made about 1: every direction is learned at one speed, not the
+    few strongest first. It is as long as AdamW's steps usually are (Liu et al. 2025, arXiv
+    2502.16982: root mean square 0.2 * lr), so that both go by one learning rate.
 
     Args:
         params: Groups; `orthogonal` in a group says whether it is Muon's, all of it matrices.
@@ -37,7 +39,13 @@ class Muon(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "orthogonal": True}
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "orthogonal": True,
+        }
         super().__init__(params, defaults)
 
     @torch.no_grad()
@@ -76,7 +84,11 @@ class Muon(Optimizer):
     def _adamw_step(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         for p in parameters:
             if not self.state[p]:
-                self.state[p] |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                self.state[p] |= {
+                    "step": torch.tensor(0.0),
+                    "exp_avg": torch.zeros_like(p),
+                    "exp_avg_sq": torch.zeros_like(p),
+                }
         states = [self.state[p] for p in parameters]
         adamw(
             parameters,
@@ -101,7 +113,8 @@ def gradient_of(parameter: Tensor) -> Tensor:
 
 
 def orthogonalised(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """The matrices with all singular values about 1 (.7 to 1.2), by the iteration of Newton and Schulz.
+    """The matrices with all singular values about 1 (.7 to 1.2), by the iteration of Newton and
+    Schulz.
 
     Args:
         matrices: (N, rows, columns)

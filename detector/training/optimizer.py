@@ -15,8 +15,9 @@ OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 
 
 class Rates(NamedTuple):
-    """What an optimizer is given where the user says nothing else. momentum: of SGD, or Adam's beta1. warmup_bias_lr: learning
-    rate of the biases at the start of the warm-up. warmup_min_iterations: of the warm-up."""
+    """What an optimizer is given where the user says nothing else. momentum: of SGD, or Adam's
+    beta1. warmup_bias_lr: learning rate of the biases at the start of the warm-up.
+    warmup_min_iterations: of the warm-up."""
 
     lr0: float
     momentum: float
@@ -31,20 +32,25 @@ RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measu
     "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
     "Muon": Rates(0.008, 0.95, 0.05, 0.0, 0),
 }
-LEFT_OPEN = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"  # may be chosen by what a training starts from
+# may be chosen by what a training starts from
+LEFT_OPEN = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 
 
-def chosen_optimizer(optimizer: OptimizerName | Literal["auto"], weights: str | None) -> OptimizerName:
-    """auto: Muon for a network that starts from random numbers, AdamW for one that starts from the weights of a detector."""
+def chosen_optimizer(
+    optimizer: OptimizerName | Literal["auto"], weights: str | None
+) -> OptimizerName:
+    """auto: Muon for a network that starts from random numbers, AdamW for one that starts from the
+    weights of a detector."""
     if optimizer != "auto":
         return optimizer
     return "AdamW" if weights else "Muon"
 
 
 def default_rates(optimizer: str, backbone_weights: str | None) -> dict[str, float]:
-    """What an optimizer is given where the user says nothing else: its RATES, by name. Where Muon trains fresh layers on a
-    backbone that was trained before, these learn twice as fast, and the backbone by AdamW (benchmarks/backbones.md).
+    """What an optimizer is given where the user says nothing else: its RATES, by name. Where Muon
+    trains fresh layers on a backbone that was trained before, these learn twice as fast, and the
+    backbone by AdamW (benchmarks/backbones.md).
 
     Raises:
         InputError: no such optimizer.
@@ -57,9 +63,11 @@ def default_rates(optimizer: str, backbone_weights: str | None) -> dict[str, flo
     return chosen
 
 
-def choose_open(options: MutableMapping[str, Any], weights: str | None, backbone_weights: str | None) -> list[str]:
-    """Choose, in place, the optimizer and its rates where a Detector's options leave them open: None, or auto. weights,
-    backbone_weights: what the network starts from.
+def choose_open(
+    options: MutableMapping[str, Any], weights: str | None, backbone_weights: str | None
+) -> list[str]:
+    """Choose, in place, the optimizer and its rates where a Detector's options leave them open:
+    None, or auto. weights, backbone_weights: what the network starts from.
 
     Returns:
         The names of those left open.
@@ -75,8 +83,8 @@ def choose_open(options: MutableMapping[str, Any], weights: str | None, backbone
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else is a number a channel;
-    `weight`: all others, which alone decay."""
+    """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else
+    is a number a channel; `weight`: all others, which alone decay."""
     groups: dict[str, list[nn.Parameter]] = {"bias": [], "weight": [], "norm": []}
     for group, parameter in _grouped(module):
         groups[group].append(parameter)
@@ -103,12 +111,14 @@ def build_optimizer(
     backbone_lr: float | None = None,
     backbone_weight_decay: float | None = None,
 ) -> Optimizer:
-    """SGD with Nesterov momentum, Muon, or Adam or AdamW with beta1 = momentum; only the group `weight` decays.
+    """SGD with Nesterov momentum, Muon, or Adam or AdamW with beta1 = momentum; only the group
+    `weight` decays.
 
     Args:
-        module: with a `backbone`, if that is to have a rate or decay of its own: its groups are backbone_bias and so on, and
-            `lr_share` in a group says how the rates of warm-up and schedule are multiplied for it. Muon leaves it to AdamW.
-            Of a timm backbone this is the body, not the fresh layers that fit it to the neck.
+        module: with a `backbone`, if that is to have a rate or decay of its own: its groups are
+            backbone_bias and so on, and `lr_share` in a group says how the rates of warm-up and
+            schedule are multiplied for it. Muon leaves it to AdamW. Of a timm backbone this is the
+            body, not the fresh layers that fit it to the neck.
 
     Raises:
         InputError: a rate for the backbone, and none to compare it with.
@@ -116,14 +126,23 @@ def build_optimizer(
     groups = _options(parameter_groups(module), "", lr, weight_decay)
     if backbone_lr is not None or backbone_weight_decay is not None:
         if not lr and backbone_lr:
-            raise InputError("model.backbone_lr: the backbone's rate follows that of the rest, but model.lr0 is 0")
+            raise InputError(
+                "model.backbone_lr: the backbone's rate follows that of the rest, but model.lr0"
+                " is 0"
+            )
         of_backbone = parameter_groups(body_of(module.get_submodule("backbone")))
         within = {id(parameter) for parameters in of_backbone.values() for parameter in parameters}
         for group in groups:
-            group |= {"params": [p for p in group["params"] if id(p) not in within], "lr_share": 1.0}
+            group |= {
+                "params": [p for p in group["params"] if id(p) not in within],
+                "lr_share": 1.0,
+            }
         share = 1.0 if backbone_lr is None else backbone_lr / (lr or 1)
         decay = weight_decay if backbone_weight_decay is None else backbone_weight_decay
-        groups += [group | {"lr_share": share} for group in _options(of_backbone, "backbone_", lr * share, decay)]
+        groups += [
+            group | {"lr_share": share}
+            for group in _options(of_backbone, "backbone_", lr * share, decay)
+        ]
     groups = [group for group in groups if group["params"]]
     if name == "SGD":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
@@ -132,19 +151,28 @@ def build_optimizer(
     return getattr(torch.optim, name)(groups, lr=lr, betas=(momentum, 0.999))
 
 
-def _options(groups: dict[str, list[nn.Parameter]], prefix: str, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+def _options(
+    groups: dict[str, list[nn.Parameter]], prefix: str, lr: float, weight_decay: float
+) -> list[dict[str, Any]]:
     return [
-        {"params": parameters, "name": prefix + group, "lr": lr, "weight_decay": weight_decay if group == "weight" else 0.0}
+        {
+            "params": parameters,
+            "name": prefix + group,
+            "lr": lr,
+            "weight_decay": weight_decay if group == "weight" else 0.0,
+        }
         for group, parameters in groups.items()
     ]
 
 
 def _with_matrices_apart(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`orthogonal` where Muon is for a group: weights that map several channels to several, outside of the backbone's groups.
-    Filters over one channel each become the group `filter`."""
+    """`orthogonal` where Muon is for a group: weights that map several channels to several, outside
+    of the backbone's groups. Filters over one channel each become the group `filter`."""
     apart = []
     for group in groups:
-        matrices = [p for p in group["params"] if group["name"] == "weight" and min(p.shape[:2]) > 1]
+        matrices = [
+            p for p in group["params"] if group["name"] == "weight" and min(p.shape[:2]) > 1
+        ]
         others = [p for p in group["params"] if group["name"] != "weight" or min(p.shape[:2]) == 1]
         if matrices:
             apart.append(group | {"params": matrices, "orthogonal": True})

@@ -1,4 +1,5 @@
-"""Training with roll-backs: after a non-finite loss or gradient once more, from the last checkpoint."""
+"""Training with roll-backs: after a non-finite loss or gradient once more, from the last
+checkpoint."""
 
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +15,8 @@ from boltbox.detector.training.incident import Incident, RollBack
 
 @runtime_checkable
 class Guard(Protocol):
-    """A callback that explains a crash of the fit in one sentence: boltbox.callbacks.TrainingGuard."""
+    """A callback that explains a crash of the fit in one sentence:
+    boltbox.callbacks.TrainingGuard."""
 
     incident: Incident | None
 
@@ -26,11 +28,13 @@ def fit(
     ckpt_path: str | Path | None = None,
     weights_only: bool | None = None,
 ) -> None:
-    """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of boltbox.callbacks.TrainingGuard carried out.
+    """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of
+    boltbox.callbacks.TrainingGuard carried out.
 
-    After a RollBack the same objects are fitted again from the newest intact checkpoint of the run folder
-    (trainer.default_root_dir); the guard has counted the roll-back and lowers the learning rate. Without that policy it is
-    plain `trainer.fit`, whose crashes are explained by the guard where it can.
+    After a RollBack the same objects are fitted again from the newest intact checkpoint of the run
+    folder (trainer.default_root_dir); the guard has counted the roll-back and lowers the learning
+    rate. Without that policy it is plain `trainer.fit`, whose crashes are explained by the guard
+    where it can.
 
     Args:
         ckpt_path: Continue the training from this checkpoint (last, best or a file).
@@ -40,12 +44,18 @@ def fit(
         Incident: training cannot go on, or there were too many roll-backs.
         InputError: there is no checkpoint to go back to yet.
     """
-    options: dict[str, Any] = {"datamodule": datamodule, "ckpt_path": ckpt_path, "weights_only": weights_only}
+    options: dict[str, Any] = {
+        "datamodule": datamodule,
+        "ckpt_path": ckpt_path,
+        "weights_only": weights_only,
+    }
     while True:
         try:
             return trainer.fit(model, **options)
         except RollBack as e:
-            checkpoint, _ = newest_intact(Path(trainer.default_root_dir) / "checkpoints", type(model))
+            checkpoint, _ = newest_intact(
+                Path(trainer.default_root_dir) / "checkpoints", type(model)
+            )
             if checkpoint is None:
                 raise InputError(f"{e}; there is no checkpoint to go back to") from None
             rank_zero_print(f"warning: {e}; going on from {checkpoint.path}")

@@ -10,13 +10,21 @@ LrSchedule = Literal["linear", "cosine", "cosine_restarts"]
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
 
 
-def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear", t_0: int = 10, t_mult: int = 1) -> float:
+def lr_factor(
+    epoch: int,
+    epochs: int,
+    lrf: float,
+    schedule: LrSchedule = "linear",
+    t_0: int = 10,
+    t_mult: int = 1,
+) -> float:
     """The share of lr0 in an epoch, falling from 1 towards `lrf`.
 
     Args:
         epoch: from 0. epochs: of the whole run (linear and cosine reach `lrf` at its end).
-        schedule: straight line; half a cosine; or cosines that start anew after t_0 epochs, then after t_mult times as many
-            each time (SGDR: Loshchilov and Hutter 2017, arXiv 1608.03983).
+        schedule: straight line; half a cosine; or cosines that start anew after t_0 epochs, then
+            after t_mult times as many each time (SGDR: Loshchilov and Hutter 2017, arXiv
+            1608.03983).
     """
     if schedule == "linear":
         return (1 - epoch / epochs) * (1 - lrf) + lrf
@@ -28,14 +36,18 @@ def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linea
     return (1 + math.cos(math.pi * epoch / length)) / 2 * (1 - lrf) + lrf
 
 
-def warmup_iterations(warmup_epochs: float, batches: int, epochs: int, least: int = 100, literal: bool = False) -> int:
+def warmup_iterations(
+    warmup_epochs: float, batches: int, epochs: int, least: int = 100, literal: bool = False
+) -> int:
     """The iteration at which warm-up ends.
 
-    It lasts `warmup_epochs` of `batches` iterations, but at least `least` iterations, so that small data sets warm up at all;
-    this lower bound in turn takes no more than a third of the run, and nothing if warmup_epochs is 0.
+    It lasts `warmup_epochs` of `batches` iterations, but at least `least` iterations, so that small
+    data sets warm up at all; this lower bound in turn takes no more than a third of the run, and
+    nothing if warmup_epochs is 0.
 
     Args:
-        literal: As in YOLOv5: at least `least` iterations whatever the run's length, even with warmup_epochs = 0.
+        literal: As in YOLOv5: at least `least` iterations whatever the run's length, even with
+            warmup_epochs = 0.
     """
     wanted = round(warmup_epochs * batches)
     if literal:
@@ -61,11 +73,13 @@ def warmup(
     warmup_bias_lr: float,
     warmup_momentum: float,
 ) -> WarmupState:
-    """The state in iteration 0 to `last`, both included: straight lines to the values after warm-up.
+    """The state in iteration 0 to `last`, both included: straight lines to the values after
+    warm-up.
 
     Args:
         lr, momentum: after warm-up. accumulate: nominal batch size / batch size, not rounded.
-        warmup_bias_lr, warmup_momentum: at the start; the other learning rates start from 0, accumulation from 1.
+        warmup_bias_lr, warmup_momentum: at the start; the other learning rates start from 0,
+            accumulation from 1.
     """
 
     def line(start: float, end: float) -> float:
@@ -85,31 +99,39 @@ def accumulation(nominal_batch_size: int, batch_size: int) -> int:
 
 
 def fitting_batch_size(batch_size: int, batches: int) -> int:
-    """Images a step for a run of so many batches: 64, as in YOLOv5, or fewer where the run would have less than ENOUGH_STEPS
-    steps: whole batches, and at least 16 images, whose learning rate is still that of 64.
+    """Images a step for a run of so many batches: 64, as in YOLOv5, or fewer where the run would
+    have less than ENOUGH_STEPS steps: whole batches, and at least 16 images, whose learning rate is
+    still that of 64.
 
     >>> fitting_batch_size(16, 13 * 30), fitting_batch_size(16, 10_000), fitting_batch_size(16, 1_000_000)
     (16, 32, 64)
     >>> fitting_batch_size(4, 100), fitting_batch_size(128, 100)
     (16, 128)
-    """
+    """  # noqa: E501
     least, most = (accumulation(images, batch_size) for images in (16, 64))
     return batch_size * min(max(batches // ENOUGH_STEPS, least), most)
 
 
 def effective_weight_decay(weight_decay: float, nominal_batch_size: int, batch_size: int) -> float:
     """Weight decay scaled with the number of images that a step really sees."""
-    return weight_decay * batch_size * accumulation(nominal_batch_size, batch_size) / nominal_batch_size
+    return (
+        weight_decay
+        * batch_size
+        * accumulation(nominal_batch_size, batch_size)
+        / nominal_batch_size
+    )
 
 
 def ema_decay(updates: int, decay: float = 0.9999, tau: float = 2000.0) -> float:
-    """Share of the old average kept in update number `updates` (from 1): small at first, `decay` in the end."""
+    """Share of the old average kept in update number `updates` (from 1): small at first, `decay` in
+    the end."""
     return decay * (1 - math.exp(-updates / tau))
 
 
 def ema_exponent(width: float) -> float:
-    """The exponent gamma of `power_decay` for an average whose weights have this standard deviation, as a share of the
-    training so far: the positive root of width^2 (gamma + 2)^2 (gamma + 3) = gamma + 1 (Karras et al. 2023, arXiv 2312.02696).
+    """The exponent gamma of `power_decay` for an average whose weights have this standard
+    deviation, as a share of the training so far: the positive root of width^2 (gamma + 2)^2 (gamma
+    + 3) = gamma + 1 (Karras et al. 2023, arXiv 2312.02696).
 
     >>> round(ema_exponent(0.05), 2), round(ema_exponent(0.1), 2)
     (16.97, 6.94)
@@ -119,6 +141,7 @@ def ema_exponent(width: float) -> float:
 
 
 def power_decay(updates: int, exponent: float) -> float:
-    """Share of the old average kept in update number `updates` (from 1), 0 in the first: the average always reaches over the
-    same share of the training so far (Karras et al. 2023, arXiv 2312.02696, section 3.1)."""
+    """Share of the old average kept in update number `updates` (from 1), 0 in the first: the
+    average always reaches over the same share of the training so far (Karras et al. 2023, arXiv
+    2312.02696, section 3.1)."""
     return (1 - 1 / updates) ** (exponent + 1)

@@ -10,11 +10,11 @@ from boltbox.detector.system.signals import catch, give_back
 
 
 class StopSignal:
-    """Between `install` and `restore`, SIGTERM, SIGINT and SIGHUP only set `received`, the signal's number; a second SIGINT
-    interrupts.
+    """Between `install` and `restore`, SIGTERM, SIGINT and SIGHUP only set `received`, the signal's
+    number; a second SIGINT interrupts.
 
-    Lightning's own handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and communicate with other processes from
-    within the handler.
+    Lightning's own handler would save nothing on Ctrl-C, exit with code 0 on SIGTERM, and
+    communicate with other processes from within the handler.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,8 @@ class StopSignal:
 
     @property
     def exit_code(self) -> int:
-        """As shells and schedulers know it: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal."""
+        """As shells and schedulers know it: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed
+        terminal."""
         return 128 + self.received
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -15,5 +15,6 @@ TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lig
 
 
 def as_list(value: Any) -> list[Any]:
-    """The value of an option that takes None, one thing or a list of them, like callbacks and plugins."""
+    """The value of an option that takes None, one thing or a list of them, like callbacks and
+    plugins."""
     return [] if value is None else value if isinstance(value, list) else [value]

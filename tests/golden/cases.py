@@ -1,4 +1,5 @@
-"""The golden cases: numbers that YOLOv5 produced, found by glob in the committed slice and in $BOLTBOX_SHARED/golden.
+"""The golden cases: numbers that YOLOv5 produced, found by glob in the committed slice and in
+$BOLTBOX_SHARED/golden.
 
 A file dropped into either folder joins the tests of its kind without a change of code.
 """
@@ -25,7 +26,9 @@ SLICE = Path(__file__).parent / "data"
 
 def beside(case: "Case", name: str) -> dict[str, np.ndarray]:
     """The arrays of a case that another one names, such as the weights of `tta`."""
-    path = next(f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file())
+    path = next(
+        f / name for f in (case.path.parent, SHARED / "golden", SLICE) if (f / name).is_file()
+    )
     with np.load(path) as file:
         return {k: file[k] for k in file.files}
 
@@ -61,11 +64,19 @@ class Case:
         return torch.from_numpy(self.arrays[key])
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
-        return {k.removeprefix(prefix): torch.from_numpy(v) for k, v in self.arrays.items() if k.startswith(prefix)}
+        return {
+            k.removeprefix(prefix): torch.from_numpy(v)
+            for k, v in self.arrays.items()
+            if k.startswith(prefix)
+        }
 
     def numbered(self, key: str) -> list[np.ndarray]:
         """key_0, key_1, ..."""
-        return [self.arrays[f"{key}_{i}"] for i in range(len(self.arrays)) if f"{key}_{i}" in self.arrays]
+        return [
+            self.arrays[f"{key}_{i}"]
+            for i in range(len(self.arrays))
+            if f"{key}_{i}" in self.arrays
+        ]
 
     def network(self) -> YOLOv5:
         """The network that `meta` describes; its weights are still random."""
@@ -80,7 +91,8 @@ class Case:
 
 
 def shape_of(meta: dict[str, Any]) -> dict[str, Any]:
-    """The options of the network that an entry describes: what it does not say follows from the name of its base model."""
+    """The options of the network that an entry describes: what it does not say follows from the
+    name of its base model."""
     anchors = meta.get("anchors") or meta.get("na")  # a list of pixels, or a number a level
     return {
         "size": size_of(meta["base"]),
@@ -96,16 +108,25 @@ def size_of(base: str) -> str | None:
     size = base.removeprefix("yolov5").lstrip("-")
     size, _, activation = size.partition("-")  # s-LeakyReLU
     size = {"panet": "l"}.get(size, size)
-    return size if size in SIZES and (not activation or activation.lower() in _ACTIVATIONS) else None
+    return (
+        size if size in SIZES and (not activation or activation.lower() in _ACTIVATIONS) else None
+    )
 
 
 _ACTIVATIONS = {name.replace("_", ""): name for name in ACTIVATIONS}
 
 
 def _activation_of(meta: dict[str, Any]) -> str:
-    """Our name of a case's activation, given as LeakyReLU or nn.LeakyReLU(0.1), or else by the name of the base model."""
-    given = meta.get("activation") or meta["base"].partition("yolov5")[2].lstrip("-").partition("-")[2] or "SiLU"
-    name, slope = re.fullmatch(r"(?:.*\.)?(\w+)(?:\((?:negative_slope=)?([\d.]*).*\))?", given).groups()  # type: ignore[union-attr]
+    """Our name of a case's activation, given as LeakyReLU or nn.LeakyReLU(0.1), or else by the name
+    of the base model."""
+    given = (
+        meta.get("activation")
+        or meta["base"].partition("yolov5")[2].lstrip("-").partition("-")[2]
+        or "SiLU"
+    )
+    name, slope = re.fullmatch(
+        r"(?:.*\.)?(\w+)(?:\((?:negative_slope=)?([\d.]*).*\))?", given
+    ).groups()  # type: ignore[union-attr]
     assert name.lower() in _ACTIVATIONS, f"{given}: no network of ours has this activation"
     assert "Leaky" not in name or slope in (None, "0.1"), f"{given}: ours has a slope of 0.1"
     return _ACTIVATIONS[name.lower()]
@@ -126,7 +147,11 @@ def _read_meta(path: Path) -> dict[str, Any]:
 
 
 def _find() -> list[Case]:
-    files = {p.name: p for folder in (SLICE, SHARED / "golden") for p in sorted(folder.glob("*.[nj][ps][zo]*"))}
+    files = {
+        p.name: p
+        for folder in (SLICE, SHARED / "golden")
+        for p in sorted(folder.glob("*.[nj][ps][zo]*"))
+    }
     return [read_case(path) for _, path in sorted(files.items())]
 
 
@@ -137,7 +162,9 @@ TAKEN: set[str] = set()  # kinds that some test takes
 def uncovered(case: Case) -> str | None:
     """Why this case is not tested, or None."""
     base = case.meta.get("base", "")
-    return NOT_COVERED.get(case.kind) or next((why for k, why in BASES_NOT_COVERED.items() if k in base), None)
+    return NOT_COVERED.get(case.kind) or next(
+        (why for k, why in BASES_NOT_COVERED.items() if k in base), None
+    )
 
 
 def each(kind: str) -> pytest.MarkDecorator:

@@ -10,16 +10,22 @@ from golden import cases
 for module in Path(__file__).parent.glob("test_golden_*.py"):
     import_module(f"golden.{module.stem}")  # each enters its kinds into cases.TAKEN
 
-BY_HAND = {"models", "param_groups", "labels"}  # kinds of the json files, which hold many cases each
+# kinds of the json files, which hold many cases each
+BY_HAND = {"models", "param_groups", "labels"}
 
 
 def test_every_case_is_tested_or_listed() -> None:
-    forgotten = [c.path.name for c in cases.ALL if c.kind not in cases.TAKEN | BY_HAND and not cases.uncovered(c)]
+    forgotten = [
+        c.path.name
+        for c in cases.ALL
+        if c.kind not in cases.TAKEN | BY_HAND and not cases.uncovered(c)
+    ]
     assert not forgotten, f"no test takes {forgotten}; add one, or a reason to golden/cases.py"
 
 
 def test_the_committed_slice_holds_every_kind() -> None:
-    """A newcomer without the shared folder still checks everything but the long training traces and the real checkpoints."""
+    """A newcomer without the shared folder still checks everything but the long training traces and
+    the real checkpoints."""
     kinds = {c.kind for c in cases._find() if (cases.SLICE / c.path.name).exists()}
     assert (cases.TAKEN | BY_HAND) - kinds <= {"e2e", "checkpoint"}
     size = sum(p.stat().st_size for p in cases.SLICE.iterdir())
@@ -30,6 +36,10 @@ def test_the_committed_slice_holds_every_kind() -> None:
 def test_the_shared_cases_are_there() -> None:
     folder = cases.SHARED / "golden"
     if not folder.is_dir():
-        assert "BOLTBOX_SHARED" not in os.environ, f"BOLTBOX_SHARED is set, but there is no {folder}"
-        pytest.skip(f"no {folder}: only the committed slice of the golden numbers was checked; set BOLTBOX_SHARED")
+        assert "BOLTBOX_SHARED" not in os.environ, (
+            f"BOLTBOX_SHARED is set, but there is no {folder}"
+        )
+        pytest.skip(
+            f"no {folder}: only the committed slice of the golden numbers was checked; set BOLTBOX_SHARED"
+        )
     assert len(cases.ALL) > len(list(cases.SLICE.iterdir()))

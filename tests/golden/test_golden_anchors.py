@@ -31,16 +31,21 @@ def test_measures(case: Case) -> None:
 
 @each("kmeans")
 def test_search_is_as_good(case: Case) -> None:
-    """Statistical: the search raises the fitness, which in each of five seeds is no worse than the worst of five searches of
-    the original. BPR is what comes of that: one seed may lose a few labels more or less (3 to 11 of 768 in the original's own
-    five), so the middle one of five counts. The fitness is that of the labels that are searched with, which are not those
-    below 2 px; the other figures are of all labels."""
+    """Statistical: the search raises the fitness, which in each of five seeds is no worse than the
+    worst of five searches of the original. BPR is what comes of that: one seed may lose a few
+    labels more or less (3 to 11 of 768 in the original's own five), so the middle one of five
+    counts. The fitness is that of the labels that are searched with, which are not those below 2
+    px; the other figures are of all labels."""
     sizes, n, anchor_t = sizes_of(case), case.meta["n"], case.meta["thr"]
     large = sizes[(sizes >= 2).any(1)]
     for k, their_anchors in enumerate(case["out_anchors"].astype(float)):
         theirs = measure(their_anchors, sizes, anchor_t)
         close(measure(their_anchors, large, anchor_t).fitness, case["out_fitness"][k], 1e-5)
-        close([theirs.bpr, theirs.aat, theirs.mean_best], [case[f"out_{f}"][k] for f in ("bpr", "aat", "mean_best")], 1e-5)
+        close(
+            [theirs.bpr, theirs.aat, theirs.mean_best],
+            [case[f"out_{f}"][k] for f in ("bpr", "aat", "mean_best")],
+            1e-5,
+        )
     recalls = []
     for seed in range(5):
         anchors, why = find_anchors(sizes, n, seed, case.meta["gen"], anchor_t)
@@ -55,18 +60,22 @@ def test_search_is_as_good(case: Case) -> None:
 @pytest.mark.parametrize(("n", "labels"), [(9, None), (12, None), (15, None), (15, 342)])
 @each("autoanchor")
 def test_search_starts_as_low_as_the_original(case: Case, n: int, labels: int | None) -> None:
-    """The mean distance of the labels from the centres, which the original clusters by: SciPy's k-means of 30 starts. It
-    varies with its seed, by .2 to 1.4 % for all labels and by 2 % for 15 anchors of few labels, so the limit comes from ten
-    seeds of it: the mean of three of ours is no more than 1 % above the worst. (Ten k-means++ starts by squared distance lay
-    3 to 7 % above.)"""
+    """The mean distance of the labels from the centres, which the original clusters by: SciPy's
+    k-means of 30 starts. It varies with its seed, by .2 to 1.4 % for all labels and by 2 % for 15
+    anchors of few labels, so the limit comes from ten seeds of it: the mean of three of ours is no
+    more than 1 % above the worst. (Ten k-means++ starts by squared distance lay 3 to 7 % above.)"""
     sizes = sizes_of(case)[:labels]
     points = sizes / sizes.std(0)
-    worst = max(kmeans(points, n, iter=30, rng=np.random.default_rng(99 + seed))[1] for seed in range(10))
+    worst = max(
+        kmeans(points, n, iter=30, rng=np.random.default_rng(99 + seed))[1] for seed in range(10)
+    )
     distances = []
     for seed in range(3):
         centres, why = find_anchors(sizes, n, seed, generations=0)
         assert centres is not None, why
-        distances.append(np.linalg.norm(points[:, None] - centres / sizes.std(0), axis=2).min(1).mean())
+        distances.append(
+            np.linalg.norm(points[:, None] - centres / sizes.std(0), axis=2).min(1).mean()
+        )
     assert np.mean(distances) <= 1.01 * worst
 
 

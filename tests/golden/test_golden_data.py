@@ -1,4 +1,5 @@
-"""From files on disk to tensors, label checks, batch shapes, sampling weights, published checkpoints."""
+"""From files on disk to tensors, label checks, batch shapes, sampling weights, published
+checkpoints."""
 
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from made_datasets import parsed, read_yolo
 from boltbox.detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.loading.sampler import Key, class_weights, image_weights, rectangular_batches
+from boltbox.detector.data.loading.sampler import (
+    Key,
+    class_weights,
+    image_weights,
+    rectangular_batches,
+)
 from boltbox.detector.data.loading.train_samples import TrainSamples
 from boltbox.detector.data.sample import collate
 from boltbox.detector.data.transforms.augment import Augment
@@ -26,7 +32,9 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
     m = case.meta
     (tmp_path / "images").mkdir()
     (tmp_path / "labels").mkdir()
-    for k, (image, labels) in enumerate(zip(case.numbered("in_image"), case.numbered("in_labels"), strict=True)):
+    for k, (image, labels) in enumerate(
+        zip(case.numbered("in_image"), case.numbered("in_labels"), strict=True)
+    ):
         cv2.imwrite(str(tmp_path / f"images/{k:04d}.png"), image)
         lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in labels]
         (tmp_path / f"labels/{k:04d}.txt").write_text("\n".join(lines))
@@ -38,18 +46,25 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
 
     order, shapes = np.arange(len(dataset)), np.full((len(dataset), 2), m["imgsz"])
     if m["rect"]:
-        batches, shapes = rectangular_batches(dataset.shapes(), m["imgsz"], m["batch_size"], m["stride"], m["pad"])
+        batches, shapes = rectangular_batches(
+            dataset.shapes(), m["imgsz"], m["batch_size"], m["stride"], m["pad"]
+        )
         order = np.concatenate(batches)
         close([shapes[b[0]] for b in batches], case["out_batch_shapes_hw"], 0)
     theirs = case["out_order"]
     ratio = dataset.shapes()[:, 0] / dataset.shapes()[:, 1]
     if m["rect"]:
-        close(ratio[order], ratio[theirs], 0)  # images of equal ratio may change places; below, file is compared with file
+        # images of equal ratio may change places; below, file is compared with file
+        close(ratio[order], ratio[theirs], 0)
     else:
         assert order.tolist() == theirs.tolist()
     if m["augment"]:
         hyp = Augment(**m["hyp"])
-        train = TrainSamples(dataset, hyp.steps(m["imgsz"], shapes if m["rect"] else None, resample_once=False), seed=0)
+        train = TrainSamples(
+            dataset,
+            hyp.steps(m["imgsz"], shapes if m["rect"] else None, resample_once=False),
+            seed=0,
+        )
         samples = [train[Key(0, int(i), 0)] for i in theirs]
     else:
         val = EvaluationSamples(dataset, EvaluationInput(m["imgsz"], m["stride"]), shapes)
@@ -70,7 +85,9 @@ def test_rectangular_shapes(case: Case) -> None:
     theirs = case["out_order"]
     ours = batch_shapes(shapes[theirs], case["out_batch_index"], m["imgsz"], m["stride"], m["pad"])
     close(ours, case["out_batch_shapes_hw"], 0)
-    batches, per_image = rectangular_batches(shapes, m["imgsz"], m["batch_size"], m["stride"], m["pad"])
+    batches, per_image = rectangular_batches(
+        shapes, m["imgsz"], m["batch_size"], m["stride"], m["pad"]
+    )
     ratio = shapes[:, 0] / shapes[:, 1]
     close(ratio[np.concatenate(batches)], ratio[theirs], 0)  # equal ratios may change places
     close([per_image[b[0]] for b in batches], case["out_batch_shapes_hw"], 0)
@@ -99,16 +116,22 @@ SAME_WORDS = {
 }
 
 
-@pytest.mark.parametrize("case", [case for case in ALL if case.kind == "labels"], ids=lambda case: case.path.stem)
+@pytest.mark.parametrize(
+    "case", [case for case in ALL if case.kind == "labels"], ids=lambda case: case.path.stem
+)
 def test_label_files(case: Case, tmp_path: Path) -> None:
-    """YOLOv5 drops the whole image for one bad line; we drop the line, so an accepted file must agree exactly and a refused one
-    must name the same fault. Duplicates make YOLOv5 sort the rows; we keep the file's order."""
+    """YOLOv5 drops the whole image for one bad line; we drop the line, so an accepted file must
+    agree exactly and a refused one must name the same fault. Duplicates make YOLOv5 sort the rows;
+    we keep the file's order."""
     for given, wanted in zip(case.meta["cases"], case.meta["results"], strict=True):
         file = tmp_path / "image.png"
         cv2.imwrite(str(file), np.zeros((given["h"], given["w"], 3), np.uint8))
         (size,) = image_sizes([file])
         rows, polygons, faults = parsed(given["text"] or "")
-        problems, kind = [size] if isinstance(size, str) else [problem for _, problem in faults], wanted["message_kind"]
+        problems, kind = (
+            [size] if isinstance(size, str) else [problem for _, problem in faults],
+            wanted["message_kind"],
+        )
         assert bool(problems) == bool(kind), given
         assert all(SAME_WORDS.get(kind, "") in problem for problem in problems), given
         if wanted["accepted"]:
@@ -124,12 +147,17 @@ def test_checkpoint(case: Case) -> None:
     """Real files, read without the original's classes, key by key; then the forward pass."""
     network = case.network()
     names = key_map(network)
-    for file, prefix in ((case.meta["full"], "out_ema::"), (case.meta["stripped"], "out_stripped::")):
+    for file, prefix in (
+        (case.meta["full"], "out_ema::"),
+        (case.meta["stripped"], "out_stripped::"),
+    ):
         weights = read_yolov5(case.path.parent / file)
         theirs = case.tensors(prefix)
         assert weights.names == [case.meta["names"][k] for k in sorted(case.meta["names"])]
         assert set(weights.state) == set(theirs) == set(names)
-        assert all(torch.equal(weights.state[k], v.to(weights.state[k].dtype)) for k, v in theirs.items())
+        assert all(
+            torch.equal(weights.state[k], v.to(weights.state[k].dtype)) for k, v in theirs.items()
+        )
         assert "took" in load_yolov5(network, weights, file)
     fused = network.fused()
     with torch.no_grad():

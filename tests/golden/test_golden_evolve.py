@@ -10,14 +10,17 @@ from boltbox.detector.commands.evolve.start import FILES
 
 @each("evolve")
 def test_bounds(case: Case) -> None:
-    theirs = {k: (v["low"], v["high"]) for k, v in case.meta["bounds"].items() if k != "iou_t"}  # nothing reads that one
+    # nothing reads that one
+    theirs = {k: (v["low"], v["high"]) for k, v in case.meta["bounds"].items() if k != "iou_t"}
     assert {name: (gene.low, gene.high) for name, gene in YOLOV5_GENES.items()} == theirs
 
 
 @each("evolve")
 def test_evolved_by_default(case: Case) -> None:
     assert case.meta["evolved_keys"] == EVOLVED
-    assert [[YOLOV5_GENES[k].low, YOLOV5_GENES[k].high] for k in EVOLVED] == case.meta["evolved_ranges"]
+    assert [[YOLOV5_GENES[k].low, YOLOV5_GENES[k].high] for k in EVOLVED] == case.meta[
+        "evolved_ranges"
+    ]
     assert case.meta["starting_individuals_read_from_hyp_files"] == len(FILES)
     assert case.meta["ga"]["pop_size"] == Evolution().population
     assert LITERAL_REACH == 0.1

@@ -10,8 +10,19 @@ from boltbox.detector.data.transforms.colour import adjust_hsv
 from boltbox.detector.data.transforms.letterbox import letterbox, round_up
 from boltbox.detector.data.transforms.mixing import copy_paste, mixup
 from boltbox.detector.data.transforms.mosaic import mosaic, patch_rectangles
-from boltbox.detector.data.transforms.perspective import is_candidate, perspective_matrix, warp_boxes, warp_sample
-from boltbox.detector.model.boxes import clip_xyxy, cxcywh_to_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
+from boltbox.detector.data.transforms.perspective import (
+    is_candidate,
+    perspective_matrix,
+    warp_boxes,
+    warp_sample,
+)
+from boltbox.detector.model.boxes import (
+    clip_xyxy,
+    cxcywh_to_xyxy,
+    cxcywhn_to_xyxy,
+    xyxy_to_cxcywh,
+    xyxy_to_cxcywhn,
+)
 
 
 def sample(image: np.ndarray, labels: np.ndarray, polygons: Polygons | None = None) -> Sample:
@@ -31,7 +42,11 @@ def polygons_of(case: Case, n: int) -> Polygons:
 def test_conversions(case: Case, kind) -> None:
     m = case.meta
     fractions, corners = kind(case["in_xywhn"]), kind(case["in_xyxy"])
-    close(cxcywhn_to_xyxy(fractions, m["w"], m["h"], m["padw"], m["padh"]), case["out_xywhn2xyxy"], 1e-4)
+    close(
+        cxcywhn_to_xyxy(fractions, m["w"], m["h"], m["padw"], m["padh"]),
+        case["out_xywhn2xyxy"],
+        1e-4,
+    )
     close(cxcywh_to_xyxy(xyxy_to_cxcywh(corners)), case["in_xyxy"], 1e-4)
     close(cxcywh_to_xyxy(corners), case["out_xywh2xyxy"], 1e-4)
     close(xyxy_to_cxcywh(corners), case["out_xyxy2xywh"], 1e-4)
@@ -45,7 +60,9 @@ def test_letterbox(case: Case) -> None:
     for k, c in enumerate(case.meta["cases"]):
         shape = (c["new_shape"],) * 2 if isinstance(c["new_shape"], int) else tuple(c["new_shape"])
         given = case.arrays.get(f"in_image_{k}", np.zeros((c["h"], c["w"], 3), np.uint8))
-        image, gain, pad = letterbox(given, shape, c["auto"], c["scale_fill"], c["scaleup"], c["stride"])
+        image, gain, pad = letterbox(
+            given, shape, c["auto"], c["scale_fill"], c["scaleup"], c["stride"]
+        )
         close([*image.shape[:2], *gain, *pad], case["out_shape_ratio_pad"][k], 1e-12)
         if c.get("image"):
             close(image.astype(int), case[f"out_result_{k}"].astype(int), 1)
@@ -85,7 +102,9 @@ def test_perspective(case: Case) -> None:
 
 @each("candidates")
 def test_candidates(case: Case) -> None:
-    assert np.array_equal(is_candidate(case["in_before"], case["in_after"], case.meta["area_thr"]), case["out_keep"])
+    assert np.array_equal(
+        is_candidate(case["in_before"], case["in_after"], case.meta["area_thr"]), case["out_keep"]
+    )
 
 
 @each("mosaic")
@@ -98,11 +117,15 @@ def test_mosaic(case: Case) -> None:
     tiles = []
     for image, labels in zip(images, case.numbered("in_labels"), strict=True):
         h, w = image.shape[:2]
-        tiles.append(sample(image, np.column_stack((labels[:, 0], cxcywhn_to_xyxy(labels[:, 1:], w, h)))))
+        tiles.append(
+            sample(image, np.column_stack((labels[:, 0], cxcywhn_to_xyxy(labels[:, 1:], w, h))))
+        )
     mixed = mosaic(tiles, size, m["xc"], m["yc"])
     assert np.array_equal(mixed.image, case["out_canvas"])
     close(np.column_stack((mixed.classes, mixed.boxes)), case["out_canvas_labels"], 1e-4)
-    matrix, scale = perspective_matrix(mixed.size, (size, size), np.full(8, 0.5), translate=0.0, scale=0.0)
+    matrix, scale = perspective_matrix(
+        mixed.size, (size, size), np.full(8, 0.5), translate=0.0, scale=0.0
+    )
     cropped = warp_sample(mixed, matrix, scale, (size, size))
     assert np.array_equal(cropped.image, case["out_result_image"])
     close(np.column_stack((cropped.classes, cropped.boxes)), case["out_result_labels"], 1e-4)

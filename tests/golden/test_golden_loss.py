@@ -39,9 +39,14 @@ def test_loss(case: Case) -> None:
         raw = [case.tensor(f"in_pred_{i}{suffix}").float().requires_grad_() for i in range(levels)]
         targets = case.tensor(f"in_targets{suffix}")
 
-        assigned = assign_targets(targets, anchors, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"])
+        assigned = assign_targets(
+            targets, anchors, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"]
+        )
         for i, r in enumerate(only_valid(rows) for rows in assigned):
-            assert torch.equal(torch.stack((r.image, r.anchor, r.row, r.column), 1), case.tensor(f"out_idx_{i}{suffix}").long())
+            assert torch.equal(
+                torch.stack((r.image, r.anchor, r.row, r.column), 1),
+                case.tensor(f"out_idx_{i}{suffix}").long(),
+            )
             assert torch.equal(r.cls, case.tensor(f"out_tcls_{i}{suffix}").long())
             close(r.box, case[f"out_tbox_{i}{suffix}"].reshape(-1, 4), 1e-6)
             close(anchors[i][r.anchor], case[f"out_anch_{i}{suffix}"].reshape(-1, 2), 0)

@@ -5,7 +5,14 @@ import torch
 from golden.cases import Case, close, each
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.metrics import Confusion, DetectionMetrics, class_metrics, coco_metrics, confused_pairs, match
+from boltbox.detector.evaluation.metrics import (
+    Confusion,
+    DetectionMetrics,
+    class_metrics,
+    coco_metrics,
+    confused_pairs,
+    match,
+)
 from boltbox.detector.model.postprocess import nms
 
 
@@ -25,7 +32,8 @@ def test_nms(case: Case) -> None:
         theirs = np.split(case[f"out_det_{k}"], np.cumsum(counts)[:-1])
         for f, t in zip(found, theirs, strict=True):
             ours = torch.column_stack((*f.boxes.T, f.scores, f.classes)).numpy()
-            ours, t = (r[np.lexsort((r[:, 0], -r[:, 4]))] for r in (ours, t))  # rows of score 1 have no order
+            # rows of score 1 have no order
+            ours, t = (r[np.lexsort((r[:, 0], -r[:, 4]))] for r in (ours, t))
             close(ours[:, :4], t[:, :4], 1e-3)
             close(ours[:, 4:], t[:, 4:], 1e-6)
 
@@ -42,7 +50,9 @@ def test_nms_stays_the_same_without_rounding_where_boxes_are_not_on_the_edge() -
 
 @each("ap")
 def test_average_precision(case: Case) -> None:
-    figures = class_metrics(case["in_tp"], case["in_conf"], case["in_pred_cls"], case["in_target_cls"])
+    figures = class_metrics(
+        case["in_tp"], case["in_conf"], case["in_pred_cls"], case["in_target_cls"]
+    )
     _compare(figures, case)
 
 
@@ -73,7 +83,14 @@ def test_boxes_to_metrics(case: Case) -> None:
 
 
 def _compare(figures, case: Case) -> None:
-    names = {"p": "precision", "r": "recall", "f1": "f1", "tp": "true_positives", "fp": "false_positives", "ap": "ap"}
+    names = {
+        "p": "precision",
+        "r": "recall",
+        "f1": "f1",
+        "tp": "true_positives",
+        "fp": "false_positives",
+        "ap": "ap",
+    }
     for theirs, ours in names.items():
         close(getattr(figures, ours), case[f"out_{theirs}"], 1e-9)
     assert np.array_equal(figures.classes, case["out_classes"])

@@ -35,7 +35,9 @@ def test_forward(case: Case) -> None:
             close(state[ours], case[f"out_fused_weight_{k}"], 1e-5)
             close(state[ours.replace(".weight", ".bias")], case[f"out_fused_bias_{k}"], 1e-5)
 
-        for ours, theirs in zip(network.train()(images), case.numbered("out_trainbn_raw"), strict=True):
+        for ours, theirs in zip(
+            network.train()(images), case.numbered("out_trainbn_raw"), strict=True
+        ):
             close(ours, theirs, 1e-3)
     state = network.state_dict()
     for place, key in zip(("first", "mid", "last"), case.meta["bn_keys"], strict=True):
@@ -59,7 +61,8 @@ def test_models_left_out_are_listed() -> None:
 
 @pytest.mark.parametrize("model", COVERED, ids=[m["base"] for m in COVERED])
 def test_models(model: dict) -> None:
-    """Not compared: modules_total, modules_leaf, top_layers, save_layers, which count YOLOv5's own containers."""
+    """Not compared: modules_total, modules_leaf, top_layers, save_layers, which count YOLOv5's own
+    containers."""
     with torch.device("meta"):
         network = YOLOv5(model["nc"], **shape_of(model))
     assert sum(p.numel() for p in network.parameters()) == model["params"]
@@ -77,14 +80,18 @@ def test_models(model: dict) -> None:
     close(counter.get_total_flops() / 1e9, model["gflops_conv_only_640"], 0, 1e-5)
 
 
-@pytest.mark.parametrize("model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"])
+@pytest.mark.parametrize(
+    "model", [m for m in COVERED if not m["anchors_are_placeholder"]], ids=lambda m: m["base"]
+)
 def test_default_anchors(model: dict) -> None:
     network = YOLOv5(1, **{**shape_of(model), "width_multiple": 0.125})
     close(network.head.anchors_px.flatten(1), model["anchors_px"], 1e-4)
     close(network.anchors.flatten(1), model["anchors_grid"], 1e-4)
 
 
-@pytest.mark.parametrize("model", [m for m in COVERED if m["params"] < 8e6], ids=lambda m: m["base"])
+@pytest.mark.parametrize(
+    "model", [m for m in COVERED if m["params"] < 8e6], ids=lambda m: m["base"]
+)
 def test_fused_size(model: dict) -> None:
     fused = YOLOv5(model["nc"], **shape_of(model)).fused()
     assert sum(p.numel() for p in fused.parameters()) == model["fused"]["params"]
@@ -93,7 +100,9 @@ def test_fused_size(model: dict) -> None:
 GROUPS = [g for case in ALL if case.kind == "param_groups" for g in case.meta["groups"]]
 
 
-@pytest.mark.parametrize("model", [g for g in GROUPS if size_of(g["base"])], ids=lambda g: g["base"])
+@pytest.mark.parametrize(
+    "model", [g for g in GROUPS if size_of(g["base"])], ids=lambda g: g["base"]
+)
 def test_param_groups(model: dict) -> None:
     groups = parameter_groups(YOLOv5(model["nc"], **shape_of(model)))
     names = {"bias": "bias", "weights_decay": "weight", "norm_weights": "norm"}

@@ -30,12 +30,16 @@ class Recorder(L.Callback):
         self.rows: list[dict[str, Any]] = []
         self.epochs: list[dict[str, float]] = []
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         groups = trainer.optimizers[0].param_groups
         self.rows.append(
             {
                 "lr": [g["lr"] for g in groups],
-                "momentum": groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0],
+                "momentum": groups[0]["momentum"]
+                if "momentum" in groups[0]
+                else groups[0]["betas"][0],
                 "stepped": trainer.accumulate_grad_batches != ACCUMULATE_ONLY,
                 "epoch": trainer.current_epoch,
                 "batch": batch,
@@ -43,7 +47,12 @@ class Recorder(L.Callback):
         )
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         self.rows[-1]["loss"] = outputs["loss"].item()
 
@@ -58,7 +67,8 @@ def options(case: Case) -> dict[str, Any]:
     """A Detector's and Warmup's options from the hyper-parameters of a case."""
     meta, hyp = case.meta, case.meta["hyp_full"]
     freeze = meta.get("freeze", 0)
-    if isinstance(freeze, list) and len(freeze) == 1:  # one number: so many first layers; several: these layers
+    # one number: so many first layers; several: these layers
+    if isinstance(freeze, list) and len(freeze) == 1:
         (freeze,) = freeze
     return MODEL | {
         "batch_size": meta["batch_size"],
@@ -69,7 +79,20 @@ def options(case: Case) -> dict[str, Any]:
         "freeze_bn": False,
         "schedule_lag": True,
         "shared_cell": "best" if meta.get("sort_obj_iou") else "last",
-        **{k: hyp[k] for k in ("lr0", "lrf", "momentum", "weight_decay", "box", "obj", "cls", "cls_pw", "obj_pw")},
+        **{
+            k: hyp[k]
+            for k in (
+                "lr0",
+                "lrf",
+                "momentum",
+                "weight_decay",
+                "box",
+                "obj",
+                "cls",
+                "cls_pw",
+                "obj_pw",
+            )
+        },
         **{k: hyp[k] for k in ("anchor_t", "fl_gamma")},
     }
 
@@ -95,11 +118,14 @@ def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
 
 
 class Featherweight(Detector):
-    """A Detector whose training step costs nothing: schedules of thousands of iterations run in seconds."""
+    """A Detector whose training step costs nothing: schedules of thousands of iterations run in
+    seconds."""
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         parameters = self.network.head.convs[0].parameters()
-        return {"loss": sum(p.sum() for p in parameters) * 0.0 * self.trainer.accumulate_grad_batches}
+        return {
+            "loss": sum(p.sum() for p in parameters) * 0.0 * self.trainer.accumulate_grad_batches
+        }
 
 
 @each("schedule")
@@ -109,12 +135,16 @@ def test_schedule(case: Case) -> None:
     for layer in (module.network.backbone, module.network.neck):
         layer.requires_grad_(False)
     recorder = Recorder()
-    trainer(meta["epochs"], [literal_warmup(case), recorder]).fit(module, DataLoader(range(meta["nb"]), 1))  # type: ignore[arg-type]
+    trainer(meta["epochs"], [literal_warmup(case), recorder]).fit(
+        module, DataLoader(range(meta["nb"]), 1)
+    )  # type: ignore[arg-type]
     close(recorder.column("lr"), case["out_lr"], 0, 1e-12)
     close(recorder.column("momentum"), case["out_momentum"], 0, 1e-12)
     assert recorder.column("stepped").tolist() == case["out_stepped"].astype(bool).tolist()
     assert recorder.column("epoch").tolist() == case["out_epoch"].tolist()
-    decay = effective_weight_decay(meta["hyp_full"]["weight_decay"], meta.get("nbs", 64), meta["batch_size"])
+    decay = effective_weight_decay(
+        meta["hyp_full"]["weight_decay"], meta.get("nbs", 64), meta["batch_size"]
+    )
     close(decay, case["out_effective_weight_decay"], 0, 1e-12)
     groups = module.trainer.optimizers[0].param_groups
     close([g["weight_decay"] for g in groups], case["out_group_weight_decay"], 0, 1e-12)
@@ -122,14 +152,19 @@ def test_schedule(case: Case) -> None:
 
 @each("ema")
 def test_ema(case: Case) -> None:
-    start, decay, tau = (case.meta.get(k, v) for k, v in (("start_updates", 0), ("decay", 0.9999), ("tau", 2000)))
+    start, decay, tau = (
+        case.meta.get(k, v) for k, v in (("start_updates", 0), ("decay", 0.9999), ("tau", 2000))
+    )
     decays = [ema_decay(n, decay, tau) for n in case.meta["updates_list"]]
     close(decays, case["out_decay_at"], 1e-12)
 
     module = Detector(["a"], width_multiple=0.0625)
     module.network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))  # type: ignore[assignment]
     weight = nn.Parameter(case.tensor("in_weight_seq")[0].clone())
-    module.network[0].weight, module.network[0].bias = weight, nn.Parameter(case.tensor("in_bias_seq")[0].clone())  # type: ignore[index]
+    module.network[0].weight, module.network[0].bias = (
+        weight,
+        nn.Parameter(case.tensor("in_bias_seq")[0].clone()),
+    )  # type: ignore[index]
     module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[0])  # type: ignore[index]
     ema, optimizer = EMA(decay, tau), torch.optim.SGD([weight], lr=0.0)
     module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][0]))  # type: ignore[index]
@@ -156,8 +191,12 @@ def test_ema(case: Case) -> None:
 def test_early_stopping(case: Case) -> None:
     stopper = EarlyStop(patience=case.meta["patience"])
     best = -1
-    stub: Any = type("Trainer", (), {"callback_metrics": {}, "fast_dev_run": False, "should_stop": False})()
-    stub.strategy = type("Strategy", (), {"reduce_boolean_decision": staticmethod(lambda x, all: x)})
+    stub: Any = type(
+        "Trainer", (), {"callback_metrics": {}, "fast_dev_run": False, "should_stop": False}
+    )()
+    stub.strategy = type(
+        "Strategy", (), {"reduce_boolean_decision": staticmethod(lambda x, all: x)}
+    )
     stub.world_size, stub.current_epoch = 1, 0
     for epoch, fitness in enumerate(case["in_fitness"]):
         stub.callback_metrics = {"val/fitness": torch.tensor(fitness)}
@@ -166,7 +205,9 @@ def test_early_stopping(case: Case) -> None:
         best = epoch if stopper.best_score > before else best
         patience = case.meta["patience"]
         assert stub.should_stop == bool(case["out_stop"][epoch]), epoch
-        assert (patience > 0 and stopper.wait_count >= patience - 1) == bool(case["out_possible_stop"][epoch])
+        assert (patience > 0 and stopper.wait_count >= patience - 1) == bool(
+            case["out_possible_stop"][epoch]
+        )
         assert best == int(case["out_best_epoch"][epoch])
 
 
@@ -207,7 +248,8 @@ class RecordedOrder(DetectionData):
 
 
 def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder, EMA]:
-    """The training of a case, from its weights, on its batches; `given` replaces options that its metadata ask for."""
+    """The training of a case, from its weights, on its batches; `given` replaces options that its
+    metadata ask for."""
     torch.set_num_threads(1)
     meta = case.meta
     for split in ("train", "val"):
@@ -217,7 +259,12 @@ def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder,
     data = RecordedOrder(str(folder / "data.yaml"), meta["imgsz"], meta["batch_size"], workers=0)
     data.val_batch_size, data.recorded = 2 * meta["batch_size"], case["out_order"]
 
-    asked = {"image_size": meta["imgsz"], "label_smoothing": meta["label_smoothing"], **options(case), **given}
+    asked = {
+        "image_size": meta["imgsz"],
+        "label_smoothing": meta["label_smoothing"],
+        **options(case),
+        **given,
+    }
     module = detector(case, **asked)
     load_yolov5(module.network, Weights(case.tensors("in_w::"), case.names()), case.path)
     recorder, ema = Recorder(), yolov5_average()
@@ -242,8 +289,12 @@ def test_training_trace(case: Case, tmp_path: Path) -> None:
         for name, theirs in case.tensors(prefix).items():
             if "num_batches_tracked" not in name:
                 close(state[ours[name]], theirs, 5e-4)
-    figures = np.array([[e[f"val/{k}"] for k in ("P", "R", "mAP50", "mAP50-95")] for e in recorder.epochs])
-    losses = np.array([[e[f"val/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs])
+    figures = np.array(
+        [[e[f"val/{k}"] for k in ("P", "R", "mAP50", "mAP50-95")] for e in recorder.epochs]
+    )
+    losses = np.array(
+        [[e[f"val/{k}_loss"] for k in ("box", "obj", "cls")] for e in recorder.epochs]
+    )
     theirs = case["out_epoch_results_P_R_m50_map_box_obj_cls"]
     close(figures, theirs[:, :4], 0.02)
     close(losses, theirs[:, 4:], 1e-3)
@@ -253,9 +304,16 @@ def test_training_trace(case: Case, tmp_path: Path) -> None:
 
 
 def p6_trace(data: Path, memory: torch.memory_format | None) -> np.ndarray:
-    """Losses of each iteration of two epochs of a small P6 network; None: in the Detector's own memory format."""
+    """Losses of each iteration of two epochs of a small P6 network; None: in the Detector's own
+    memory format."""
     torch.manual_seed(0)
-    hyp = {"lr0": 0.01, "batch_size": 8, "nominal_batch_size": 8, "schedule_lag": True, "shared_cell": "last"}
+    hyp = {
+        "lr0": 0.01,
+        "batch_size": 8,
+        "nominal_batch_size": 8,
+        "schedule_lag": True,
+        "shared_cell": "last",
+    }
     loaders = DetectionData(str(data), 256, 8, workers=0)
     module = Detector(loaders.names, "n6", image_size=256, width_multiple=0.125, **MODEL | hyp)
     if memory is not None:
@@ -267,12 +325,13 @@ def p6_trace(data: Path, memory: torch.memory_format | None) -> np.ndarray:
 
 
 def test_p6_trace_in_channels_last(tmp_path: Path) -> None:
-    """No recorded trace has four levels. The reference is the same training in contiguous memory, where torch adds up batch
-    norms in float64."""
+    """No recorded trace has four levels. The reference is the same training in contiguous memory,
+    where torch adds up batch norms in float64."""
     torch.set_num_threads(1)
     data = make_demo(tmp_path / "demo", train=32, val=2)
     exact, ours = p6_trace(data, torch.contiguous_format), p6_trace(data, None)
-    close(ours[:6], exact[:6], 1e-4)  # torch's own batch norm is off by 1e-3, then by 3e-2; ours by 1e-5
+    # torch's own batch norm is off by 1e-3, then by 3e-2; ours by 1e-5
+    close(ours[:6], exact[:6], 1e-4)
 
 
 @pytest.fixture(autouse=True)

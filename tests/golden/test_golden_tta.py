@@ -11,14 +11,22 @@ from boltbox.detector.inference.tta import TestTimeAugmentation, scaled
 def test_tta(case: Case) -> None:
     network = case.network().eval()
     arrays = beside(case, case.meta["weights_file"])
-    state = {k.removeprefix("in_w::"): torch.from_numpy(v) for k, v in arrays.items() if k.startswith("in_w::")}
+    state = {
+        k.removeprefix("in_w::"): torch.from_numpy(v)
+        for k, v in arrays.items()
+        if k.startswith("in_w::")
+    }
     load_yolov5(network, Weights(state, case.names()), case.path)
     images = case.tensor("in_images_u8").float() / 255
     assert list(images.shape[2:]) == case.meta["image_hw"]
     if "out_scaled_067" in case.arrays:  # the committed slice leaves them out
-        close(scaled(images.flip(3), 0.83, network.max_stride), case["out_scaled_083_flipped"], 1e-5)
+        close(
+            scaled(images.flip(3), 0.83, network.max_stride), case["out_scaled_083_flipped"], 1e-5
+        )
         close(scaled(images, 0.67, network.max_stride), case["out_scaled_067"], 1e-5)
-    network.double()  # processors round a convolution differently; what is left here is the golden numbers' own rounding
+    # processors round a convolution differently; what is left here is the golden numbers' own
+    # rounding
+    network.double()
     counts = []
 
     def counted(seen: torch.Tensor) -> torch.Tensor:
@@ -27,7 +35,9 @@ def test_tta(case: Case) -> None:
         return rows
 
     with torch.no_grad():
-        rows = TestTimeAugmentation(counted, network.head.rows_per_level, network.max_stride)(images.double())
+        rows = TestTimeAugmentation(counted, network.head.rows_per_level, network.max_stride)(
+            images.double()
+        )
     assert counts == case.meta["rows_per_pass_before_clip"]
     close(rows[..., :4], case["out_augmented"][..., :4], 2e-3, rtol=1e-4)  # boxes of up to 4700 px
     close(rows[..., 4:], case["out_augmented"][..., 4:], 2e-5)

@@ -28,11 +28,14 @@ class Row(NamedTuple):
         """Without the setting, in one line."""
         if self.trial.error:
             return self.trial.error
-        return f"{self.trial.rate:.3g} images/s, {self.trial.measured['waiting']:.0%} waiting for data"
+        return (
+            f"{self.trial.rate:.3g} images/s, {self.trial.measured['waiting']:.0%} waiting for data"
+        )
 
 
 def recommended(rows: Sequence[Row]) -> Row | None:
-    """Among the rows that are as fast as the fastest: fewest devices, then most exact, then without compilation."""
+    """Among the rows that are as fast as the fastest: fewest devices, then most exact, then without
+    compilation."""
     best = max((row.trial.rate for row in rows), default=0.0)
     near = [row for row in rows if row.trial.rate >= EVEN * best > 0]
 
@@ -53,7 +56,10 @@ def recommendation(rows: Sequence[Row]) -> str:
     elif not plain.trial.error:
         text += f", {row.trial.rate / plain.trial.rate:.2f} times those of {plain.setting}"
     if row.trial.measured["waiting"] > WAITING:
-        text += f"; it waits for data {row.trial.measured['waiting']:.0%} of the time, so try --data.cache ram too"
+        text += (
+            f"; it waits for data {row.trial.measured['waiting']:.0%} of the time, so try"
+            " --data.cache ram too"
+        )
     return text
 
 
@@ -63,14 +69,33 @@ def table(rows: Sequence[Row]) -> str:
     cells = [[*head, "images/s", "memory of a GPU, GiB", "waiting for data", "steps"]]
     for number, row in enumerate(rows, 1):
         s, found = row.setting, row.trial.measured
-        line = [str(number), s.precision, f"{s.devices} ({s.strategy})" if s.devices > 1 else "1", str(s.workers)]
+        line = [
+            str(number),
+            s.precision,
+            f"{s.devices} ({s.strategy})" if s.devices > 1 else "1",
+            str(s.workers),
+        ]
         line += ["yes" if s.compiled else "no", s.cache]
         if found:
             memory = f"{found['gpu_memory'] / 2**30:.2f}" if found["gpu_memory"] else "-"
-            line += [f"{row.trial.rate:.3g}", memory, f"{found['waiting']:.0%}", str(found["steps"])]
+            line += [
+                f"{row.trial.rate:.3g}",
+                memory,
+                f"{found['waiting']:.0%}",
+                str(found["steps"]),
+            ]
         cells.append(line + ["-"] * (len(cells[0]) - len(line)))
-    failures = [f"row {number}: {row.trial.error}" for number, row in enumerate(rows, 1) if row.trial.error]
-    return "\n".join([*aligned(cells), *failures, "", *(f"row {k}: {row.command}" for k, row in enumerate(rows, 1))])
+    failures = [
+        f"row {number}: {row.trial.error}" for number, row in enumerate(rows, 1) if row.trial.error
+    ]
+    return "\n".join(
+        [
+            *aligned(cells),
+            *failures,
+            "",
+            *(f"row {k}: {row.command}" for k, row in enumerate(rows, 1)),
+        ]
+    )
 
 
 def content(machine: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
@@ -87,4 +112,9 @@ def content(machine: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         for row in rows
     ]
     place = None if row is None else rows.index(row)
-    return {"host": machine, "rows": entries, "recommended": place, "recommendation": recommendation(rows)}
+    return {
+        "host": machine,
+        "rows": entries,
+        "recommended": place,
+        "recommendation": recommendation(rows),
+    }

@@ -9,7 +9,8 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # most exact first
 
 @dataclass(frozen=True)
 class Setting:
-    """One row: precision, strategy, devices, loader processes of each device, whether the network is compiled, data.cache."""
+    """One row: precision, strategy, devices, loader processes of each device, whether the network
+    is compiled, data.cache."""
 
     precision: str
     strategy: str
@@ -20,15 +21,28 @@ class Setting:
 
     def options(self) -> list[str]:
         """For the command line of `fit`."""
-        values = {"precision": self.precision, "strategy": self.strategy, "devices": str(self.devices)}
+        values = {
+            "precision": self.precision,
+            "strategy": self.strategy,
+            "devices": str(self.devices),
+        }
         given = [x for k, v in values.items() for x in (f"--trainer.{k}", v)]
-        given += ["--model.compile", "true" if self.compiled else "false", "--data.cache", self.cache]
+        given += [
+            "--model.compile",
+            "true" if self.compiled else "false",
+            "--data.cache",
+            self.cache,
+        ]
         return [*given, "--data.workers", str(self.workers)]
 
     def __str__(self) -> str:
         devices = "1 device" if self.devices == 1 else f"{self.devices} devices ({self.strategy})"
-        extras = f"{', compiled' if self.compiled else ''}{'' if self.cache == 'auto' else f', cache {self.cache}'}"
-        return f"{self.precision}, {devices}, {self.workers} worker{'' if self.workers == 1 else 's'}{extras}"
+        compiled = ", compiled" if self.compiled else ""
+        extras = compiled + ("" if self.cache == "auto" else f", cache {self.cache}")
+        return (
+            f"{self.precision}, {devices}, {self.workers}"
+            f" worker{'' if self.workers == 1 else 's'}{extras}"
+        )
 
 
 def settings(
@@ -40,9 +54,10 @@ def settings(
     compilable: bool = False,
     cache: str = "auto",
 ) -> list[Setting]:
-    """All combinations of the first three, and on the first number of devices with most workers those with compilation and
-    without a cache. Those that tell most come first: the plain one (first precision and number of devices, most workers), those
-    that differ from it in one thing, in two, in all.
+    """All combinations of the first three, and on the first number of devices with most workers
+    those with compilation and without a cache. Those that tell most come first: the plain one
+    (first precision and number of devices, most workers), those that differ from it in one thing,
+    in two, in all.
 
     Args:
         strategy: Of several devices.
@@ -56,10 +71,13 @@ def settings(
     for (p, precision), (d, count) in product(enumerate(precisions), enumerate(devices)):
         ladder = worker_counts(min(workers, max(cores // count, 1)))
         for w, number in enumerate(ladder):
-            setting = Setting(precision, strategy if count > 1 else "auto", count, number, cache=cache)
+            setting = Setting(
+                precision, strategy if count > 1 else "auto", count, number, cache=cache
+            )
             ranked.append(((p > 0) + (d > 0) + (w > 0), setting))
             if compilable and d == w == 0:
-                ranked.append(((p > 0) + 1.5, replace(setting, compiled=True)))  # it may take minutes
+                # it may take minutes
+                ranked.append(((p > 0) + 1.5, replace(setting, compiled=True)))
             if cache == "auto" and p == d == w == 0:
                 ranked.append((1.2, replace(setting, cache="none")))
     return [setting for _, setting in sorted(ranked, key=lambda r: r[0])]

@@ -10,7 +10,10 @@ def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
     ['row    ms', '  1  12.5']
     """
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    ]
 
 
 def markdown(cells: Sequence[Sequence[str]]) -> list[str]:

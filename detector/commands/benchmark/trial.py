@@ -14,7 +14,8 @@ from boltbox.detector.system import parent
 
 
 class Trial(NamedTuple):
-    """What came of it. measured: the Stopwatch's, empty after an error · error: in one line, empty if all went well."""
+    """What came of it. measured: the Stopwatch's, empty after an error · error: in one line, empty
+    if all went well."""
 
     measured: dict[str, Any]
     error: str
@@ -26,11 +27,14 @@ class Trial(NamedTuple):
 
 
 def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
-    """Run a command of ours that leaves the Stopwatch's `report`, and all that it starts. After `deadline` seconds it is given
-    up; nothing of it is left running, whatever happens: it dies with this process, which a signal may end before Popen is back.
+    """Run a command of ours that leaves the Stopwatch's `report`, and all that it starts. After
+    `deadline` seconds it is given up; nothing of it is left running, whatever happens: it dies with
+    this process, which a signal may end before Popen is back.
     """
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(line, env=parent.environment(), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            line, env=parent.environment(), stdout=log, stderr=log, start_new_session=True
+        )
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(deadline)
@@ -42,7 +46,9 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
         log.seek(0)
         output = log.read().decode(errors="replace")
     measured = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
-    return Trial(measured, "") if measured.get("steps") else Trial({}, reason(code, output, deadline))
+    return (
+        Trial(measured, "") if measured.get("steps") else Trial({}, reason(code, output, deadline))
+    )
 
 
 def reason(code: int | None, output: str, deadline: float) -> str:

@@ -14,14 +14,17 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import FORMATS
 
 
-def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5) -> list[str]:
+def brief(
+    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5
+) -> list[str]:
     """What is worth saying before a training, in a few lines; nothing if all is well.
 
-    What training leaves out is not said again. The same files are examined once; images that the last full examination found
-    broken are named.
+    What training leaves out is not said again. The same files are examined once; images that the
+    last full examination found broken are named.
 
     Args:
-        datasets: the splits in use, opened for training. image_size: longer side of the network's input in pixels.
+        datasets: the splits in use, opened for training. image_size: longer side of the network's
+            input in pixels.
     """
     state = _state(file, datasets, image_size)
     findings = recall(file.source, "brief", state)
@@ -40,20 +43,26 @@ def brief(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: 
         options += "" if file.format in FORMATS else f" --data.format {file.format}"
         others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
         lines.append(
-            f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset {file.source}{options}"
+            f"doctor: {others}all of it, and a look at the images: cli.py doctor --data.dataset"
+            f" {file.source}{options}"
         )
     return lines
 
 
-def _examine(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> list[Finding]:
-    findings = [f for split, dataset in datasets.items() for f in examine_labels(file, split, dataset)]
+def _examine(
+    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int
+) -> list[Finding]:
+    findings = [
+        f for split, dataset in datasets.items() for f in examine_labels(file, split, dataset)
+    ]
     findings += examine_layout(file, datasets)
     findings += statistics(datasets, image_size, None)[1]
     return [f for f in findings if f.severity != "note"]
 
 
 def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int) -> str:
-    """Of everything that the short form looks at: images, label files, and the folders that hold them."""
+    """Of everything that the short form looks at: images, label files, and the folders that hold
+    them."""
     paths: list[str] = []
     folders: list[str | Path] = []
     of_labels: list[Path] = []
@@ -65,5 +74,11 @@ def _state(file: DatasetFile, datasets: dict[str, DetectionDataset], image_size:
         paths += sorted(entry.path for entry in os.scandir(folder))
     names = [dataset.names for dataset in datasets.values()]
     return state_of(
-        [*paths, *folders, *of_labels], file.source, file.format, file.names, file.keep_difficult, names, image_size
+        [*paths, *folders, *of_labels],
+        file.source,
+        file.format,
+        file.names,
+        file.keep_difficult,
+        names,
+        image_size,
     )

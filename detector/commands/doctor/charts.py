@@ -1,4 +1,5 @@
-"""Charts as inline SVG. Text and bars take their colours from the page's style sheet: classes `s0`, `s1`, `s2` by split."""
+"""Charts as inline SVG. Text and bars take their colours from the page's style sheet: classes `s0`,
+`s1`, `s2` by split."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ from boltbox.detector.report.html import render
 WIDTH, HEIGHT = 360, 200  # of a histogram, in units that are about a pixel on a telephone
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 14, 16, 22
 _TICKS = 7  # labels on an axis, at most
-COMMON, RARE = 25, 15  # so many of the commonest and of the rarest classes are drawn if there are more
+# so many of the commonest and of the rarest classes are drawn if there are more
+COMMON, RARE = 25, 15
 _NAME, _NAMES = 16, 112  # letters of a class name that fit in its column, and the column's width
 _BAR = 10  # height of a bar of the class chart
 
@@ -20,14 +22,20 @@ Counts = Mapping[str, Sequence[int]]  # by split
 
 
 def log_histogram(
-    title: str, edges: Sequence[float], counts: Counts, ticks: Mapping[float, str], borders: Sequence[float]
+    title: str,
+    edges: Sequence[float],
+    counts: Counts,
+    ticks: Mapping[float, str],
+    borders: Sequence[float],
 ) -> str:
     """A histogram of positive values.
 
     Args:
         title: what is counted, for those who cannot see it.
-        edges: (n + 1,) of the bins, equally wide on a logarithmic scale. counts: (n,) for each split.
-        ticks: label by value; where there is no room, every second, third, ... is drawn. borders: values to mark by a line.
+        edges: (n + 1,) of the bins, equally wide on a logarithmic scale. counts: (n,) for each
+            split.
+        ticks: label by value; where there is no room, every second, third, ... is drawn. borders:
+            values to mark by a line.
     """
     logarithms = np.log2(edges)
 
@@ -35,7 +43,9 @@ def log_histogram(
         return float(np.interp(math.log2(value), logarithms, np.arange(len(edges))))
 
     names = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
-    labels = [(bins(value), text) for value, text in ticks.items() if edges[0] <= value <= edges[-1]]
+    labels = [
+        (bins(value), text) for value, text in ticks.items() if edges[0] <= value <= edges[-1]
+    ]
     lines = [(bins(value), f"{value:g}") for value in borders if edges[0] < value < edges[-1]]
     return _histogram(title, names, counts, labels, lines)
 
@@ -47,13 +57,23 @@ def count_histogram(title: str, edges: Sequence[int], counts: Counts) -> str:
 
 
 def _histogram(
-    title: str, names: Sequence[str], counts: Counts, ticks: list[tuple[float, str]], lines: list[tuple[float, str]]
+    title: str,
+    names: Sequence[str],
+    counts: Counts,
+    ticks: list[tuple[float, str]],
+    lines: list[tuple[float, str]],
 ) -> str:
-    """Bars side by side for each split, as shares of the split. `names`: of the bins; positions of ticks and lines in bins."""
-    used = np.flatnonzero(np.sum([np.asarray(c) for c in counts.values()], 0)) if counts else np.zeros(0, int)
+    """Bars side by side for each split, as shares of the split. `names`: of the bins; positions of
+    ticks and lines in bins."""
+    used = (
+        np.flatnonzero(np.sum([np.asarray(c) for c in counts.values()], 0))
+        if counts
+        else np.zeros(0, int)
+    )
     if not len(used):
         return ""
-    first, last = max(int(used[0]) - 2, 0), min(int(used[-1]) + 3, len(names))  # two of the empty bins on either side are kept
+    # two of the empty bins on either side are kept
+    first, last = max(int(used[0]) - 2, 0), min(int(used[-1]) + 3, len(names))
     step = (WIDTH - _LEFT - _RIGHT) / (last - first)
     floor, height = HEIGHT - _BOTTOM, HEIGHT - _BOTTOM - _TOP
     shares = {split: np.asarray(c) / max(sum(c), 1) for split, c in counts.items()}
@@ -93,7 +113,8 @@ def _histogram(
 
 
 def class_chart(title: str, names: Sequence[str], counts: Counts) -> str:
-    """A row a class, the commonest first: its boxes in each split, as bar and number. Classes without any are only counted."""
+    """A row a class, the commonest first: its boxes in each split, as bar and number. Classes
+    without any are only counted."""
     total = np.sum([np.asarray(c) for c in counts.values()], 0) if counts else np.zeros(0, int)
     if not len(names) or not total.any():
         return ""

@@ -29,9 +29,11 @@ def run_doctor(
     fix: str | None = None,
     ckpt_path: str | None = None,
 ) -> None:
-    """What is wrong with a data set: labels, images, folders, figures; trains nothing, and never changes the data.
+    """What is wrong with a data set: labels, images, folders, figures; trains nothing, and never
+    changes the data.
 
-    Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in training.
+    Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in
+    training.
 
     Args:
         json: Print the diagnosis as JSON instead of a summary.
@@ -60,7 +62,10 @@ def run_doctor(
         rank_zero_print(f"report: {run / 'doctor.html'}, doctor.json")
         if fix:
             repairs = repair(datamodule.file, diagnosis, Path(fix))
-            rank_zero_print(f"repaired copy: {fix}, {len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}")
+            rank_zero_print(
+                f"repaired copy: {fix}, {len(repairs)} repairs, listed in"
+                f" {Path(fix) / 'repairs.txt'}"
+            )
     if json:
         print(json_.dumps(diagnosis.content()))
     if diagnosis.count("fault"):

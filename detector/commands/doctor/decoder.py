@@ -1,7 +1,8 @@
 """A process that decodes images for the doctor, one path a line.
 
-libjpeg and libpng tell of damaged data on the standard error and nowhere else, and a codec may crash on a file that was made to
-crash it. In a process of its own, what is said belongs to one image, and the doctor outlives the crash.
+libjpeg and libpng tell of damaged data on the standard error and nowhere else, and a codec may
+crash on a file that was made to crash it. In a process of its own, what is said belongs to one
+image, and the doctor outlives the crash.
 """
 
 import contextlib
@@ -33,16 +34,35 @@ class Decoder:
         answer = self._process.stdout.readline() if self._process.stdout else ""
         if answer:
             remarks, digest, thumbnail, paper = json.loads(answer)
-            return Picture([(s, k, p) for s, k, p in remarks], digest, bytes.fromhex(thumbnail), paper)
+            return Picture(
+                [(s, k, p) for s, k, p in remarks], digest, bytes.fromhex(thumbnail), paper
+            )
         code = self._process.wait()
         if code > 0:
-            raise RuntimeError(f"the doctor's decoder ended with exit code {code} at {path}; what it said is above")
+            raise RuntimeError(
+                f"the doctor's decoder ended with exit code {code} at {path}; what it said is above"
+            )
         self._start()
-        return Picture([("fault", "unreadable_image", f"the decoder crashed on it ({signal.Signals(-code).name})")])
+        return Picture(
+            [
+                (
+                    "fault",
+                    "unreadable_image",
+                    f"the decoder crashed on it ({signal.Signals(-code).name})",
+                )
+            ]
+        )
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-W", "ignore", "-m", "boltbox.detector.commands.doctor.decoder"],
+            [
+                sys.executable,
+                "-P",
+                "-W",
+                "ignore",
+                "-m",
+                "boltbox.detector.commands.doctor.decoder",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -52,7 +72,8 @@ class Decoder:
 
 def main() -> None:
     """Answer each JSON path on the standard input with a JSON Picture on the standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the doctor, who then closes our input
+    # Ctrl-C is for the doctor, who then closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stderr = os.fdopen(os.dup(2), "w")  # for Python's own errors
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)

@@ -16,15 +16,19 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
-IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image", "no_usable_object")  # left out, but there to be seen
+# left out, but there to be seen
+IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image", "no_usable_object")
 
 
-def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool) -> Diagnosis:
+def examine(
+    file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool
+) -> Diagnosis:
     """Everything that is to be said of a data set; every image is decoded.
 
     Args:
         file: the data set. image_size: longer side of the network's input in pixels.
-        anchors: (levels, A, 2) pixels of the network's input, to say how well they fit; None: not looked at.
+        anchors: (levels, A, 2) pixels of the network's input, to say how well they fit; None: not
+            looked at.
         show_progress: on stderr.
 
     Raises:
@@ -34,9 +38,11 @@ def examine(file: DatasetFile, image_size: int, anchors: np.ndarray | None, show
     return diagnose(file, datasets, findings, image_size, anchors, show_progress)
 
 
-def open_splits(file: DatasetFile, show_progress: bool = False) -> tuple[dict[str, DetectionDataset], list[Finding]]:
-    """The splits that can be opened, train first, and a finding for each of the others. Objects of classes without a name are
-    left out, and reported."""
+def open_splits(
+    file: DatasetFile, show_progress: bool = False
+) -> tuple[dict[str, DetectionDataset], list[Finding]]:
+    """The splits that can be opened, train first, and a finding for each of the others. Objects of
+    classes without a name are left out, and reported."""
     datasets: dict[str, DetectionDataset] = {}
     errors: dict[str, InputError] = {}
     for split in _bar(file.splits, "labels", show_progress, delay=1.0):
@@ -46,7 +52,10 @@ def open_splits(file: DatasetFile, show_progress: bool = False) -> tuple[dict[st
             errors[split] = e
     if errors and not datasets:
         raise next(iter(errors.values()))
-    return datasets, [Finding("fault", "unusable_split", split, file.source, "", str(e)) for split, e in errors.items()]
+    return datasets, [
+        Finding("fault", "unusable_split", split, file.source, "", str(e))
+        for split, e in errors.items()
+    ]
 
 
 def diagnose(
@@ -57,7 +66,8 @@ def diagnose(
     anchors: np.ndarray | None,
     show_progress: bool,
 ) -> Diagnosis:
-    """`examine`, for those who have opened the splits already and keep them. The findings come most severe first."""
+    """`examine`, for those who have opened the splits already and keep them. The findings come most
+    severe first."""
     images = {split: images_of(dataset) for split, dataset in datasets.items()}
     with _bar(range(sum(map(len, images.values()))), "images", show_progress) as bar:
         of_images = examine_images(images, bar.update, _objects(datasets))
@@ -68,15 +78,20 @@ def diagnose(
         remember(file.source, f"images of {split}", state_of(dataset.files), own)
         findings += [f for f in left_out(split, dataset) if f.file not in broken]
         findings += examine_labels(file, split, dataset)
-    values, of_values = statistics({s: d for s, d in datasets.items() if len(d)}, image_size, anchors)
+    values, of_values = statistics(
+        {s: d for s, d in datasets.items() if len(d)}, image_size, anchors
+    )
     findings += [*examine_layout(file, datasets), *of_values]
     findings.sort(key=lambda f: (SEVERITIES.index(f.severity), f.kind not in CONCLUSIONS))
     return Diagnosis(file.source, findings, values)
 
 
 def _objects(datasets: dict[str, DetectionDataset]) -> Callable[[str], np.ndarray | None]:
-    """Of an image by its path: (n, 5) class, xyxy in pixels; None if it is in no split, or left out."""
-    places = {file: (dataset, i) for dataset in datasets.values() for i, file in enumerate(dataset.files)}
+    """Of an image by its path: (n, 5) class, xyxy in pixels; None if it is in no split, or left
+    out."""
+    places = {
+        file: (dataset, i) for dataset in datasets.values() for i, file in enumerate(dataset.files)
+    }
 
     def objects(path: str) -> np.ndarray | None:
         if path not in places:
@@ -89,8 +104,11 @@ def _objects(datasets: dict[str, DetectionDataset]) -> Callable[[str], np.ndarra
 
 def _bar(things: Collection[object], name: str, shown: bool, delay: float = 0.0) -> tqdm:
     """A progress bar over things, on stderr; none if they are done within `delay` seconds."""
-    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between its lines, which add up in a log file
-    return tqdm(things, name, unit="", mininterval=pause, delay=delay, disable=not shown, file=sys.stderr)
+    # seconds between its lines, which add up in a log file
+    pause = 0.1 if sys.stderr.isatty() else 10.0
+    return tqdm(
+        things, name, unit="", mininterval=pause, delay=delay, disable=not shown, file=sys.stderr
+    )
 
 
 def images_of(dataset: DetectionDataset) -> list[str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-SEVERITIES = ("fault", "warning", "note")  # lost or wrong in training; probably not what you want; good to know
+# lost or wrong in training; probably not what you want; good to know
+SEVERITIES = ("fault", "warning", "note")
 CONCLUSIONS = ("other_image_size",)  # kinds that explain others, said before them
 
 
 class Finding(NamedTuple):
     """One thing found in a data set.
 
-    severity: fault, warning or note · kind: a slug that scripts can filter by ("zero_size_box") · split: train, val, test, ""
-    where it concerns several · file: path, or "" · where: the place in it ("line 3", "object 2"), or "" · problem: a sentence.
+    severity: fault, warning or note · kind: a slug that scripts can filter by ("zero_size_box") ·
+    split: train, val, test, "" where it concerns several · file: path, or "" · where: the place in
+    it ("line 3", "object 2"), or "" · problem: a sentence.
     """
 
     severity: str
@@ -30,7 +32,8 @@ class Finding(NamedTuple):
 
 @dataclass
 class Diagnosis:
-    """All findings of a data set, and the figures behind the histograms (`statistics.py`), which are plain JSON types."""
+    """All findings of a data set, and the figures behind the histograms (`statistics.py`), which
+    are plain JSON types."""
 
     source: str
     findings: list[Finding] = field(default_factory=list)
@@ -42,4 +45,9 @@ class Diagnosis:
     def content(self) -> dict[str, Any]:
         """What `doctor --json` prints."""
         counts = {f"{severity}s": self.count(severity) for severity in SEVERITIES}
-        return {"dataset": self.source, **counts, "findings": [f._asdict() for f in self.findings], **self.statistics}
+        return {
+            "dataset": self.source,
+            **counts,
+            "findings": [f._asdict() for f in self.findings],
+            **self.statistics,
+        }

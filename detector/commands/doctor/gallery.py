@@ -27,8 +27,8 @@ FRAMED = 500  # suspects of one image that get a frame; more would cover it
 
 
 class Picture(NamedTuple):
-    """files: the image, and the other one that the finding compares it with · jpeg: content, None if the image cannot be
-    shown · reason: why not."""
+    """files: the image, and the other one that the finding compares it with · jpeg: content, None
+    if the image cannot be shown · reason: why not."""
 
     files: list[str]
     jpeg: bytes | None
@@ -36,7 +36,8 @@ class Picture(NamedTuple):
 
 
 class _Object(NamedTuple):
-    """An object that a finding names. image: path · box (4,) xyxy in pixels of the image file, None if it cannot be read."""
+    """An object that a finding names. image: path · box (4,) xyxy in pixels of the image file, None
+    if it cannot be read."""
 
     image: str
     box: Sequence[float] | np.ndarray | None
@@ -47,20 +48,26 @@ class Gallery:
 
     Args:
         datasets: by split; images that are in none are looked for by their path.
-        findings: all of them; images that are called unreadable are not opened, lest they break a decoder.
+        findings: all of them; images that are called unreadable are not opened, lest they break a
+            decoder.
     """
 
-    def __init__(self, datasets: Mapping[str, DetectionDataset], findings: Sequence[Finding]) -> None:
+    def __init__(
+        self, datasets: Mapping[str, DetectionDataset], findings: Sequence[Finding]
+    ) -> None:
         self.datasets = datasets
         self._unreadable = {f.file: f.problem for f in findings if f.kind in UNREADABLE}
         self._images: dict[str, tuple[str, int]] = {}  # by path: split and index
         self._of_file: dict[str, list[tuple[str, int]]] = defaultdict(list)  # by label file
-        self._objects: dict[str, dict[str, _Object]] = {}  # by label file and place, of the files that were needed
+        # by label file and place, of the files that were needed
+        self._objects: dict[str, dict[str, _Object]] = {}
         self._dropped: dict[str, list[Fault]] = defaultdict(list)  # by label file
         for split, dataset in datasets.items():
             for fault in dataset.report.faults:
                 self._dropped[fault.file].append(fault)
-            for i, (image, number) in enumerate(zip(dataset.files, dataset.sources.file.tolist(), strict=True)):
+            for i, (image, number) in enumerate(
+                zip(dataset.files, dataset.sources.file.tolist(), strict=True)
+            ):
                 self._images.setdefault(image, (split, i))
                 if number >= 0:
                     self._of_file[dataset.sources.files[number]].append((split, i))
@@ -82,16 +89,21 @@ class Gallery:
             drawn = [self._draw(file, findings), *(self._draw(f, []) for f in files[1:])]
         except (InputError, cv2.error, OSError) as e:
             return Picture(files, None, str(e).removeprefix(f"{file}: "))
-        done, jpeg = cv2.imencode(".jpg", _side_by_side(drawn)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 80])
+        done, jpeg = cv2.imencode(
+            ".jpg", _side_by_side(drawn)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 80]
+        )
         assert done
         return Picture(files, jpeg.tobytes())
 
     def _compared_with(self, finding: Finding) -> str:
-        """The other image that a finding names in its sentence, as duplicates do; or an empty string."""
+        """The other image that a finding names in its sentence, as duplicates do; or an empty
+        string."""
         if finding.where or not any(suffix in finding.problem.lower() for suffix in SUFFIXES):
             return ""
         files = (f for dataset in self.datasets.values() for f in dataset.files)
-        return max((f for f in files if f in finding.problem and f != finding.file), key=len, default="")
+        return max(
+            (f for f in files if f in finding.problem and f != finding.file), key=len, default=""
+        )
 
     def _image_of(self, finding: Finding) -> str:
         """The image file that a finding is about, or an empty string."""
@@ -99,8 +111,12 @@ class Gallery:
             return finding.file
         if found := self._object(finding):
             return found.image
-        images = dict.fromkeys(self.datasets[split].files[i] for split, i in self._of_file.get(finding.file, []))
-        images |= {fault.image: None for fault in self._dropped.get(finding.file, []) if fault.image}
+        images = dict.fromkeys(
+            self.datasets[split].files[i] for split, i in self._of_file.get(finding.file, [])
+        )
+        images |= {
+            fault.image: None for fault in self._dropped.get(finding.file, []) if fault.image
+        }
         return next(iter(images), "") if len(images) == 1 or not finding.where else ""
 
     def _object(self, finding: Finding) -> _Object | None:
@@ -117,7 +133,10 @@ class Gallery:
 
     def _objects_of(self, file: str) -> dict[str, _Object]:
         """Of a label file, dropped ones too, by place."""
-        objects = {_key(fault.where): _Object(fault.image, fault.box) for fault in self._dropped.get(file, [])}
+        objects = {
+            _key(fault.where): _Object(fault.image, fault.box)
+            for fault in self._dropped.get(file, [])
+        }
         for split, i in self._of_file.get(file, []):
             dataset = self.datasets[split]
             for where, box in zip(dataset.sources[i].places, dataset.labels[i].boxes, strict=True):
@@ -132,12 +151,22 @@ class Gallery:
         shrink = min(LONGEST / max(image.shape[:2]), 1)
         height, width = (max(round(side * shrink), 1) for side in image.shape[:2])
         scale = np.array((width / image.shape[1], height / image.shape[0]) * 2)
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA) if shrink < 1 else image
+        image = (
+            cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+            if shrink < 1
+            else image
+        )
         rows, names = np.zeros((0, 6)), [""]
         if file in self._images:
             split, i = self._images[file]
-            rows, names = _rows(self.datasets[split].labels[i], self.datasets[split].names, scale, width, height)
-        boxes = [found.box for found in map(self._object, findings[:FRAMED]) if found and found.box is not None]
+            rows, names = _rows(
+                self.datasets[split].labels[i], self.datasets[split].names, scale, width, height
+            )
+        boxes = [
+            found.box
+            for found in map(self._object, findings[:FRAMED])
+            if found and found.box is not None
+        ]
         suspects = np.array(boxes, float).reshape(-1, 4) * scale
         both = np.concatenate((rows, np.column_stack((suspects, np.zeros((len(suspects), 2))))))
         image, both = enlarge(image, both)
@@ -145,8 +174,11 @@ class Gallery:
         return _frame(image, both[len(rows) :, :4])
 
 
-def _rows(labels: Labels, names: list[str], scale: np.ndarray, width: int, height: int) -> tuple[np.ndarray, list[str]]:
-    """(n, 6) rows for `draw_boxes` and the names to write; boxes far outside are drawn where the picture ends."""
+def _rows(
+    labels: Labels, names: list[str], scale: np.ndarray, width: int, height: int
+) -> tuple[np.ndarray, list[str]]:
+    """(n, 6) rows for `draw_boxes` and the names to write; boxes far outside are drawn where the
+    picture ends."""
     boxes = clip_xyxy(labels.boxes * scale, width, height)
     classes = labels.classes.clip(max=len(names))
     written = [*names, "no such class"] if len(boxes) <= CROWDED else [""] * (len(names) + 1)
@@ -159,8 +191,8 @@ def _key(where: str) -> str:
 
 
 def _frame(image: np.ndarray, boxes: np.ndarray, dash: int = 6) -> np.ndarray:
-    """A dashed frame in black and white around each of the boxes (n, 4), with some room: no class has such a one, and it is
-    seen on any ground."""
+    """A dashed frame in black and white around each of the boxes (n, 4), with some room: no class
+    has such a one, and it is seen on any ground."""
     picture = Image.fromarray(image)
     canvas = ImageDraw.Draw(picture)
     for box in boxes:
@@ -182,4 +214,6 @@ def _side_by_side(images: Sequence[np.ndarray]) -> np.ndarray:
     """Images of any sizes as one, as high as the first."""
     height = images[0].shape[0]
     widths = [max(round(image.shape[1] * height / image.shape[0]), 1) for image in images]
-    return np.hstack([cv2.resize(image, (width, height)) for image, width in zip(images, widths, strict=True)])
+    return np.hstack(
+        [cv2.resize(image, (width, height)) for image, width in zip(images, widths, strict=True)]
+    )

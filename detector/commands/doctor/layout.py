@@ -1,4 +1,5 @@
-"""What is wrong in the folders of a data set: files that nothing refers to, or that several things do."""
+"""What is wrong in the folders of a data set: files that nothing refers to, or that several things
+do."""
 
 import os
 from collections import defaultdict
@@ -12,8 +13,12 @@ from boltbox.detector.data.formats import format_class
 
 
 def examine_layout(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> list[Finding]:
-    """Orphans, clashes and wrong suffixes in the folders of the splits that could be opened; names that are nearly the same."""
-    splits = {split: (file.form(split), all_images(dataset), _by_file(dataset)) for split, dataset in datasets.items()}
+    """Orphans, clashes and wrong suffixes in the folders of the splits that could be opened; names
+    that are nearly the same."""
+    splits = {
+        split: (file.form(split), all_images(dataset), _by_file(dataset))
+        for split, dataset in datasets.items()
+    }
     owners: dict[Path, set[str]] = defaultdict(set)  # the splits of a folder
     for split, (form, images, _) in splits.items():
         for folder in {*map(Path, map(os.path.dirname, images)), *form.label_folders(images)}:
@@ -21,7 +26,11 @@ def examine_layout(file: DatasetFile, datasets: dict[str, DetectionDataset]) -> 
     found = [*_splits(file), *_names(file)]
     for r in format_class(file.format).examine(splits):
         own = owners[Path(r.file).parent]
-        found.append(Finding(r.severity, r.kind, min(own) if len(own) == 1 else "", r.file, r.where, r.problem))
+        found.append(
+            Finding(
+                r.severity, r.kind, min(own) if len(own) == 1 else "", r.file, r.where, r.problem
+            )
+        )
     return found
 
 
@@ -52,5 +61,8 @@ def _names(file: DatasetFile) -> Iterator[Finding]:
         alike[" ".join(name.lower().split())].append(name)
     for names in alike.values():
         if len(names) > 1:
-            problem = f"the names {', '.join(map(repr, names))} differ in capitals and spaces only; are they one class?"
+            problem = (
+                f"the names {', '.join(map(repr, names))} differ in capitals and spaces only; are"
+                " they one class?"
+            )
             yield Finding("warning", "similar_names", "", file.source, "", problem)

@@ -16,7 +16,8 @@ _VERSION = 2  # to be raised when the examinations change
 
 
 def state_of(paths: Iterable[str | Path], *more: object) -> str:
-    """A name for the state of files and folders: paths, sizes, times of change; and whatever else counts."""
+    """A name for the state of files and folders: paths, sizes, times of change; and whatever else
+    counts."""
     digest = hashlib.sha256(repr((_VERSION, most_pixels(), more)).encode(errors="surrogateescape"))
     for path in paths:
         try:
@@ -29,8 +30,8 @@ def state_of(paths: Iterable[str | Path], *more: object) -> str:
 
 
 def remember(source: str, subject: str, state: str, findings: list[Finding]) -> None:
-    """Keep what was found on a subject ("images of train") of a data set, in place of what was kept before; nothing where the
-    cache folder cannot be written to."""
+    """Keep what was found on a subject ("images of train") of a data set, in place of what was kept
+    before; nothing where the cache folder cannot be written to."""
     content = json.dumps([state, findings]).encode()
     with contextlib.suppress(OSError):
         write_atomically(_place(source, subject), lambda file: file.write(content))
@@ -46,5 +47,7 @@ def recall(source: str, subject: str, state: str) -> list[Finding] | None:
 
 
 def _place(source: str, subject: str) -> Path:
-    name = hashlib.sha256(f"{os.path.abspath(source)}\0{subject}".encode(errors="surrogateescape")).hexdigest()
+    name = hashlib.sha256(
+        f"{os.path.abspath(source)}\0{subject}".encode(errors="surrogateescape")
+    ).hexdigest()
     return cache_folder() / "doctor" / f"{name[:32]}.json"

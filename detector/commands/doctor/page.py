@@ -1,4 +1,5 @@
-"""The diagnosis as one HTML file that needs nothing else: what `templates/doctor.html` shows of it."""
+"""The diagnosis as one HTML file that needs nothing else: what `templates/doctor.html` shows of
+it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +18,25 @@ from boltbox.detector.system.file_names import common_folder, inside
 SHOWN = 20  # findings of a kind that are seen at once
 FOLDED = 500  # further ones that can be unfolded; all are in doctor.json
 PICTURES = 6  # of a kind
-COLOURS = {name: f"rgb{PALETTE[k]}" for name, k in {"blue": 4, "orange": 0, "green": 2, "vermilion": 5}.items()}
+COLOURS = {
+    name: f"rgb{PALETTE[k]}"
+    for name, k in {"blue": 4, "orange": 0, "green": 2, "vermilion": 5}.items()
+}
 BOX_RATIOS = {2.0**k: f"1:{2**-k}" if k < 0 else f"{2**k}:1" for k in range(-5, 6)}
-IMAGE_RATIOS = {1 / 4: "1:4", 1 / 2: "1:2", 3 / 4: "3:4", 1: "1:1", 4 / 3: "4:3", 2: "2:1", 4: "4:1"}
+IMAGE_RATIOS = {
+    1 / 4: "1:4",
+    1 / 2: "1:2",
+    3 / 4: "3:4",
+    1: "1:1",
+    4 / 3: "4:3",
+    2: "2:1",
+    4: "4:1",
+}
 
 
 def write_page(path: Path, diagnosis: Diagnosis, datasets: Mapping[str, DetectionDataset]) -> None:
-    """Write the page: counts, charts from `diagnosis.statistics`, findings by kind with pictures of the worst images.
+    """Write the page: counts, charts from `diagnosis.statistics`, findings by kind with pictures of
+    the worst images.
 
     Args:
         path: of the HTML file; its folder is made.
@@ -64,8 +77,12 @@ def _charts(statistics: Mapping[str, Any]) -> dict[str, str]:
     by_image = histograms["objects_per_image"]
     class_counts = {split: counts["class_counts"] for split, counts in statistics["splits"].items()}
 
-    def logarithmic(title: str, name: str, ticks: Mapping[float, str], borders: Sequence[float] = ()) -> None:
-        drawn[title] = log_histogram(title, histograms[name]["edges"], histograms[name]["counts"], ticks, borders)
+    def logarithmic(
+        title: str, name: str, ticks: Mapping[float, str], borders: Sequence[float] = ()
+    ) -> None:
+        drawn[title] = log_histogram(
+            title, histograms[name]["edges"], histograms[name]["counts"], ticks, borders
+        )
 
     logarithmic("Object size in pixels", "size_px", powers, COCO_BORDERS)
     title = "Objects in an image"
@@ -78,7 +95,8 @@ def _charts(statistics: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _kinds(findings: Sequence[Finding], gallery: Gallery, folder: str) -> list[dict[str, Any]]:
-    """The findings by kind, the most severe and the most frequent kind first. Files are named from `folder` on."""
+    """The findings by kind, the most severe and the most frequent kind first. Files are named from
+    `folder` on."""
     kinds: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         kinds.setdefault((finding.severity, finding.kind), []).append(finding)
@@ -91,7 +109,9 @@ def _kinds(findings: Sequence[Finding], gallery: Gallery, folder: str) -> list[d
                 (" | ".join(inside(file, folder) for file in picture.files), picture)
                 for picture in gallery.pictures(kinds[severity, kind], PICTURES)
             ],
-            "lines": [(_place(finding, folder), finding.problem) for finding in kinds[severity, kind]],
+            "lines": [
+                (_place(finding, folder), finding.problem) for finding in kinds[severity, kind]
+            ],
         }
         for severity, kind in order
     ]

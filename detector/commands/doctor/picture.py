@@ -1,4 +1,5 @@
-"""One image file, looked at closely: is it whole, does training see what its header says, what is special about it."""
+"""One image file, looked at closely: is it whole, does training see what its header says, what is
+special about it."""
 
 import struct
 import warnings
@@ -24,9 +25,15 @@ SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a r
     "WEBP": (".webp",),
 }
 _JPEG = ("JPEG", "MPO")
-LEAST = 64  # pixels of the shorter side of what is decoded, else a copy of another size has another thumbnail
-_REDUCED = {8: cv2.IMREAD_REDUCED_GRAYSCALE_8, 4: cv2.IMREAD_REDUCED_GRAYSCALE_4, 2: cv2.IMREAD_REDUCED_GRAYSCALE_2}
-LARGE = 25_000_000  # pixels; above what a photo camera gives, so a scan, a stitched or a satellite image
+# pixels of the shorter side of what is decoded, else a copy of another size has another thumbnail
+LEAST = 64
+_REDUCED = {
+    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
+    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
+    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
+}
+# pixels; above what a photo camera gives, so a scan, a stitched or a satellite image
+LARGE = 25_000_000
 NARROW = 3  # longer side over shorter; a photo has 1.5, a film frame 2.4
 LOST = {  # kinds of faults for which an image cannot be used
     "missing_image",
@@ -38,7 +45,8 @@ LOST = {  # kinds of faults for which an image cannot be used
     "size_unlike_header",
 }
 END_OF_JPEG = b"\xff\xd9"
-# What libjpeg and libpng say when pixels are lost. They say more, of colour profiles for instance, which does no harm.
+# What libjpeg and libpng say when pixels are lost. They say more, of colour profiles for instance,
+# which does no harm.
 _PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
 
 Remark = tuple[str, str, str]  # severity, kind, problem
@@ -48,8 +56,8 @@ class Picture(NamedTuple):
     """What is known of one image file.
 
     remarks: each thing worth saying · digest: SHA-256 of the file, "" if it cannot be read ·
-    thumbnail: (32 x 32) grey levels, row by row, as the picture is shown; empty if it cannot be decoded ·
-    paper: see `is_paper`.
+    thumbnail: (32 x 32) grey levels, row by row, as the picture is shown; empty if it cannot be
+    decoded · paper: see `is_paper`.
     """
 
     remarks: list[Remark]
@@ -59,8 +67,8 @@ class Picture(NamedTuple):
 
 
 def look_at(path: str, complaints: Callable[[], str]) -> Picture:
-    """Read and decode an image file. A JPEG is decoded to an eighth of its size (a quarter or half, if it is small),
-    which reads all of its data in half the time.
+    """Read and decode an image file. A JPEG is decoded to an eighth of its size (a quarter or half,
+    if it is small), which reads all of its data in half the time.
 
     Args:
         complaints: what the decoders have written to the standard error since the last call.
@@ -94,8 +102,12 @@ def look_at(path: str, complaints: Callable[[], str]) -> Picture:
     if grey is None:  # a PNG's EXIF data may lie behind its pixels, then it is lost with them
         return Picture([r for r in remarks if r[1] != "damaged_exif"], digest)
     if grey.shape != (-(-height // scale), -(-width // scale)):
-        sizes = f"{grey.shape[1] * scale}x{grey.shape[0] * scale} px, its header says {width}x{height}"
-        remarks.append(("fault", "size_unlike_header", f"decodes to {sizes}: boxes would be misplaced"))
+        sizes = (
+            f"{grey.shape[1] * scale}x{grey.shape[0] * scale} px, its header says {width}x{height}"
+        )
+        remarks.append(
+            ("fault", "size_unlike_header", f"decodes to {sizes}: boxes would be misplaced")
+        )
     thumbnail = cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
     return Picture(remarks, digest, thumbnail.tobytes(), is_paper(grey))
 
@@ -109,7 +121,8 @@ def _decode(
     grey, said = _opencv(data, scale, complaints)
     if grey is not None and not said.startswith(_PIXELS_LOST):
         return grey, ("note", "decoder_remark", f"the decoder says '{said}'") if said else None
-    if kind == "PNG" and said:  # Pillow would take what libpng refuses, and never look at its checksums
+    # Pillow would take what libpng refuses, and never look at its checksums
+    if kind == "PNG" and said:
         return None, _broken(said, cut=b"IEND" not in data)
     if said.startswith(_PIXELS_LOST):
         return None, _broken(said, cut=said.startswith("Premature"))
@@ -121,12 +134,17 @@ def _decode(
     if kind in _JPEG and "truncated" in said:
         grey, still = _opencv(data + END_OF_JPEG, scale, complaints)
         if grey is not None and not still:
-            return grey, ("warning", "no_end_marker", "the JPEG lacks its end marker; all of its pixels are there")
+            return grey, (
+                "warning",
+                "no_end_marker",
+                "the JPEG lacks its end marker; all of its pixels are there",
+            )
     return None, _broken(said, cut="truncated" in said)
 
 
 def _decode_twice(path: str) -> tuple[np.ndarray | None, Remark | None]:
-    """`_decode` for other formats, whose decoders do not tell on the standard error: all of Pillow and of training agree."""
+    """`_decode` for other formats, whose decoders do not tell on the standard error: all of Pillow
+    and of training agree."""
     try:
         with Image.open(path) as file:
             file.load()
@@ -136,15 +154,21 @@ def _decode_twice(path: str) -> tuple[np.ndarray | None, Remark | None]:
         return None, _broken(said, cut="truncated" in said)
 
 
-def _opencv(data: bytes, scale: int, complaints: Callable[[], str]) -> tuple[np.ndarray | None, str]:
+def _opencv(
+    data: bytes, scale: int, complaints: Callable[[], str]
+) -> tuple[np.ndarray | None, str]:
     """OpenCV's pixels (None if it refuses) and the gravest thing that it had to say."""
     complaints()
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED.get(scale, cv2.IMREAD_GRAYSCALE))
+        pixels = cv2.imdecode(
+            np.frombuffer(data, np.uint8), _REDUCED.get(scale, cv2.IMREAD_GRAYSCALE)
+        )
     except cv2.error:  # more pixels than it wants to read
         return None, ""
     said = [line.strip() for line in complaints().splitlines() if line.strip()]
-    return pixels, next((line for line in said if line.startswith(_PIXELS_LOST)), said[0] if said else "")
+    return pixels, next(
+        (line for line in said if line.startswith(_PIXELS_LOST)), said[0] if said else ""
+    )
 
 
 def _broken(said: str, cut: bool) -> Remark:
@@ -154,12 +178,20 @@ def _broken(said: str, cut: bool) -> Remark:
     return "fault", "damaged_image", f"damaged: the decoder says '{said}'"
 
 
-def _peculiarities(file: Image.Image, data: bytes, suffix: str, height: int, width: int) -> list[Remark]:
+def _peculiarities(
+    file: Image.Image, data: bytes, suffix: str, height: int, width: int
+) -> list[Remark]:
     """Remarks on what the header tells: format, orientation, colours, size."""
     remarks: list[Remark] = []
     kind = str(file.format)
     if suffix.lower() not in SUFFIXES_OF.get(kind, ()):
-        remarks.append(("warning", "wrong_suffix", f"the file is a {kind}, its name says {suffix or 'nothing'}"))
+        remarks.append(
+            (
+                "warning",
+                "wrong_suffix",
+                f"the file is a {kind}, its name says {suffix or 'nothing'}",
+            )
+        )
     orientation = _orientation(file, data)
     if orientation is None:
         remarks.append(("note", "damaged_exif", "its EXIF data is damaged and not followed"))
@@ -170,22 +202,38 @@ def _peculiarities(file: Image.Image, data: bytes, suffix: str, height: int, wid
     if bands[0] in ("1", "L", "I", "F") or bands[0].startswith("I;"):
         remarks.append(("note", "grey_image", "grey: it is read as three equal colours"))
     if bands[-1] in ("A", "a") or "transparency" in file.info:
-        remarks.append(("note", "alpha_channel", "it has transparency, which is dropped: what lies under it shows"))
+        remarks.append(
+            (
+                "note",
+                "alpha_channel",
+                "it has transparency, which is dropped: what lies under it shows",
+            )
+        )
     if bands == ("C", "M", "Y", "K"):
         remarks.append(("note", "cmyk_image", "CMYK, made for print: it is converted to RGB"))
     if _bits(file, data) > 8:
         remarks.append(("note", "deep_colours", f"{_bits(file, data)} bits a colour: 8 are used"))
     if height * width > LARGE:
-        words = f"very large ({width}x{height} px): it is decoded again for each use; smaller copies would train faster"
+        words = (
+            f"very large ({width}x{height} px): it is decoded again for each use; smaller copies"
+            " would train faster"
+        )
         remarks.append(("note", "large_image", words))
     if max(height, width) > NARROW * min(height, width):
-        remarks.append(("note", "narrow_image", f"very narrow ({width}x{height} px): most of a square input is padding"))
+        remarks.append(
+            (
+                "note",
+                "narrow_image",
+                f"very narrow ({width}x{height} px): most of a square input is padding",
+            )
+        )
     return remarks
 
 
 def _orientation(file: Image.Image, data: bytes) -> int | None:
     """EXIF's orientation; None if there is EXIF data that makes no sense."""
-    if file.format == "PNG" and b"eXIf" not in data and b"exif" not in data:  # Pillow would look for it behind the pixels
+    # Pillow would look for it behind the pixels
+    if file.format == "PNG" and b"eXIf" not in data and b"exif" not in data:
         return 1
     try:
         with warnings.catch_warnings(record=True) as doubts:
@@ -203,7 +251,8 @@ def _orientation(file: Image.Image, data: bytes) -> int | None:
 
 
 def _says_nothing(exif: bytes) -> bool:
-    """Whether EXIF data is a well-formed block without entries, or was overwritten with zeros: editors leave such."""
+    """Whether EXIF data is a well-formed block without entries, or was overwritten with zeros:
+    editors leave such."""
     block = exif.removeprefix(b"Exif\0\0")
     if not any(block):
         return True

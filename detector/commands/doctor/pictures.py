@@ -1,4 +1,5 @@
-"""What is wrong with the images of a data set: each file is decoded, and compared with all others."""
+"""What is wrong with the images of a data set: each file is decoded, and compared with all
+others."""
 
 import os
 from collections import Counter, defaultdict
@@ -38,13 +39,17 @@ def examine_images(
     Args:
         splits: image paths by split, the training split first.
         progress: is told how many more images are done.
-        objects: gives the (n, 5) class and xyxy of the objects of an image, None where nothing is known.
+        objects: gives the (n, 5) class and xyxy of the objects of an image, None where nothing is
+            known.
 
     Returns:
-        faults: missing_image, unreadable_image, truncated_image, damaged_image, too_small_image, too_large_image,
+        faults: missing_image, unreadable_image, truncated_image, damaged_image, too_small_image,
+            too_large_image,
         size_unlike_header, different_labels (the same image twice, with other boxes);
-        warnings: wrong_suffix, no_end_marker, duplicate_image (in a split), duplicate_across_splits, shared_images (one file in
-        several splits, said once), similar_across_splits; notes: exif_rotation, damaged_exif, grey_image, alpha_channel,
+        warnings: wrong_suffix, no_end_marker, duplicate_image (in a split),
+            duplicate_across_splits, shared_images (one file in
+        several splits, said once), similar_across_splits; notes: exif_rotation, damaged_exif,
+            grey_image, alpha_channel,
         cmyk_image, deep_colours, large_image, narrow_image, decoder_remark, similar_image.
     """
     files = _files(splits)
@@ -74,7 +79,8 @@ def _files(splits: dict[str, list[str]]) -> list[_File]:
 
 def _look(paths: list[str]) -> Iterator[Picture]:
     """A Picture for each path, from as many decoders as there are processors to use."""
-    count = min(len(os.sched_getaffinity(0)), 1 + len(paths) // 16)  # a decoder starts in the time that it takes to decode 50
+    # a decoder starts in the time that it takes to decode 50
+    count = min(len(os.sched_getaffinity(0)), 1 + len(paths) // 16)
     with ExitStack() as stack:
         idle: SimpleQueue[Decoder] = SimpleQueue()
         for _ in range(count):
@@ -100,7 +106,11 @@ def _shared(files: list[_File]) -> list[Finding]:
         of_later = [file for file in files if later in file.splits]
         common = sum(earlier in file.splits for file in of_later)
         if common:
-            which = "all of its images" if common == len(of_later) else f"{common} of its {len(of_later)} images"
+            which = (
+                "all of its images"
+                if common == len(of_later)
+                else f"{common} of its {len(of_later)} images"
+            )
             problem = f"{which} are the very files of {earlier}: {TOO_GOOD}"
             findings.append(Finding("warning", "shared_images", later, "", "", problem))
     return findings
@@ -121,27 +131,37 @@ def _duplicates(
             other = next((files[j] for j in earlier if files[j].splits[0] != split), None)
             if other:
                 problem = f"the same image as {other.path} of {other.splits[0]}: {TOO_GOOD}"
-                findings.append(Finding("warning", "duplicate_across_splits", split, file.path, "", problem))
+                findings.append(
+                    Finding("warning", "duplicate_across_splits", split, file.path, "", problem)
+                )
             else:
                 problem = f"the same image as {files[earlier[0]].path}"
-                findings.append(Finding("warning", "duplicate_image", split, file.path, "", problem))
+                findings.append(
+                    Finding("warning", "duplicate_image", split, file.path, "", problem)
+                )
             twin = (other or files[earlier[0]]).path
             difference = _difference(objects(file.path), objects(twin))
             if difference:
-                problem = f"the same image as {twin}, with other boxes: {difference}; one of them is wrong"
+                problem = (
+                    f"the same image as {twin}, with other boxes: {difference}; one of them is"
+                    " wrong"
+                )
                 findings.append(Finding("fault", "different_labels", split, file.path, "", problem))
         earlier.append(i)
     return firsts, findings
 
 
 def _difference(own: np.ndarray | None, others: np.ndarray | None) -> str:
-    """How the objects (n, 5) of two identical images differ, in words; an empty string if they do not, to a pixel."""
+    """How the objects (n, 5) of two identical images differ, in words; an empty string if they do
+    not, to a pixel."""
     if own is None or others is None:
         return ""
     a, b = (x[np.lexsort(x.T[::-1])] for x in (own, others))
     if a.shape == b.shape and np.abs(a - b).max(initial=0) < 1:
         return ""
-    same = sum((Counter(map(tuple, a.round().tolist())) & Counter(map(tuple, b.round().tolist()))).values())
+    same = sum(
+        (Counter(map(tuple, a.round().tolist())) & Counter(map(tuple, b.round().tolist()))).values()
+    )
     return f"{len(a)} here, {len(b)} there, {same} of them the same"
 
 
@@ -159,8 +179,17 @@ def _similar(files: list[_File], pictures: list[Picture], firsts: list[int]) -> 
     for a, b in near_duplicates(levels.reshape(-1, SIDE, SIDE), groups, paper):
         file, other = files[numbers[a]], files[numbers[b]]
         if splits[a] != splits[b]:
-            problem = f"looks like {other.path} of {splits[b]}: if it is a copy or the next frame, {TOO_GOOD}"
-            findings.append(Finding("warning", "similar_across_splits", splits[a], file.path, "", problem))
+            problem = (
+                f"looks like {other.path} of {splits[b]}: if it is a copy or the next frame,"
+                f" {TOO_GOOD}"
+            )
+            findings.append(
+                Finding("warning", "similar_across_splits", splits[a], file.path, "", problem)
+            )
         else:
-            findings.append(Finding("note", "similar_image", splits[a], file.path, "", f"looks like {other.path}"))
+            findings.append(
+                Finding(
+                    "note", "similar_image", splits[a], file.path, "", f"looks like {other.path}"
+                )
+            )
     return findings

@@ -26,16 +26,17 @@ from boltbox.detector.system.errors import InputError
 def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     """Write what is sound of a data set into an empty or new folder.
 
-    Images that cannot be used, copies of others and images that are left without any of their objects are left out, suffixes
-    that lie and stems that clash get other names, the rest is copied byte for byte; objects that training would drop are
-    dropped, duplicates too, boxes are clipped to the image, sizes and file names in annotations are corrected. What is in no
-    split is not copied. A split that is the same as another on purpose (`val: images/train`) stays so. `data.yaml` is written
-    last: a folder without it is not finished.
+    Images that cannot be used, copies of others and images that are left without any of their
+    objects are left out, suffixes that lie and stems that clash get other names, the rest is copied
+    byte for byte; objects that training would drop are dropped, duplicates too, boxes are clipped
+    to the image, sizes and file names in annotations are corrected. What is in no split is not
+    copied. A split that is the same as another on purpose (`val: images/train`) stays so.
+    `data.yaml` is written last: a folder without it is not finished.
 
     Args:
-        file: the data set. diagnosis: of its images, by `examine`. folder: gets data.yaml, repairs.txt, and the layout of the
-            format: images/SPLIT with labels/SPLIT; JPEGImages, Annotations and ImageSets/Main; images/SPLIT with
-            annotations/SPLIT.json.
+        file: the data set. diagnosis: of its images, by `examine`. folder: gets data.yaml,
+            repairs.txt, and the layout of the format: images/SPLIT with labels/SPLIT; JPEGImages,
+            Annotations and ImageSets/Main; images/SPLIT with annotations/SPLIT.json.
 
     Returns:
         A line for each thing that was done, as in repairs.txt.
@@ -46,12 +47,17 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     datasets, unusable = open_splits(file)
     _check_folder(file, datasets, folder)
     done = [f"left out the split {finding.split}: {finding.problem}" for finding in unusable]
-    done += [f"left out {f.file}: {f.problem}" for f in diagnosis.findings if f.kind == "orphan_label_file"]
+    done += [
+        f"left out {f.file}: {f.problem}"
+        for f in diagnosis.findings
+        if f.kind == "orphan_label_file"
+    ]
     same = _same_splits(file, list(datasets))
     own = {split: dataset for split, dataset in datasets.items() if split not in same}
     images = kept_images(own, diagnosis, done)
     forms = {split: file.form(split) for split in own}
-    together: dict[str, dict[str, None]] = defaultdict(dict)  # images by their folder in the copy, which splits may share
+    # images by their folder in the copy, which splits may share
+    together: dict[str, dict[str, None]] = defaultdict(dict)
     for split, form in forms.items():
         together[form.image_folder] |= dict.fromkeys(images[split])
     names = {place: new_names(list(paths), diagnosis, done) for place, paths in together.items()}
@@ -68,7 +74,8 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     places |= {split: places[other] for split, other in same.items() if other in places}
     done = list(dict.fromkeys(done))
     write_atomically(
-        folder / "repairs.txt", lambda out: out.write("".join(f"{line}\n" for line in done).encode(errors="replace"))
+        folder / "repairs.txt",
+        lambda out: out.write("".join(f"{line}\n" for line in done).encode(errors="replace")),
     )
     content: dict[str, Any] = {"path": ".", "format": file.format, **places, "names": file.names}
     content |= {key: True for key in ("keep_difficult", "keep_emptied") if getattr(file, key)}
@@ -77,8 +84,11 @@ def repair(file: DatasetFile, diagnosis: Diagnosis, folder: Path) -> list[str]:
     return done
 
 
-def _repaired(form: Format, dataset: DetectionDataset, names: dict[str, str], done: list[str]) -> list[RepairedImage]:
-    """The images of a split that stay, with what is sound of their labels; what is done is added to `done`.
+def _repaired(
+    form: Format, dataset: DetectionDataset, names: dict[str, str], done: list[str]
+) -> list[RepairedImage]:
+    """The images of a split that stay, with what is sound of their labels; what is done is added to
+    `done`.
 
     Args:
         form: the split's, unused so far. names: of the images that stay (path -> name in the copy).
@@ -108,9 +118,11 @@ def _repaired(form: Format, dataset: DetectionDataset, names: dict[str, str], do
 def _mended(
     item: LabelObject, problem: str, size: tuple[int, int], seen: set[tuple[Any, ...]]
 ) -> tuple[str, Sequence[float] | None]:
-    """Why an object is dropped, or an empty string; the box that it gets, None: as it is. seen: those of the image so far."""
+    """Why an object is dropped, or an empty string; the box that it gets, None: as it is. seen:
+    those of the image so far."""
     if problem:
-        is_difficult = Fault("", "", problem).kind == "difficult_object"  # it stays, marked as it is
+        # it stays, marked as it is
+        is_difficult = Fault("", "", problem).kind == "difficult_object"
         return "" if is_difficult else problem, None
     box = np.array(item.box, np.float64)
     inside = clip_xyxy(box, size[1], size[0])
@@ -127,14 +139,18 @@ def _mended(
 def _check_folder(file: DatasetFile, datasets: dict[str, DetectionDataset], folder: Path) -> None:
     """Raises InputError unless the folder is empty or new, and no part of the data set."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: the repaired copy needs a new or an empty folder, and this is neither; give another")
+        raise InputError(
+            f"{folder}: the repaired copy needs a new or an empty folder, and this is neither; give"
+            " another"
+        )
     wanted = Path(os.path.realpath(folder))
     parts = {Path(image).parent for dataset in datasets.values() for image in dataset.files}
     parts |= {file.root, *file.images, *(path for paths in file.splits.values() for path in paths)}
     for part in parts:
         if wanted.is_relative_to(os.path.realpath(part)):
             raise InputError(
-                f"{folder}: this folder lies within the data set, in {part}; give one outside, the original stays as it is"
+                f"{folder}: this folder lies within the data set, in {part}; give one outside, the"
+                " original stays as it is"
             )
 
 

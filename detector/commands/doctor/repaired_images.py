@@ -17,11 +17,15 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.images import read_image
 from boltbox.detector.model.boxes import clip_xyxy
 
-_FIRST_CHOICE = ("test", "val", "train")  # of copies across splits, the one that figures are measured on stays
+# of copies across splits, the one that figures are measured on stays
+_FIRST_CHOICE = ("test", "val", "train")
 
 
-def kept_images(datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, done: list[str]) -> dict[str, list[str]]:
-    """Image paths by split without those that cannot be used and without copies; what goes, and why, is added to `done`."""
+def kept_images(
+    datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, done: list[str]
+) -> dict[str, list[str]]:
+    """Image paths by split without those that cannot be used and without copies; what goes, and
+    why, is added to `done`."""
     lost = {f.file: f.problem for f in diagnosis.findings if f.kind in LOST}
     images = {}
     for split, dataset in datasets.items():
@@ -29,7 +33,11 @@ def kept_images(datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, don
         unique = list(dict.fromkeys(dataset.files))
         done += [f"left out {path}: {lost[path]}" for path in unique if path in lost]
         outside = _outside(dataset)
-        done += [f"left out {path}: its boxes all lie outside the image" for path in unique if path in outside - set(lost)]
+        done += [
+            f"left out {path}: its boxes all lie outside the image"
+            for path in unique
+            if path in outside - set(lost)
+        ]
         images[split] = [path for path in unique if path not in lost and path not in outside]
     digests = _digests([path for paths in images.values() for path in paths])
     taken: dict[str, str] = {}  # content -> path, of the splits that come first
@@ -39,7 +47,10 @@ def kept_images(datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, don
             firsts.setdefault(digests[path], path)
         kept = [path for digest, path in firsts.items() if digest not in taken]
         if firsts and not kept:
-            done.append(f"kept the images of {split}, although each is in another split too: nothing would be left")
+            done.append(
+                f"kept the images of {split}, although each is in another split too: nothing would"
+                " be left"
+            )
             kept = list(firsts.values())
         for path in sorted(set(images[split]) - set(kept)):
             other = taken.get(digests[path], firsts[digests[path]])
@@ -50,7 +61,8 @@ def kept_images(datasets: dict[str, DetectionDataset], diagnosis: Diagnosis, don
 
 
 def _outside(dataset: DetectionDataset) -> set[str]:
-    """Images with boxes of which none lies in the image: they would be left without any, and are no background."""
+    """Images with boxes of which none lies in the image: they would be left without any, and are no
+    background."""
     found = set()
     for path, labels in zip(dataset.files, dataset.labels, strict=True):
         inside = clip_xyxy(labels.boxes, labels.width, labels.height)
@@ -60,15 +72,20 @@ def _outside(dataset: DetectionDataset) -> set[str]:
 
 
 def _digests(paths: Sequence[str]) -> dict[str, str]:
-    """SHA-256 by path, of files that have their size in common with another; the others stand for themselves."""
+    """SHA-256 by path, of files that have their size in common with another; the others stand for
+    themselves."""
     sizes = {path: os.path.getsize(path) for path in paths}
     times = Counter(sizes.values())
-    return {path: sha256(Path(path).read_bytes()).hexdigest() if times[size] > 1 else path for path, size in sizes.items()}
+    return {
+        path: sha256(Path(path).read_bytes()).hexdigest() if times[size] > 1 else path
+        for path, size in sizes.items()
+    }
 
 
 def new_names(paths: Sequence[str], diagnosis: Diagnosis, done: list[str]) -> dict[str, str]:
-    """For each image its path in the copy: as it is below the folder that they have in common, but with the suffix that
-    its content asks for and, as labels go by the name without it, with a stem of its own, in UTF-8."""
+    """For each image its path in the copy: as it is below the folder that they have in common, but
+    with the suffix that its content asks for and, as labels go by the name without it, with a stem
+    of its own, in UTF-8."""
     wrong = {f.file for f in diagnosis.findings if f.kind == "wrong_suffix"}
     common = Path(os.path.commonpath([Path(path).parent for path in paths])) if paths else Path()
     names: dict[str, str] = {}
@@ -88,7 +105,9 @@ def new_names(paths: Sequence[str], diagnosis: Diagnosis, done: list[str]) -> di
         if stem != given:
             done.append(f"{path}: named {names[path]}, as its name is not UTF-8")
         elif free != stem:
-            done.append(f"{path}: named {names[path]}, as another image has its name but for the suffix")
+            done.append(
+                f"{path}: named {names[path]}, as another image has its name but for the suffix"
+            )
         elif suffix != Path(path).suffix:
             done.append(f"{path}: named {names[path]}, as its content is")
     return names
@@ -101,7 +120,8 @@ def _suffix(path: str) -> str:
 
 
 def copy_images(names: dict[str, str], folder: Path, diagnosis: Diagnosis, done: list[str]) -> None:
-    """Byte for byte, but for JPEGs without their end marker and for kinds of files that training does not read."""
+    """Byte for byte, but for JPEGs without their end marker and for kinds of files that training
+    does not read."""
     endless = {f.file for f in diagnosis.findings if f.kind == "no_end_marker"}
     wrong = {f.file for f in diagnosis.findings if f.kind == "wrong_suffix"}
     for path, name in names.items():

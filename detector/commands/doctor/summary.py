@@ -6,7 +6,8 @@ from boltbox.detector.commands.doctor.finding import CONCLUSIONS, SEVERITIES, Di
 
 
 def by_kind(findings: list[Finding]) -> list[list[Finding]]:
-    """Findings of a kind together: the most severe kind first, then what explains others, then the most frequent."""
+    """Findings of a kind together: the most severe kind first, then what explains others, then the
+    most frequent."""
     order = sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), f.kind))
     groups = [list(group) for _, group in groupby(order, key=lambda f: (f.severity, f.kind))]
 
@@ -25,7 +26,12 @@ def summary(diagnosis: Diagnosis, most: int = 3) -> list[str]:
         if len(group) > most:
             lines.append(f"  ... and {len(group) - most} more")
     counts = [_count(diagnosis.count(severity), severity) for severity in SEVERITIES]
-    return [*lines, f"{diagnosis.source}: {', '.join(counts)}" if diagnosis.findings else f"{diagnosis.source}: nothing found"]
+    return [
+        *lines,
+        f"{diagnosis.source}: {', '.join(counts)}"
+        if diagnosis.findings
+        else f"{diagnosis.source}: nothing found",
+    ]
 
 
 def sentence(finding: Finding) -> str:

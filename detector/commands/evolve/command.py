@@ -1,4 +1,5 @@
-"""The command `evolve`. It is imported by every command: what imports Optuna is imported where it is used."""
+"""The command `evolve`. It is imported by every command: what imports Optuna is imported where it
+is used."""
 
 from boltbox.detector.commands.evolve.evolution import Evolution
 from boltbox.detector.data.datamodule import DetectionData
@@ -8,12 +9,15 @@ from boltbox.detector.training.trainer import Trainer
 DEFAULT = Evolution()
 
 
-def run_evolution(trainer: Trainer, model: Detector, datamodule: DetectionData, evolve: Evolution = DEFAULT) -> None:
-    """Search for better hyper-parameters: a training for each set of them, generation by generation.
+def run_evolution(
+    trainer: Trainer, model: Detector, datamodule: DetectionData, evolve: Evolution = DEFAULT
+) -> None:
+    """Search for better hyper-parameters: a training for each set of them, generation by
+    generation.
 
-    The same command continues a study that was interrupted, and run at the same time, here or on other
-    machines that reach its storage, takes part in it. Leaves the best in hyp_evolved.yaml, for
-    `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
+    The same command continues a study that was interrupted, and run at the same time, here or on
+    other machines that reach its storage, takes part in it. Leaves the best in hyp_evolved.yaml,
+    for `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
     """
     from boltbox.detector.commands.evolve.search import search
 

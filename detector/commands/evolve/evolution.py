@@ -13,19 +13,20 @@ class Evolution:
     Args:
         generations: Of the population; in all generations x population individuals are trained.
         population: Individuals of a generation.
-        study: Folder of the study, joined or continued if it exists; default: the unfinished runs/evolve-N of this very
-            command, else a new one.
-        storage: URL of a database (PostgreSQL, MySQL) that several machines reach, in place of the SQLite file in the
-            study's folder.
+        study: Folder of the study, joined or continued if it exists; default: the unfinished
+            runs/evolve-N of this very command, else a new one.
+        storage: URL of a database (PostgreSQL, MySQL) that several machines reach, in place of the
+            SQLite file in the study's folder.
         sampler: Who chooses values: YOLOv5's genetic algorithm, or Optuna's TPE or CMA-ES.
-        literal: YOLOv5's algorithm to the letter: mutations of 0.1 in any unit, no elite of earlier generations, mAP50
-            alone, new anchors.
-        space: File that says what is searched for, with bounds; default: YOLOv5's 13 augmentation values.
+        literal: YOLOv5's algorithm to the letter: mutations of 0.1 in any unit, no elite of earlier
+            generations, mAP50 alone, new anchors.
+        space: File that says what is searched for, with bounds; default: YOLOv5's 13 augmentation
+            values.
         workers: Trainings at a time on this machine; default: one on each GPU, without GPUs one.
         hours: No new training after so many.
         trials: No new training after so many of the study.
-        prune: End hopeless trainings early: only the better quarter goes on after a 16th of the epochs, and after each four
-            times as many. Which, depends on who was there first.
+        prune: End hopeless trainings early: only the better quarter goes on after a 16th of the
+            epochs, and after each four times as many. Which, depends on who was there first.
     """
 
     generations: int = 300
@@ -52,6 +53,11 @@ class Evolution:
         if self.hours is not None and self.hours <= 0:
             raise InputError(f"evolve.hours is {self.hours:g}; it must be more than 0")
         if self.literal and self.sampler != "yolov5":
-            raise InputError(f"evolve.literal true is about the sampler yolov5; leave it out with {self.sampler}")
+            raise InputError(
+                f"evolve.literal true is about the sampler yolov5; leave it out with {self.sampler}"
+            )
         if self.storage and not self.study:
-            raise InputError("evolve.storage needs --evolve.study DIR: trainings are left there, and it names the study")
+            raise InputError(
+                "evolve.storage needs --evolve.study DIR: trainings are left there, and it names"
+                " the study"
+            )

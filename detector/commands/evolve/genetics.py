@@ -61,8 +61,9 @@ def child(
         values: (m, n) of the population, each within its bounds.
         fitness: (m,) of these; -inf after a failure.
         genes: n of them.
-        literal: YOLOv5's mutation: at most 0.1 whatever the gene's unit. Otherwise at most a fifth of
-            the gene's range, on average one gene mutates even late, and a copy mutates in any case.
+        literal: YOLOv5's mutation: at most 0.1 whatever the gene's unit. Otherwise at most a fifth
+            of the gene's range, on average one gene mutates even late, and a copy mutates in any
+            case.
     """
     count, n = values.shape
     plan, values = schedule(g, generations), values[np.argsort(-fitness, kind="stable")]

@@ -1,6 +1,7 @@
 """An individual: one set of hyper-parameters and what came of it.
 
-It is a trial of Optuna's. One that was interrupted is retried as a further trial, which keeps its number.
+It is a trial of Optuna's. One that was interrupted is retried as a further trial, which keeps its
+number.
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,13 @@ def number(trial: FrozenTrial) -> int:
 def individuals(study: optuna.Study) -> list[FrozenTrial]:
     """The last trial of each that has ended or is being trained now, by number."""
     last = {number(t): t for t in study.get_trials(deepcopy=False)}
-    # A command that is killed before its first heartbeat leaves a trial that runs for ever, without a generation.
-    return [t for _, t in sorted(last.items()) if t.state != TrialState.WAITING and "generation" in t.user_attrs]
+    # A command that is killed before its first heartbeat leaves a trial that runs for ever, without
+    # a generation.
+    return [
+        t
+        for _, t in sorted(last.items())
+        if t.state != TrialState.WAITING and "generation" in t.user_attrs
+    ]
 
 
 def ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

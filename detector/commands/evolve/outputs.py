@@ -33,10 +33,11 @@ STATES = {TrialState.COMPLETE: "done", TrialState.PRUNED: "pruned", TrialState.F
 def write_outputs(study: Study, plan: Plan) -> None:
     """Write all files anew; one that cannot be written is reported, and evolution continues.
 
-    evolve.csv: a row for each individual that has ended. YOLOv5's columns come first: its seven metrics,
+    evolve.csv: a row for each individual that has ended. YOLOv5's columns come first: its seven
+    metrics,
         then the genes by its names; what reads its file reads this one. Then `OURS`.
-    hyp_evolved.yaml: the best individual's values, an overlay for `fit`; not there while none is done.
-    evolve.png, fitness.png, importances.png: see `_picture`; not there while none is done.
+    hyp_evolved.yaml: the best individual's values, an overlay for `fit`; not there while none is
+    done. evolve.png, fitness.png, importances.png: see `_picture`; not there while none is done.
     """
     found = ended(study.individuals())
     files = {"evolve.csv": _table(plan.genes, found).encode()}
@@ -72,9 +73,15 @@ def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> s
     """The best individual as an overlay."""
     metrics = winner.user_attrs.get("metrics", {})
     comments = [
-        f"The best of {len(found)} individuals: trial {number(winner)}, fitness {winner.value:.5g}.",
+        (
+            f"The best of {len(found)} individuals: trial {number(winner)}, fitness"
+            f" {winner.value:.5g}."
+        ),
         ", ".join(f"{name} {metrics[name]:.5g}" for name in METRICS.values() if name in metrics),
-        "python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE",
+        (
+            "python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset"
+            " FILE"
+        ),
     ]
     options = {g.option: g.used(float(f"{winner.params[g.name]:.5g}")) for g in plan.genes}
     kept = {k: v for k, v in plan.fixed.items() if not k.startswith("trainer.")}
@@ -84,9 +91,9 @@ def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> s
 def _picture(name: str, study: optuna.Study) -> bytes:
     """One of PICTURES as PNG.
 
-    evolve.png: fitness over the value of each gene, later trials darker.
-    fitness.png: fitness by trial, and the best so far.
-    importances.png: how much each gene decides whether an individual is in the better half (PED-ANOVA,
+    evolve.png: fitness over the value of each gene, later trials darker. fitness.png: fitness by
+    trial, and the best so far. importances.png: how much each gene decides whether an individual is
+    in the better half (PED-ANOVA,
         Watanabe, Bansal and Hutter 2023, arXiv 2304.10255).
     """
     import numpy as np

@@ -10,7 +10,8 @@ def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) ->
     """An overlay as text.
 
     Args:
-        options: value by option, like data.augment.hsv_h; groups come in the order in which they are first named.
+        options: value by option, like data.augment.hsv_h; groups come in the order in which they
+            are first named.
         comments: lines that stand before the options.
     """
     content: dict[str, Any] = {}

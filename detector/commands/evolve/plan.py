@@ -14,9 +14,18 @@ from boltbox.detector.training.optimizer import chosen_optimizer, default_rates
 
 # What may differ from one command for a study to the next.
 OF_A_COMMAND = (
-    "run", "config", "trainer.logger", "trainer.default_root_dir", "trainer.enable_progress_bar", "evolve.study",
-    "evolve.storage", "evolve.space", "evolve.workers", "evolve.hours", "evolve.trials",
-)  # fmt: skip
+    "run",
+    "config",
+    "trainer.logger",
+    "trainer.default_root_dir",
+    "trainer.enable_progress_bar",
+    "evolve.study",
+    "evolve.storage",
+    "evolve.space",
+    "evolve.workers",
+    "evolve.hours",
+    "evolve.trials",
+)
 
 
 @dataclass(frozen=True)

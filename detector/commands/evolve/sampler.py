@@ -1,4 +1,5 @@
-"""Who chooses the next values: YOLOv5's genetic algorithm as an Optuna sampler, or one of Optuna's own."""
+"""Who chooses the next values: YOLOv5's genetic algorithm as an Optuna sampler, or one of Optuna's
+own."""
 
 import importlib.util
 from typing import Any
@@ -17,15 +18,17 @@ from boltbox.detector.system.errors import InputError
 class GeneticSampler(optuna.samplers.BaseSampler):
     """YOLOv5's genetic algorithm.
 
-    An individual belongs to generation g if g x population others have ended before it begins; no worker
-    waits for another. Its parents are the individuals that ended last, as many as the population has,
-    and the best of all before; YOLOv5's are the last ones alone.
+    An individual belongs to generation g if g x population others have ended before it begins; no
+    worker waits for another. Its parents are the individuals that ended last, as many as the
+    population has, and the best of all before; YOLOv5's are the last ones alone.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         return dict(distributions(self.plan))
 
     def sample_relative(
@@ -40,13 +43,22 @@ class GeneticSampler(optuna.samplers.BaseSampler):
             earlier, parents = found[: -plan.population], found[-plan.population :]
             if not plan.literal:
                 elites = schedule(g - 1, plan.generations).elites
-                parents += sorted(earlier, key=fitness, reverse=True)[: min(elites, plan.population // 4)]
-            values = np.array([[t.params[gene.name] for gene in plan.genes] for t in parents], float)
+                parents += sorted(earlier, key=fitness, reverse=True)[
+                    : min(elites, plan.population // 4)
+                ]
+            values = np.array(
+                [[t.params[gene.name] for gene in plan.genes] for t in parents], float
+            )
             scores = np.array([fitness(t) for t in parents])
             row = child(rng, values, scores, plan.genes, g - 1, plan.generations, plan.literal)
-        return {gene.name: float(x) if plan.literal else gene.used(x) for gene, x in zip(plan.genes, row, strict=True)}
+        return {
+            gene.name: float(x) if plan.literal else gene.used(x)
+            for gene, x in zip(plan.genes, row, strict=True)
+        }
 
-    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
         raise ValueError(f"{name} is no gene of this study")
 
 
@@ -61,7 +73,9 @@ def sampler_for(plan: Plan, trials: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.TPESampler(seed=seed)
     if plan.sampler == "cmaes":
         if importlib.util.find_spec("cmaes") is None:
-            raise InputError("evolve.sampler cmaes needs the library cmaes: pip install 'boltbox[cmaes]'")
+            raise InputError(
+                "evolve.sampler cmaes needs the library cmaes: pip install 'boltbox[cmaes]'"
+            )
         return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
     return GeneticSampler(plan)
 

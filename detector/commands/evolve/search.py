@@ -31,7 +31,10 @@ from boltbox.detector.training.trainer import Trainer
 def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> None:
     """The command `evolve`."""
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
-        raise InputError("evolve starts its processes itself: no torchrun, no trainer.num_nodes; run it on each machine")
+        raise InputError(
+            "evolve starts its processes itself: no torchrun, no trainer.num_nodes; run it on each"
+            " machine"
+        )
     if datamodule.file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     datamodule.prepare_data()
@@ -41,7 +44,9 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
     study = Study(folder, evolve.storage)
     study.begin(settings)
     shared = folder / "config.yaml"
-    write_atomically(shared, lambda file: file.write(yaml.safe_dump(config, sort_keys=False).encode()))
+    write_atomically(
+        shared, lambda file: file.write(yaml.safe_dump(config, sort_keys=False).encode())
+    )
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
     variables = environments(evolve.workers, trainer.num_devices if on_gpu else 0)
     fit = [*trainer.train, "--config", str(shared)]
@@ -52,34 +57,46 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
         found = ended(study.individuals())
         winner, left = best(found), workers.size - len(found)
         if not winner and len(found) >= plan.population:
-            raise InputError(f"none of {len(found)} trainings came to its end; the first: {found[0].user_attrs.get('reason')}")
+            raise InputError(
+                f"none of {len(found)} trainings came to its end; the first:"
+                f" {found[0].user_attrs.get('reason')}"
+            )
         told = f"fitness {trial.value:.4g}" if trial.value is not None else "failed"
         told += f" ({reason})" if (reason := trial.user_attrs["reason"]) else ""
         told += f"; best {winner.value:.4g} (trial {number(winner)})" if winner else ""
         eta = statistics.fmean(map(seconds, found)) * left / len(variables)
-        rank_zero_print(f"trial {number(trial)} (generation {trial.user_attrs['generation']}): {told}; "
-              f"{left} left, ETA {timedelta(seconds=round(eta))}")  # fmt: skip
+        rank_zero_print(
+            f"trial {number(trial)} (generation {trial.user_attrs['generation']}): {told}; "
+            f"{left} left, ETA {timedelta(seconds=round(eta))}"
+        )
         values = {**trial.params, "fitness": trial.value, "best": winner.value if winner else None}
         for logger in trainer.loggers:
-            logger.log_metrics({f"evolve/{k}": v for k, v in values.items() if v is not None}, step=number(trial))
+            logger.log_metrics(
+                {f"evolve/{k}": v for k, v in values.items() if v is not None}, step=number(trial)
+            )
             logger.save()
         write_outputs(study, plan)
 
     workers = Workers(study, plan, evolve, fit, variables, on_end)
     done = len(ended(study.individuals()))
-    rank_zero_print(f"{plan.generations} generations of {plan.population}: {workers.size} individuals, {done} of them done, "
-          f"{trainer.max_epochs} epochs a training, {len(variables)} at a time")  # fmt: skip
+    rank_zero_print(
+        f"{plan.generations} generations of {plan.population}: {workers.size} individuals, "
+        f"{done} of them done, {trainer.max_epochs} epochs a training, {len(variables)} at a time"
+    )
     try:
         with exit_on_signals():
             workers.run()
         write_outputs(study, plan)
     except StorageInternalError as e:
-        raise InputError(f"the study's storage cannot be reached ({e}); the same command continues") from None
+        raise InputError(
+            f"the study's storage cannot be reached ({e}); the same command continues"
+        ) from None
     rank_zero_print(f"study: {folder}")
 
 
 def study_folder(configuration: Mapping[str, Any]) -> Path:
-    """Where a command's study is: the folder given, the last runs/evolve-N if it is the same and unfinished, or a new one.
+    """Where a command's study is: the folder given, the last runs/evolve-N if it is the same and
+    unfinished, or a new one.
 
     Raises:
         InputError: an option makes no sense.

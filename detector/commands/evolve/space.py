@@ -45,7 +45,8 @@ class Gene(NamedTuple):
         return self.used(min(max(value, self.low), self.high))
 
 
-# Every key of a hyp*.yaml that is read here, with YOLOv5's bounds. iou_t is none: nothing reads it there either.
+# Every key of a hyp*.yaml that is read here, with YOLOv5's bounds. iou_t is none: nothing reads it
+# there either.
 _BOUNDS = {
     "model": {
         "lr0": (1e-5, 0.1),
@@ -61,7 +62,11 @@ _BOUNDS = {
         "anchors": (2.0, 10.0),
         "fl_gamma": (0.0, 2.0),
     },
-    "warmup": {"warmup_epochs": (0.0, 5.0), "warmup_momentum": (0.0, 0.95), "warmup_bias_lr": (0.0, 0.2)},
+    "warmup": {
+        "warmup_epochs": (0.0, 5.0),
+        "warmup_momentum": (0.0, 0.95),
+        "warmup_bias_lr": (0.0, 0.2),
+    },
     "data.augment": {
         "hsv_h": (0.0, 0.1),
         "hsv_s": (0.0, 0.9),
@@ -89,17 +94,20 @@ EVOLVED = list(_BOUNDS["data.augment"])  # by default
 def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene], dict[str, float]]:
     """What a file says is to be searched for.
 
-    Each of its lines names a number of the configuration, by YOLOv5's name or as option: `mosaic: ` takes
-    YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.obj: 0.7` a value that stays.
+    Each of its lines names a number of the configuration, by YOLOv5's name or as option: `mosaic: `
+    takes YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.obj: 0.7` a value
+    that stays.
 
     Args:
-        configuration: option -> value (`flatten`); options that are whole numbers there are so as genes.
+        configuration: option -> value (`flatten`); options that are whole numbers there are so as
+            genes.
 
     Returns:
         the genes, and option -> value of what is fixed.
 
     Raises:
-        InputError: the file cannot be read, a name is unknown, no number, or bounds that make no sense.
+        InputError: the file cannot be read, a name is unknown, no number, or bounds that make no
+            sense.
     """
     genes: dict[str, Gene] = {}
     fixed: dict[str, float] = {}
@@ -150,7 +158,11 @@ def _known(name: str, configuration: Mapping[str, Any]) -> Gene:
     for gene in YOLOV5_GENES.values():
         if name in (gene.name, gene.option) and gene.option in configuration:
             return gene
-    numbers = {k: v for k, v in configuration.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    numbers = {
+        k: v
+        for k, v in configuration.items()
+        if isinstance(v, int | float) and not isinstance(v, bool)
+    }
     if name not in configuration:
         raise InputError(f"no such option; {nearest(name, [*YOLOV5_GENES, *numbers])}")
     if name not in numbers:
@@ -163,7 +175,9 @@ def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
     for word in given:
         if word not in ("low", "high", "log"):
             raise InputError(f"unknown key '{word}'; {nearest(str(word), ['low', 'high', 'log'])}")
-    low, high = (as_number(given[k], k) if k in given else getattr(gene, k) for k in ("low", "high"))
+    low, high = (
+        as_number(given[k], k) if k in given else getattr(gene, k) for k in ("low", "high")
+    )
     gene = gene._replace(low=low, high=high, log=bool(given.get("log")))
     if math.isnan(gene.low + gene.high):
         raise InputError("give low and high; only YOLOv5's names have bounds of their own")

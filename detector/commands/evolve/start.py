@@ -11,13 +11,16 @@ from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.shipped import CONFIGS
 
 FOLDER = CONFIGS / "hyp"
-FILES = ("low", "med", "high", "none", "voc", "objects365")  # low.yaml has all values, the others what differs from it
+# low.yaml has all values, the others what differs from it
+FILES = ("low", "med", "high", "none", "voc", "objects365")
 USUAL = {"model.anchors": 3.0}  # a level, where the configuration names none
 
 
-def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any], literal: bool) -> list[dict[str, float]]:
-    """Values of the genes, by name, within their bounds: the configuration's own, then those of configs/hyp/*.yaml, no set
-    twice. YOLOv5: the files' alone.
+def start_values(
+    genes: Sequence[Gene], configuration: Mapping[str, Any], literal: bool
+) -> list[dict[str, float]]:
+    """Values of the genes, by name, within their bounds: the configuration's own, then those of
+    configs/hyp/*.yaml, no set twice. YOLOv5: the files' alone.
 
     Args:
         configuration: option -> value, for what the files do not name.
@@ -26,7 +29,10 @@ def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any], litera
     bases = [dict(configuration), *({**configuration, **files[0], **file} for file in files)]
     found: list[dict[str, float]] = []
     for base in bases[literal:]:
-        values = {gene.name: gene.used(min(max(_value(gene, base), gene.low), gene.high)) for gene in genes}
+        values = {
+            gene.name: gene.used(min(max(_value(gene, base), gene.low), gene.high))
+            for gene in genes
+        }
         if values not in found:
             found.append(values)
     return found
@@ -36,4 +42,6 @@ def _value(gene: Gene, base: Mapping[str, Any]) -> float:
     value = base.get(gene.option)
     if isinstance(value, int | float):
         return float(value)
-    return USUAL.get(gene.option) or (math.sqrt(gene.low * gene.high) if gene.log else (gene.low + gene.high) / 2)
+    return USUAL.get(gene.option) or (
+        math.sqrt(gene.low * gene.high) if gene.log else (gene.low + gene.high) / 2
+    )

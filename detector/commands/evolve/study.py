@@ -1,7 +1,7 @@
 """A study in Optuna's storage, which any number of commands may work on at the same time.
 
-A trial whose command was killed has no heartbeat any more: Optuna lets it fail and puts it in the queue
-again, where it keeps its values. Individuals are trials, see `individual`.
+A trial whose command was killed has no heartbeat any more: Optuna lets it fail and puts it in the
+queue again, where it keeps its values. Individuals are trials, see `individual`.
 """
 
 import time
@@ -51,11 +51,14 @@ class Study:
         self._retry = RetryHeartbeatStaleTrialCallback()
         self._storage = self._open(url)
         name = folder.resolve().name if url else "evolve"
-        self.optuna = optuna.create_study(study_name=name, storage=self._storage, direction="maximize", load_if_exists=True)
+        self.optuna = optuna.create_study(
+            study_name=name, storage=self._storage, direction="maximize", load_if_exists=True
+        )
 
     def _open(self, url: str | None) -> RDBStorage:
         file = URL.create("sqlite", database=str((self.folder / FILE).resolve())).render_as_string()
-        waiting = {} if url and not url.startswith("sqlite") else {"connect_args": {"timeout": 60}}  # s, for a lock
+        # s, for a lock
+        waiting = {} if url and not url.startswith("sqlite") else {"connect_args": {"timeout": 60}}
         for attempt in range(3):
             try:
                 return RDBStorage(
@@ -86,8 +89,8 @@ class Study:
             self.optuna.set_user_attr("settings", settings)
         for option, (was, now) in differences([self.settings or {}, settings]).items():
             raise InputError(
-                f"{self.folder} was begun with other options: {option} is {was} in it and {now} here; "
-                "give the same, or another --evolve.study"
+                f"{self.folder} was begun with other options: {option} is {was} in it and {now}"
+                " here; give the same, or another --evolve.study"
             )
 
     def individuals(self) -> list[FrozenTrial]:
@@ -116,7 +119,8 @@ class Study:
         return trial
 
     def heartbeat(self, trials: Iterable[Trial]) -> None:
-        """These are being trained; to be called every HEARTBEAT_INTERVAL. Those of dead commands go back into the queue."""
+        """These are being trained; to be called every HEARTBEAT_INTERVAL. Those of dead commands go
+        back into the queue."""
         for trial in trials:
             self._storage.record_heartbeat(trial._trial_id)
         fail_stale_trials(self.optuna)
@@ -129,7 +133,13 @@ class Study:
         """Record how it ended."""
         trial.set_user_attr("metrics", dict(outcome.metrics))
         trial.set_user_attr("reason", " ".join(outcome.reason.split()))
-        state = TrialState.PRUNED if outcome.pruned else TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
+        state = (
+            TrialState.PRUNED
+            if outcome.pruned
+            else TrialState.FAIL
+            if outcome.fitness is None
+            else TrialState.COMPLETE
+        )
         self.optuna.tell(trial, outcome.fitness, state, skip_if_finished=True)
 
     def release(self, trial: Trial) -> None:

@@ -16,7 +16,8 @@ from optuna.trial import Trial
 from boltbox.detector.commands.benchmark.trial import reason
 from boltbox.detector.system import parent
 
-STOP_TIMEOUT = 60.0  # seconds that a training may take to save a checkpoint when it is asked to stop
+# seconds that a training may take to save a checkpoint when it is asked to stop
+STOP_TIMEOUT = 60.0
 RESTARTS = 2  # of a run that is killed each time
 # A run leaves metrics.csv, metrics.json, config.yaml, log.txt and, for a while, checkpoints.
 QUIET = (
@@ -68,11 +69,19 @@ class Training:
     def _start(self) -> None:
         """It continues from its last checkpoint if there is one."""
         self.run.mkdir(parents=True, exist_ok=True)
-        line, variables = [*self.fit, *QUIET.split(), "--run", str(self.run)], parent.environment(**self.environment)
+        line, variables = (
+            [*self.fit, *QUIET.split(), "--run", str(self.run)],
+            parent.environment(**self.environment),
+        )
         with open(self.run / "log.txt", "wb") as log:
             # In a session of its own: Ctrl-C reaches `evolve` alone, which then asks it to stop.
             self._process = subprocess.Popen(
-                line, env=variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                line,
+                env=variables,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
 
     def poll(self) -> Outcome | None:
@@ -87,13 +96,25 @@ class Training:
             return None
         file = self.run / "metrics.json"
         if code or not file.is_file():
-            return Outcome(None, reason=reason(code, (self.run / "log.txt").read_text(errors="replace"), math.inf))
+            return Outcome(
+                None,
+                reason=reason(code, (self.run / "log.txt").read_text(errors="replace"), math.inf),
+            )
         epoch = json.loads(file.read_text())
         metrics = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
-        row = next((r for r in self._rows() if int(r["epoch"]) == epoch["epoch"]), {})  # which has the losses
-        metrics |= {k: float(v) for k, v in row.items() if k.startswith("val/") and k.endswith("_loss") and v}
+        # which has the losses
+        row = next((r for r in self._rows() if int(r["epoch"]) == epoch["epoch"]), {})
+        metrics |= {
+            k: float(v)
+            for k, v in row.items()
+            if k.startswith("val/") and k.endswith("_loss") and v
+        }
         fitness = metrics[self.score]
-        return Outcome(fitness, metrics) if math.isfinite(fitness) else Outcome(None, reason=f"its fitness is {fitness}")
+        return (
+            Outcome(fitness, metrics)
+            if math.isfinite(fitness)
+            else Outcome(None, reason=f"its fitness is {fitness}")
+        )
 
     def ask_to_stop(self) -> None:
         """It saves a checkpoint."""
@@ -124,6 +145,9 @@ class Training:
 
     def _rows(self) -> list[dict[str, str]]:
         """Of its metrics so far."""
-        with contextlib.suppress(FileNotFoundError), open(self.run / "metrics.csv", newline="") as file:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(self.run / "metrics.csv", newline="") as file,
+        ):
             return list(csv.DictReader(file))
         return []

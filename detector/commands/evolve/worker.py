@@ -24,7 +24,8 @@ POLL_INTERVAL = 0.5  # seconds between two looks at the trainings
 
 
 def environments(workers: int | None, devices: int) -> list[Mapping[str, str]]:
-    """Environment variables for each worker: GPUs of its own, or its share of the processor's threads.
+    """Environment variables for each worker: GPUs of its own, or its share of the processor's
+    threads.
 
     Args:
         workers: of them; default: as many as there are GPUs for.
@@ -41,7 +42,10 @@ def environments(workers: int | None, devices: int) -> list[Mapping[str, str]]:
     groups = [gpus[k : k + devices] for k in range(0, len(gpus) - devices + 1, devices)]
     if not groups:
         raise InputError(f"trainer.devices is {devices}, but there are {len(gpus)} GPUs")
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(groups[k % len(groups)])} for k in range(workers or len(groups))]
+    return [
+        {"CUDA_VISIBLE_DEVICES": ",".join(groups[k % len(groups)])}
+        for k in range(workers or len(groups))
+    ]
 
 
 @dataclass
@@ -68,8 +72,8 @@ class Workers:
         return min(self.plan.size, self.evolve.trials or self.plan.size)
 
     def run(self) -> None:
-        """Until all individuals have ended, here or elsewhere. Whatever interrupts it, each training is
-        asked for a checkpoint, and its individual goes back into the queue."""
+        """Until all individuals have ended, here or elsewhere. Whatever interrupts it, each
+        training is asked for a checkpoint, and its individual goes back into the queue."""
         until, beat = time.monotonic() + 3600 * (self.evolve.hours or math.inf), -math.inf
         try:
             while True:
@@ -77,7 +81,8 @@ class Workers:
                     beat = time.monotonic()
                     self.study.heartbeat(training.trial for training in self.trainings)
                 for training in list(self.trainings):
-                    with contextlib.suppress(UpdateFinishedTrialError):  # it was taken over just now
+                    # it was taken over just now
+                    with contextlib.suppress(UpdateFinishedTrialError):
                         self._look_at(training)
                 begun, may_start = self.study.individuals(), time.monotonic() < until
                 if self.environments and may_start and len(begun) < self.size:
@@ -97,7 +102,14 @@ class Workers:
         trial = self.study.ask(self.plan)
         frozen = self.study.frozen(trial)
         values = {gene.option: gene.used(frozen.params[gene.name]) for gene in self.plan.genes}
-        line = [*self.fit, *(word for k, v in {**self.plan.fixed, **values}.items() for word in (f"--{k}", repr(v)))]
+        line = [
+            *self.fit,
+            *(
+                word
+                for k, v in {**self.plan.fixed, **values}.items()
+                for word in (f"--{k}", repr(v))
+            ),
+        ]
         score, environment = "mAP50" if self.plan.literal else "fitness", self.environments.pop(0)
         self.trainings.append(Training(trial, line, self._run(frozen), environment, score))
 

@@ -21,15 +21,16 @@ MOST = 8  # images that are looked at
 
 
 class Tolerance(NamedTuple):
-    """Largest difference of box coordinates in pixels, and of scores; least share of detections found again."""
+    """Largest difference of box coordinates in pixels, and of scores; least share of detections
+    found again."""
 
     pixels: float
     score: float
     share: float
 
 
-# float16: 11 bits through some sixty layers, and a side is 4 sigmoid^2 times an anchor. int8: only that it is no other network;
-# how good it is, `validate` says.
+# float16: 11 bits through some sixty layers, and a side is 4 sigmoid^2 times an anchor. int8: only
+# that it is no other network; how good it is, `validate` says.
 TOLERANCES: dict[Precision, Tolerance] = {
     "float32": Tolerance(0.1, 0.001, 0.99),
     "float16": Tolerance(4.0, 0.03, 0.9),
@@ -38,8 +39,9 @@ TOLERANCES: dict[Precision, Tolerance] = {
 
 
 class Difference(NamedTuple):
-    """pixels, score: largest difference · images: looked at · sure: detections that are sure in PyTorch · found: those of them
-    that the file has too, with the same class and an overlap of at least 0.9 (int8: 0.5)."""
+    """pixels, score: largest difference · images: looked at · sure: detections that are sure in
+    PyTorch · found: those of them that the file has too, with the same class and an overlap of at
+    least 0.9 (int8: 0.5)."""
 
     pixels: float
     score: float
@@ -48,16 +50,25 @@ class Difference(NamedTuple):
     found: int
 
     def __str__(self) -> str:
-        again = f"; {self.found} of {self.sure} detections found again" if self.sure else "; no detections to compare"
+        again = (
+            f"; {self.found} of {self.sure} detections found again"
+            if self.sure
+            else "; no detections to compare"
+        )
         largest = f"boxes {self.pixels:.2g} px, scores {self.score:.2g}"
         return f"largest difference from PyTorch on {self.images} images: {largest}{again}"
 
     def within(self, t: Tolerance) -> bool:
-        return self.pixels <= t.pixels and self.score <= t.score and self.found >= self.sure * t.share - (t.share < 1)
+        return (
+            self.pixels <= t.pixels
+            and self.score <= t.score
+            and self.found >= self.sure * t.share - (t.share < 1)
+        )
 
 
 def check_images(source: str | None) -> list[np.ndarray]:
-    """(H, W, 3) uint8 RGB: the first images of an image, folder or glob pattern; None: of the demo data set, drawn here."""
+    """(H, W, 3) uint8 RGB: the first images of an image, folder or glob pattern; None: of the demo
+    data set, drawn here."""
     if source is None:
         return [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
     files = find_images(source)[:MOST]
@@ -67,8 +78,8 @@ def check_images(source: str | None) -> list[np.ndarray]:
 
 
 def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:
-    """Float (B, 3, H, W) in 0..1, letterboxed to the file's size; for a dynamic file all at once, and then the first alone in
-    a smaller shape."""
+    """Float (B, 3, H, W) in 0..1, letterboxed to the file's size; for a dynamic file all at once,
+    and then the first alone in a smaller shape."""
     shape, stride = metadata.image_size, metadata.stride
     stacked = _stack(images, shape)
     if not metadata.dynamic:
@@ -84,8 +95,9 @@ def _stack(images: Sequence[np.ndarray], shape: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def compare(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) -> Difference:
-    """The file beside the float32 network. Without suppression inside all rows are compared in float32, else those that PyTorch
-    gives a score of 0.1; with it, the detections that both have."""
+    """The file beside the float32 network. Without suppression inside all rows are compared in
+    float32, else those that PyTorch gives a score of 0.1; with it, the detections that both
+    have."""
     inside, precision = exported.metadata.nms, exported.metadata.precision
     conf, iou, max_det, agnostic = inside or (0.25, 0.45, 300, False)
     pixels = score = 0.0
@@ -96,20 +108,28 @@ def compare(exported: Exported, decoded: Decoded, images: Sequence[np.ndarray]) 
             where = ours[..., 4] * ours[..., 5:].amax(-1) >= (0 if precision == "float32" else 0.1)
             far = (theirs - ours).abs()[where]
             if len(far):
-                pixels, score = max(pixels, float(far[:, :4].max())), max(score, float(far[:, 4:].max()))
+                pixels, score = (
+                    max(pixels, float(far[:, :4].max())),
+                    max(score, float(far[:, 4:].max())),
+                )
         both = [nms(rows, conf, iou, max_det, False, agnostic) for rows in (theirs, ours)]
         for got, wanted in zip(*both, strict=True):
             matched = _matched(got, wanted, 0.5 if precision == "int8" else 0.9)
             if inside and len(matched[0]):
-                pixels = max(pixels, float((got.boxes[matched[0]] - wanted.boxes[matched[1]]).abs().max()))
-                score = max(score, float((got.scores[matched[0]] - wanted.scores[matched[1]]).abs().max()))
+                pixels = max(
+                    pixels, float((got.boxes[matched[0]] - wanted.boxes[matched[1]]).abs().max())
+                )
+                score = max(
+                    score, float((got.scores[matched[0]] - wanted.scores[matched[1]]).abs().max())
+                )
             sure, found = sure + len(wanted.scores), found + len(matched[0])
         looked += len(batch)
     return Difference(pixels, score, looked, sure, found)
 
 
 def _matched(got: NMSResult, wanted: NMSResult, least: float) -> tuple[Tensor, Tensor]:
-    """Indices into both of the wanted detections that were got, each by the one of its class that overlaps it most."""
+    """Indices into both of the wanted detections that were got, each by the one of its class that
+    overlaps it most."""
     if not len(got.scores) or not len(wanted.scores):
         return torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
     overlap = box_iou(got.boxes, wanted.boxes) * (got.classes[:, None] == wanted.classes[None])

@@ -19,8 +19,17 @@ from boltbox.detector.commands.export.formats import (
     write_openvino,
 )
 from boltbox.detector.commands.export.graph import Decoded, Suppressed
-from boltbox.detector.commands.export.int8 import calibration_files, write_int8_onnx, write_int8_openvino
-from boltbox.detector.commands.export.metadata import MODEL_OPTIONS, Metadata, Precision, Suppression
+from boltbox.detector.commands.export.int8 import (
+    calibration_files,
+    write_int8_onnx,
+    write_int8_openvino,
+)
+from boltbox.detector.commands.export.metadata import (
+    MODEL_OPTIONS,
+    Metadata,
+    Precision,
+    Suppression,
+)
 from boltbox.detector.commands.export.runtime import load_exported
 from boltbox.detector.commands.export.source import find_source
 from boltbox.detector.data.images import read_image
@@ -30,7 +39,10 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-NEEDED = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino", "onnx", "onnxscript")}
+NEEDED = {
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "openvino": ("openvino", "onnx", "onnxscript"),
+}
 MOST_CALIBRATION = 300  # images that int8 ranges are measured on
 
 
@@ -56,14 +68,16 @@ def export(
 ) -> None:
     """Write a trained network as a file for other runtimes, and compare what it says with PyTorch.
 
-    Batch norms are folded into convolutions and boxes are decoded in the file. Afterwards `validate` and `predict` take it as
-    --ckpt_path. An earlier export of the same name is replaced, nothing else is.
+    Batch norms are folded into convolutions and boxes are decoded in the file. Afterwards
+    `validate` and `predict` take it as --ckpt_path. An earlier export of the same name is replaced,
+    nothing else is.
 
     Args:
         ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt).
         format: onnx, openvino or exported-program.
         out: File to write (openvino: folder); default: beside the checkpoint.
-        image_size: Pixels, or HEIGHT,WIDTH; default: that of the training. Of a dynamic file only what int8 and the check use.
+        image_size: Pixels, or HEIGHT,WIDTH; default: that of the training. Of a dynamic file only
+            what int8 and the check use.
         batch: Images a call.
         dynamic: Any batch, any height and width that are multiples of the stride.
         nms: Suppress overlapping boxes in the file.
@@ -73,14 +87,18 @@ def export(
         agnostic: With nms: suppress across classes.
         half: Weights and maps in float16; input and output stay float32.
         int8: Weights and maps in eight bits (onnx, openvino).
-        data: With int8: data set (data.yaml, VOC folder or demo) whose training images the ranges are measured on.
+        data: With int8: data set (data.yaml, VOC folder or demo) whose training images the ranges
+            are measured on.
         opset: Of onnx; default: the exporter's.
-        source: Image, folder or glob pattern to compare with PyTorch on; default: the demo data set, or that of int8.
+        source: Image, folder or glob pattern to compare with PyTorch on; default: the demo data
+            set, or that of int8.
         run: Run folder of `last` and `best`; default: the most recent fit.
-        trust_parts: Import a head of somebody else's that the checkpoint names, whatever it is; else only boltbox's.
+        trust_parts: Import a head of somebody else's that the checkpoint names, whatever it is;
+            else only boltbox's.
 
     Raises:
-        InputError: what is asked for does not go together, a package is missing, or the file says something else than PyTorch.
+        InputError: what is asked for does not go together, a package is missing, or the file says
+            something else than PyTorch.
     """
     trusted.trust_parts(trust_parts)
     _check_options(format, half, int8, batch, opset)
@@ -94,7 +112,9 @@ def export(
     shape = _shape(image_size or trained.image_size, stride)
     options = {key: value for key, value in trained.options.items() if key in MODEL_OPTIONS}
     origins = to_plain(trained.origins)
-    metadata = Metadata(trained.names, stride, shape, batch, dynamic, suppression, precision, options, origins)
+    metadata = Metadata(
+        trained.names, stride, shape, batch, dynamic, suppression, precision, options, origins
+    )
     target = Path(out) if out else _beside(trained.path, format, precision)
     _refuse_others(target, format)
 
@@ -111,8 +131,9 @@ def export(
         if not difference.within(TOLERANCES[precision]):
             t = TOLERANCES[precision]
             raise InputError(
-                f"{target} is not written: a {precision} file may be {t.pixels:g} px, {t.score:g} in a score and "
-                f" {1 - t.share:.0%} of the detections away from PyTorch, and this one is further"
+                f"{target} is not written: a {precision} file may be {t.pixels:g} px, {t.score:g}"
+                f" in a score and  {1 - t.share:.0%} of the detections away from PyTorch, and this"
+                " one is further"
             )
         _place(made, target)
     _tell(target, format, metadata, data)
@@ -133,18 +154,24 @@ def _check_options(format: str, half: bool, int8: bool, batch: int, opset: int |
 
 def _check_suppression(options: Suppression | None) -> None:
     if options and not (0 < options.conf < 1 and 0 < options.iou <= 1 and options.max_det >= 1):
-        raise InputError("with nms, conf lies between 0 and 1, iou between 0 and 1, and max_det is at least 1")
+        raise InputError(
+            "with nms, conf lies between 0 and 1, iou between 0 and 1, and max_det is at least 1"
+        )
 
 
 def _shape(image_size: int | str, stride: int) -> tuple[int, int]:
-    """(height, width) in pixels, multiples of the stride; one line says if they had to become so."""
+    """(height, width) in pixels, multiples of the stride; one line says if they had to become
+    so."""
     words = str(image_size).replace("x", ",").split(",")
     if len(words) > 2 or not all(word.strip().isdigit() and int(word) for word in words):
         raise InputError(f"image_size {image_size}: give pixels, or HEIGHT,WIDTH like 384,640")
     asked = [int(word) for word in words * (3 - len(words))][:2]
     height, width = (round_up(side, stride) for side in asked)
     if [height, width] != asked:
-        rank_zero_print(f"image_size {image_size} is rounded up to {height}x{width}, multiples of the network's stride")
+        rank_zero_print(
+            f"image_size {image_size} is rounded up to {height}x{width}, multiples of the network's"
+            " stride"
+        )
     return height, width
 
 
@@ -156,13 +183,18 @@ def _beside(checkpoint: Path, format: str, precision: Precision) -> Path:
 def _refuse_others(target: Path, format: str) -> None:
     """What is there already must be an earlier export."""
     if not target.name.endswith(ENDINGS[format]):
-        raise InputError(f"out {target}: the name must end in {ENDINGS[format]}, by which validate and predict know a file")
+        raise InputError(
+            f"out {target}: the name must end in {ENDINGS[format]}, by which validate and predict"
+            " know a file"
+        )
     if not target.exists() and not target.is_symlink():
         return
     try:
         load_exported(target)
     except InputError as e:
-        raise InputError(f"{target} is there already; remove it, or give another --out ({e})") from None
+        raise InputError(
+            f"{target} is there already; remove it, or give another --out ({e})"
+        ) from None
 
 
 def _workshop(target: Path) -> tempfile.TemporaryDirectory[str]:
@@ -171,10 +203,19 @@ def _workshop(target: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent)
 
 
-def _write(graph: nn.Module, metadata: Metadata, format: str, path: Path, opset: int | None, files: list[str]) -> None:
+def _write(
+    graph: nn.Module,
+    metadata: Metadata,
+    format: str,
+    path: Path,
+    opset: int | None,
+    files: list[str],
+) -> None:
     if files:
         rank_zero_print(f"measuring ranges on {len(files)} images")
-        (write_int8_onnx if format == "onnx" else write_int8_openvino)(graph, metadata, path, opset, files)
+        (write_int8_onnx if format == "onnx" else write_int8_openvino)(
+            graph, metadata, path, opset, files
+        )
     elif format == "onnx":
         write_onnx(graph, metadata, path, opset)
     elif format == "openvino":
@@ -184,8 +225,8 @@ def _write(graph: nn.Module, metadata: Metadata, format: str, path: Path, opset:
 
 
 def _place(made: Path, target: Path) -> None:
-    """A file takes the older one's place at once. A folder cannot: the older one goes first, and a kill between the two leaves
-    none, but never half of one."""
+    """A file takes the older one's place at once. A folder cannot: the older one goes first, and a
+    kill between the two leaves none, but never half of one."""
     if made.is_file():
         with open(made, "rb") as source:
             write_atomically(target, lambda file: shutil.copyfileobj(source, file))
@@ -201,9 +242,19 @@ def _place(made: Path, target: Path) -> None:
 def _tell(target: Path, format: str, metadata: Metadata, data: str | None) -> None:
     files = [p for p in target.iterdir() if p.is_file()] if target.is_dir() else [target]
     size = sum(p.stat().st_size for p in files) / 1e6
-    shape = "any size" if metadata.dynamic else f"{metadata.batch}x3x{metadata.image_size[0]}x{metadata.image_size[1]}"
-    output = (
-        "(n, 7): image, x1, y1, x2, y2, score, class" if metadata.nms else "(B, R, 5 + C): cx, cy, w, h, objectness, classes"
+    shape = (
+        "any size"
+        if metadata.dynamic
+        else f"{metadata.batch}x3x{metadata.image_size[0]}x{metadata.image_size[1]}"
     )
-    rank_zero_print(f"{target}: {format}, {metadata.precision}, {shape}, {size:.1f} MB; output {output}")
-    rank_zero_print(f"its figures: python cli.py validate --ckpt_path {target} --data.dataset {data or 'FILE'}")
+    output = (
+        "(n, 7): image, x1, y1, x2, y2, score, class"
+        if metadata.nms
+        else "(B, R, 5 + C): cx, cy, w, h, objectness, classes"
+    )
+    rank_zero_print(
+        f"{target}: {format}, {metadata.precision}, {shape}, {size:.1f} MB; output {output}"
+    )
+    rank_zero_print(
+        f"its figures: python cli.py validate --ckpt_path {target} --data.dataset {data or 'FILE'}"
+    )

@@ -28,13 +28,20 @@ def need(*packages: str) -> list[Any]:
         return [importlib.import_module(package) for package in packages]
     except ModuleNotFoundError as e:
         missing = e.name or packages[0]
-        raise InputError(f"{missing.split('.')[0]} is not installed; this needs: pip install {' '.join(packages)}") from None
+        raise InputError(
+            f"{missing.split('.')[0]} is not installed; this needs: pip install"
+            f" {' '.join(packages)}"
+        ) from None
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the exporters' warnings of their own insides; what goes wrong is found by running the file."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.__trace", "onnxscript", "onnx_ir")]
+    """Without the exporters' warnings of their own insides; what goes wrong is found by running the
+    file."""
+    loggers = [
+        logging.getLogger(name)
+        for name in ("torch.onnx", "torch.export", "torch.__trace", "onnxscript", "onnx_ir")
+    ]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -48,7 +55,8 @@ def quiet() -> Iterator[None]:
 
 
 def example(metadata: Metadata) -> Tensor:
-    """Images to trace with. A dynamic graph must not see sides or a batch that could be taken for constants."""
+    """Images to trace with. A dynamic graph must not see sides or a batch that could be taken for
+    constants."""
     if metadata.dynamic:
         return torch.rand(2, 3, 4 * metadata.stride, 6 * metadata.stride)
     return torch.rand(metadata.batch, 3, *metadata.image_size)
@@ -58,7 +66,10 @@ def exported_program(graph: nn.Module, metadata: Metadata) -> torch.export.Expor
     """The graph as torch.export sees it."""
     shapes = None
     if metadata.dynamic:
-        batch, height, width = (torch.export.Dim(name, min=least, max=4096) for name, least in (("b", 1), ("h", 2), ("w", 2)))
+        batch, height, width = (
+            torch.export.Dim(name, min=least, max=4096)
+            for name, least in (("b", 1), ("h", 2), ("w", 2))
+        )
         shapes = {"images": {0: batch, 2: metadata.stride * height, 3: metadata.stride * width}}
     with torch.no_grad(), quiet():
         return torch.export.export(graph, (example(metadata),), dynamic_shapes=shapes)
@@ -69,7 +80,9 @@ def write_exported_program(graph: nn.Module, metadata: Metadata, path: Path) -> 
     with quiet():
         program = exported_program(graph, metadata)
         program.example_inputs = None  # random images would be kept with the file
-        torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(metadata.to_strings())})
+        torch.export.save(
+            program, path, extra_files={METADATA_FILE: json.dumps(metadata.to_strings())}
+        )
 
 
 def write_onnx(graph: nn.Module, metadata: Metadata, path: Path, opset: int | None = None) -> None:
@@ -81,7 +94,9 @@ def write_onnx(graph: nn.Module, metadata: Metadata, path: Path, opset: int | No
     onnx, _ = need("onnx", "onnxscript")
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and not 18 <= opset <= newest:
-        raise InputError(f"opset {opset}: torch's exporter and the installed onnx know 18 to {newest}")
+        raise InputError(
+            f"opset {opset}: torch's exporter and the installed onnx know 18 to {newest}"
+        )
     with quiet():
         program = torch.onnx.export(
             exported_program(graph, metadata),
@@ -101,7 +116,8 @@ def write_onnx(graph: nn.Module, metadata: Metadata, path: Path, opset: int | No
 
 
 def save_onnx(model: Any, metadata: Metadata, path: Path) -> None:
-    """An onnx.ModelProto with our metadata, and with no others of torch's: those name files of this machine."""
+    """An onnx.ModelProto with our metadata, and with no others of torch's: those name files of this
+    machine."""
     onnx = importlib.import_module("onnx")
     for node in model.graph.node:
         del node.metadata_props[:]
@@ -109,7 +125,9 @@ def save_onnx(model: Any, metadata: Metadata, path: Path) -> None:
     onnx.save(model, path)
 
 
-def write_openvino(graph: nn.Module, metadata: Metadata, path: Path, opset: int | None = None) -> None:
+def write_openvino(
+    graph: nn.Module, metadata: Metadata, path: Path, opset: int | None = None
+) -> None:
     """A folder with OpenVINO's model.xml and model.bin, made from ONNX."""
     (openvino,) = need("openvino")
     path.mkdir(parents=True)
@@ -121,7 +139,8 @@ def write_openvino(graph: nn.Module, metadata: Metadata, path: Path, opset: int 
 
 
 def save_openvino(model: Any, metadata: Metadata, path: Path) -> None:
-    """An openvino.Model with our metadata; float16 halves the weights on disk, which OpenVINO widens when it computes."""
+    """An openvino.Model with our metadata; float16 halves the weights on disk, which OpenVINO
+    widens when it computes."""
     (openvino,) = need("openvino")
     for key, value in metadata.to_strings().items():
         model.set_rt_info(value, ["boltbox", key])

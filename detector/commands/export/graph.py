@@ -1,5 +1,5 @@
-"""What goes into a file: the fused network with decoding, and with suppression if asked for. No Python decides anything by
-the values of tensors here, so that tracing sees everything."""
+"""What goes into a file: the fused network with decoding, and with suppression if asked for. No
+Python decides anything by the values of tensors here, so that tracing sees everything."""
 
 import math
 
@@ -15,8 +15,8 @@ ACROSS = 4  # images side by side in the plane where boxes are kept apart
 
 
 class Decoded(nn.Module):
-    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as `Head.decode` gives it: cx, cy, w, h in pixels,
-    objectness, class scores. This is the layout of YOLOv5's exported files too.
+    """Images float32 (B, 3, H, W) in 0..1 -> float32 (B, R, 5 + C) as `Head.decode` gives it: cx,
+    cy, w, h in pixels, objectness, class scores. This is the layout of YOLOv5's exported files too.
 
     Args:
         network: a trained network; a fused copy of it is taken.
@@ -28,7 +28,8 @@ class Decoded(nn.Module):
         self.network = network.fused()
         self.dtype = torch.float16 if half else torch.float32
         self.network.to(self.dtype)
-        for name, buffer in network.head.named_buffers(recurse=False):  # small, and boxes are decoded in float32
+        # small, and boxes are decoded in float32
+        for name, buffer in network.head.named_buffers(recurse=False):
             setattr(self.network.head, name, buffer.clone())
 
     def forward(self, images: Tensor) -> Tensor:
@@ -36,18 +37,20 @@ class Decoded(nn.Module):
 
 
 class Suppressed(nn.Module):
-    """Images float32 (B, 3, H, W) in 0..1 -> float32 (n, 7), best first: image (0 to B - 1), x1, y1, x2, y2 in pixels of the
-    network's input, score, class.
+    """Images float32 (B, 3, H, W) in 0..1 -> float32 (n, 7), best first: image (0 to B - 1), x1,
+    y1, x2, y2 in pixels of the network's input, score, class.
 
-    Suppression is that of `boltbox.detector.model.postprocess.nms` with multi_label=False, over all images and classes at once: they
-    are laid out in a square, each in a field of its own. In a long row, float32 would round the boxes far out.
+    Suppression is that of `boltbox.detector.model.postprocess.nms` with multi_label=False, over all
+    images and classes at once: they are laid out in a square, each in a field of its own. In a long
+    row, float32 would round the boxes far out.
     """
 
     def __init__(self, decoded: Decoded, options: Suppression) -> None:
         super().__init__()
         self.decoded, self.options = decoded, options
         side = decoded.network.head.largest_side()
-        self.reach = None if side is None else side + 2 * decoded.network.max_stride  # of boxes beyond the image
+        # of boxes beyond the image
+        self.reach = None if side is None else side + 2 * decoded.network.max_stride
         self.columns = 1 if options.agnostic else math.ceil(math.sqrt(decoded.network.num_classes))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -56,18 +59,30 @@ class Suppressed(nn.Module):
         decoded = self.decoded(images)  # (B, R, 5 + C)
         scores, classes = (decoded[..., 5:] * decoded[..., 4:5]).max(-1)  # (B, R)
         image, row = ((scores > conf) & (decoded[..., 4] > conf)).nonzero(as_tuple=True)
-        boxes, scores, classes = cxcywh_to_xyxy(decoded[image, row, :4]), scores[image, row], classes[image, row]
+        boxes, scores, classes = (
+            cxcywh_to_xyxy(decoded[image, row, :4]),
+            scores[image, row],
+            classes[image, row],
+        )
         group = torch.zeros_like(classes) if agnostic else classes
         across, down = self._field(boxes, width, height)
         column = (group % self.columns + image % ACROSS * self.columns).float() * across
         line = (group // self.columns + image // ACROSS * self.columns).float() * down
-        kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)  # best first
+        # best first
+        kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)
         own = (image[kept].unsqueeze(1) == torch.arange(b, device=images.device)).long()  # (n, B)
         kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first so many of each image
-        parts = (image[kept].float().unsqueeze(1), boxes[kept], scores[kept].unsqueeze(1), classes[kept].float().unsqueeze(1))
+        parts = (
+            image[kept].float().unsqueeze(1),
+            boxes[kept],
+            scores[kept].unsqueeze(1),
+            classes[kept].float().unsqueeze(1),
+        )
         return torch.cat(parts, 1)
 
-    def _field(self, boxes: Tensor, width: int, height: int) -> tuple[Tensor | float, Tensor | float]:
+    def _field(
+        self, boxes: Tensor, width: int, height: int
+    ) -> tuple[Tensor | float, Tensor | float]:
         """Width and height of a field, in pixels: no box of it reaches into another."""
         if self.reach is not None:
             return width + self.reach, height + self.reach

@@ -7,12 +7,14 @@ from typing import Any, Literal, NamedTuple
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError
 
-PROGRAM, LAYOUT = "boltbox", 1  # LAYOUT is raised when a file's output or these fields change their meaning
+# LAYOUT is raised when a file's output or these fields change their meaning
+PROGRAM, LAYOUT = "boltbox", 1
 Precision = Literal["float32", "float16", "int8"]
 
 
 class Suppression(NamedTuple):
-    """Non-maximum suppression within a file: see `boltbox.detector.model.postprocess.nms`; each box has its best class only."""
+    """Non-maximum suppression within a file: see `boltbox.detector.model.postprocess.nms`; each box
+    has its best class only."""
 
     conf: float
     iou: float
@@ -22,10 +24,11 @@ class Suppression(NamedTuple):
 
 @dataclass(frozen=True)
 class Metadata:
-    """names: class names · stride: of height and width, in pixels · image_size: (height, width) in pixels; of a dynamic file
-    that of the training · batch: images a call, as far as it is fixed · dynamic: any batch, any height and width that are
-    multiples of the stride · nms: None, or the suppression inside · precision: of the weights · model: the options of the
-    network (`--model.size` and so on) · origins: source and licence of what its weights started from."""
+    """names: class names · stride: of height and width, in pixels · image_size: (height, width) in
+    pixels; of a dynamic file that of the training · batch: images a call, as far as it is fixed ·
+    dynamic: any batch, any height and width that are multiples of the stride · nms: None, or the
+    suppression inside · precision: of the weights · model: the options of the network
+    (`--model.size` and so on) · origins: source and licence of what its weights started from."""
 
     names: list[str]
     stride: int
@@ -40,8 +43,17 @@ class Metadata:
     def to_strings(self) -> dict[str, str]:
         """Keys and values as they stand in the file; each value is JSON, or a plain word."""
         nms = self.nms and self.nms._asdict()
-        own = {**asdict(self), "nms": nms, "layout": LAYOUT, "box": "xyxy" if self.nms else "cxcywh"}
-        return {"program": PROGRAM, "task": "detect", **{key: json.dumps(value) for key, value in own.items()}}
+        own = {
+            **asdict(self),
+            "nms": nms,
+            "layout": LAYOUT,
+            "box": "xyxy" if self.nms else "cxcywh",
+        }
+        return {
+            "program": PROGRAM,
+            "task": "detect",
+            **{key: json.dumps(value) for key, value in own.items()},
+        }
 
     @classmethod
     def from_strings(cls, path: object, strings: dict[str, str]) -> "Metadata":
@@ -52,12 +64,16 @@ class Metadata:
         """
         if strings.get("program") != PROGRAM:
             raise InputError(
-                f"{path}: not a file of `export` (its metadata lack program = {PROGRAM}); export a checkpoint anew"
+                f"{path}: not a file of `export` (its metadata lack program = {PROGRAM}); export a"
+                " checkpoint anew"
             )
         try:
             layout = json.loads(strings["layout"])
             if layout != LAYOUT:
-                raise InputError(f"{path}: exported with layout {layout}, but this version reads {LAYOUT}; export it anew")
+                raise InputError(
+                    f"{path}: exported with layout {layout}, but this version reads {LAYOUT};"
+                    " export it anew"
+                )
             height, width = (int(side) for side in json.loads(strings["image_size"]))
             nms, model = json.loads(strings["nms"]), json.loads(strings["model"])
             metadata = cls(
@@ -66,7 +82,13 @@ class Metadata:
                 (height, width),
                 int(json.loads(strings["batch"])),
                 bool(json.loads(strings["dynamic"])),
-                nms and Suppression(float(nms["conf"]), float(nms["iou"]), int(nms["max_det"]), bool(nms["agnostic"])),
+                nms
+                and Suppression(
+                    float(nms["conf"]),
+                    float(nms["iou"]),
+                    int(nms["max_det"]),
+                    bool(nms["agnostic"]),
+                ),
                 json.loads(strings["precision"]),
                 {key: model[key] for key in model if key in MODEL_OPTIONS},
                 [Origin(**entry)._asdict() for entry in json.loads(strings["origins"])],
@@ -74,7 +96,9 @@ class Metadata:
         except InputError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError) as e:
-            raise InputError(f"{path}: its metadata are damaged ({type(e).__name__}: {e}); export it anew") from None
+            raise InputError(
+                f"{path}: its metadata are damaged ({type(e).__name__}: {e}); export it anew"
+            ) from None
         if min(metadata.batch, metadata.stride, height, width, len(metadata.names)) < 1:
             raise InputError(f"{path}: its metadata are damaged (a size below 1); export it anew")
         return metadata

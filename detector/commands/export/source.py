@@ -14,7 +14,10 @@ def find_source(ckpt_path: str, run: str | None = None) -> Trained:
         InputError: there is none, or it cannot be read.
     """
     if format_of(ckpt_path):
-        raise InputError(f"ckpt_path {ckpt_path}: this is an exported file already; give the checkpoint that it was made from")
+        raise InputError(
+            f"ckpt_path {ckpt_path}: this is an exported file already; give the checkpoint that it"
+            " was made from"
+        )
     trained = None if ckpt_path == "auto" else find_trained(ckpt_path, Path(run) if run else None)
     if trained is None:
         raise InputError("ckpt_path auto: that is for fit; give `last`, `best` or a file")

@@ -1,25 +1,36 @@
-"""The commands and the names of their options, checked before anything is imported that takes seconds; the help."""
+"""The commands and the names of their options, checked before anything is imported that takes
+seconds; the help."""
 
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from boltbox.detector.commands.parsing.options import COMMAND_WORDS, check_config, is_known, typed_options, unknown_option
+from boltbox.detector.commands.parsing.options import (
+    COMMAND_WORDS,
+    check_config,
+    is_known,
+    typed_options,
+    unknown_option,
+)
 from boltbox.detector.commands.parsing.short_help import every_command, few_options
 from boltbox.detector.commands.parsing.signatures import Option, options_of, typed
 from boltbox.detector.system.errors import InputError, in_one_line, nearest, one_of, shortened
 from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.terminal import printable
 
-TRUST_PARTS = "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's (docs/parts.md)."
+TRUST_PARTS = (
+    "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's"
+    " (docs/parts.md)."
+)
 
 
 class Command(NamedTuple):
     """A command: the function that does it, as `module:function`, and its line in the help.
 
-    needs_trainer: the function takes a Trainer, the model and the data module before its own options; its command has their
-    options too. Else it is a plain function, whose parameters are the options.
+    needs_trainer: the function takes a Trainer, the model and the data module before its own
+    options; its command has their options too. Else it is a plain function, whose parameters are
+    the options.
     """
 
     place: str
@@ -35,9 +46,10 @@ class Command(NamedTuple):
 class CommandLine(NamedTuple):
     """All commands and their options.
 
-    commands: by name · groups: of options of all commands with a Trainer, by name, as `module:Class` · groups_of: further
-    groups of single commands · linked: options that follow others and cannot be given · defaults: by option, where they are not
-    the classes' own: for all commands (trainer), for single ones.
+    commands: by name · groups: of options of all commands with a Trainer, by name, as
+    `module:Class` · groups_of: further groups of single commands · linked: options that follow
+    others and cannot be given · defaults: by option, where they are not the classes' own: for all
+    commands (trainer), for single ones.
     """
 
     commands: Mapping[str, Command]
@@ -53,19 +65,33 @@ class CommandLine(NamedTuple):
             return list(options_of(place))
         found = [
             Option("config", "", (), "Path to a configuration file in json or yaml format."),
-            Option("print_config", "", (), "Print the configuration after applying all other arguments and exit."),
-            Option("seed_everything", "0", (), "Seed of everything random: the order, the augmentation, the starting weights."),
+            Option(
+                "print_config",
+                "",
+                (),
+                "Print the configuration after applying all other arguments and exit.",
+            ),
+            Option(
+                "seed_everything",
+                "0",
+                (),
+                "Seed of everything random: the order, the augmentation, the starting weights.",
+            ),
             Option("run", "", (), "Folder of the run; default: runs/COMMAND-NUMBER."),
             Option("trust_parts", "false", ("true", "false"), TRUST_PARTS),
             *options_of(place),
         ]
         for group, place in {**self.groups, **self.groups_of.get(command, {})}.items():
-            found += [option._replace(name=f"{group}.{option.name}") for option in options_of(place)]
+            found += [
+                option._replace(name=f"{group}.{option.name}") for option in options_of(place)
+            ]
         changed = {f"trainer.{name}": value for name, value in self.defaults["trainer"].items()} | {
             **self.defaults.get(command, {})
         }
         return [
-            o._replace(default=typed(changed[o.name])) if o.name in changed else o for o in found if o.name not in self.linked
+            o._replace(default=typed(changed[o.name])) if o.name in changed else o
+            for o in found
+            if o.name not in self.linked
         ]
 
     def names(self, command: str) -> set[str]:
@@ -84,7 +110,8 @@ class CommandLine(NamedTuple):
         """Print the help, if it is asked for; find errors that show without the whole parser.
 
         Raises:
-            InputError: a command or an option that does not exist, or a file of options that holds something else.
+            InputError: a command or an option that does not exist, or a file of options that holds
+                something else.
             SystemExit: the help was printed.
         """
         command = args[0] if args else ""
@@ -104,13 +131,17 @@ class CommandLine(NamedTuple):
         choices = {option.name: option.choices for option in self.options(command)}
         for name, value in typed_options(args[1:]):
             if not is_known(name, names, groups):
-                raise InputError(f"there is no option --{name}; {unknown_option(name, names - {'help'}, command)}")
+                raise InputError(
+                    f"there is no option --{name};"
+                    f" {unknown_option(name, names - {'help'}, command)}"
+                )
             if name == "config" and known.needs_trainer and value:
                 check_config(value, names, groups, command)
             _check_value(name, value, choices.get(name, ()))
 
     def check_first(self, args: Sequence[str]) -> None:
-        """`check`, before anything slow is imported: prints an error as one sentence and exits with code 2."""
+        """`check`, before anything slow is imported: prints an error as one sentence and exits with
+        code 2."""
         try:
             self.check(args)
         except InputError as e:
@@ -120,7 +151,8 @@ class CommandLine(NamedTuple):
 
 
 def _check_value(option: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word or a number that the option cannot take, as far as that shows without the whole parser."""
+    """Refuse a word or a number that the option cannot take, as far as that shows without the whole
+    parser."""
     try:
         number = float(value)
     except ValueError:

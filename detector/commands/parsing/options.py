@@ -1,4 +1,5 @@
-"""Names of options: those of a command, YOLOv5's names for them, hints for those that do not exist."""
+"""Names of options: those of a command, YOLOv5's names for them, hints for those that do not
+exist."""
 
 from __future__ import annotations
 
@@ -56,11 +57,15 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "device": "trainer.devices",
     "seed": "seed_everything",
     "noautoanchor": "autoanchor.enabled false",
-    "hyp": "config configs/yolov5.yaml --config configs/hyp/low.yaml (your own file: python cli.py import-hyp --help)",
+    "hyp": (
+        "config configs/yolov5.yaml --config configs/hyp/low.yaml (your own file: python cli.py"
+        " import-hyp --help)"
+    ),
     "resume": "ckpt_path last",
     "project": "run",
     "name": "run",
-    **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),  # after --data my/data.yaml
+    # after --data my/data.yaml
+    **dict.fromkeys(("data.path", "data.train", "data.val", "data.nc"), "data.dataset FILE"),
 }
 
 YOLOV5_EXPORT = {  # and after export
@@ -100,13 +105,14 @@ def unknown_option(name: str, known: Collection[str], command: str = "fit") -> s
     """A hint for an option that does not exist."""
     theirs = YOLOV5_EXPORT if command == "export" else YOLOV5_OPTIONS
     if name == "weights" and command in ("validate", "test", "predict"):
-        return "here it is --ckpt_path"  # model.weights start a training; they do not bring image size and class names
+        # model.weights start a training; they do not bring image size and class names
+        return "here it is --ckpt_path"
     return f"here it is --{theirs[name]}" if name in theirs else nearest(name, known)
 
 
 def is_known(name: str, known: Collection[str], groups: Collection[str]) -> bool:
-    """Whether an option exists, or may exist: options within one that takes a class (trainer.logger.init_args.name) only the
-    whole parser knows."""
+    """Whether an option exists, or may exist: options within one that takes a class
+    (trainer.logger.init_args.name) only the whole parser knows."""
     if name in known:
         return True
     parts = name.split(".")
@@ -115,16 +121,19 @@ def is_known(name: str, known: Collection[str], groups: Collection[str]) -> bool
 
 
 def check_config(given: str, known: Collection[str], groups: Collection[str], command: str) -> None:
-    """Check that a file given as --config, one of the user or one that comes with the project, holds options of the command. A
-    file that cannot be read is left to the parser.
+    """Check that a file given as --config, one of the user or one that comes with the project,
+    holds options of the command. A file that cannot be read is left to the parser.
 
     Raises:
         InputError: the file is of another kind, which the message names, or a key is no option.
     """
     path = Path(config_path(given))
     if re.match(r"[\w+.-]+://", given):
-        raise InputError(f"--config {given}: only files of this machine are read; download it, and give the file")
-    if given.startswith(DESCRIPTORS) or (":" in given and not exists(path)):  # the text of options is taken as well
+        raise InputError(
+            f"--config {given}: only files of this machine are read; download it, and give the file"
+        )
+    # the text of options is taken as well
+    if given.startswith(DESCRIPTORS) or (":" in given and not exists(path)):
         return
     try:
         content = load_yaml(read_text(path))
@@ -135,19 +144,29 @@ def check_config(given: str, known: Collection[str], groups: Collection[str], co
     except (OSError, *NO_YAML):
         return
     if not isinstance(content, dict):
-        raise InputError(f"--config {path}: it holds no options; they stand in it as in a run's config.yaml")
+        raise InputError(
+            f"--config {path}: it holds no options; they stand in it as in a run's config.yaml"
+        )
     keys = {str(key) for key in content}
     if len(keys & {"path", "train", "val", "test", "names", "nc"}) > 1:
-        raise InputError(f"--config {path}: that is the file of a data set; give it as --data.dataset {path}")
+        raise InputError(
+            f"--config {path}: that is the file of a data set; give it as --data.dataset {path}"
+        )
     if keys & {"backbone", "head"}:
-        raise InputError(f"--config {path}: that is YOLOv5's file of a network; here it is --model.size n, s, m, l, x, n6, ...")
+        raise InputError(
+            f"--config {path}: that is YOLOv5's file of a network; here it is --model.size n, s, m,"
+            " l, x, n6, ..."
+        )
     for name in _names(content, groups):
         if is_known(name, known, groups):
             continue
         if name in YOLOV5_GENES:
             hint = f"a hyp*.yaml of YOLOv5 becomes an overlay by: python cli.py import-hyp {path}"
         else:
-            hint = f"{unknown_option(name, known, command)} (a data set is given as --data.dataset FILE)"
+            hint = (
+                f"{unknown_option(name, known, command)} (a data set is given as --data.dataset"
+                " FILE)"
+            )
         raise InputError(f"--config {path}: '{name}' is no option of {command}; {hint}")
 
 
@@ -156,7 +175,11 @@ def _names(content: Mapping[Any, Any], groups: Collection[str], group: str = "")
     names = []
     for key, value in content.items():
         name = f"{group}{key}"
-        names += _names(value, groups, f"{name}.") if isinstance(value, dict) and name in groups else [name]
+        names += (
+            _names(value, groups, f"{name}.")
+            if isinstance(value, dict) and name in groups
+            else [name]
+        )
     return names
 
 
@@ -171,5 +194,7 @@ def typed_options(args: Sequence[str]) -> list[tuple[str, str]]:
         if word == "-c" or (word.startswith("--") and len(word) > 2):
             name, equals, value = word.removeprefix("--").partition("=")
             after = args[k + 1] if k + 1 < len(args) and not args[k + 1].startswith("--") else ""
-            options.append(("config" if word == "-c" else name.removesuffix("+"), value if equals else after))
+            options.append(
+                ("config" if word == "-c" else name.removesuffix("+"), value if equals else after)
+            )
     return options

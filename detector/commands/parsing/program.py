@@ -12,7 +12,8 @@ def program() -> str:
 
 
 def command_line(*words: str) -> str:
-    """A command of this program, started in the same way as the running one: by python, boltbox or torchrun."""
+    """A command of this program, started in the same way as the running one: by python, boltbox or
+    torchrun."""
     script = Path(sys.argv[0])
     start = ["python", str(script)] if script.name == "cli.py" else program().split()
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -29,9 +29,27 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
     },
     "predict": {
         "input": ("data.source", "data.image_size", "data.frame_step", "data.tiled"),
-        "model": ("ckpt_path", "model.weights", "model.size", "model.conf", "model.iou", "model.max_det", "model.classes",
-                  "model.tta", "model.ensemble", *MACHINE),
-        "output": ("run", "save.images", "save.labels", "save.json", "save.csv", "save.crops", "save.confidences"),
+        "model": (
+            "ckpt_path",
+            "model.weights",
+            "model.size",
+            "model.conf",
+            "model.iou",
+            "model.max_det",
+            "model.classes",
+            "model.tta",
+            "model.ensemble",
+            *MACHINE,
+        ),
+        "output": (
+            "run",
+            "save.images",
+            "save.labels",
+            "save.json",
+            "save.csv",
+            "save.crops",
+            "save.confidences",
+        ),
     },
     "anchors": {
         "data": DATA[:2],
@@ -47,20 +65,34 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
     "benchmark": {
         "data": DATA,
         "model": MODEL,
-        "measurement": ("seconds", "rows", "deadline", "trainer.accelerator", "trainer.devices", "trainer.strategy"),
+        "measurement": (
+            "seconds",
+            "rows",
+            "deadline",
+            "trainer.accelerator",
+            "trainer.devices",
+            "trainer.strategy",
+        ),
         "run": RUN,
     },
     "evolve": {
         "data": DATA,
         "model": MODEL,
         "search": (
-            "evolve.generations", "evolve.population", "evolve.space", "evolve.sampler", "evolve.prune",
-            "evolve.workers", "evolve.hours", "evolve.trials", "evolve.study",
+            "evolve.generations",
+            "evolve.population",
+            "evolve.space",
+            "evolve.sampler",
+            "evolve.prune",
+            "evolve.workers",
+            "evolve.hours",
+            "evolve.trials",
+            "evolve.study",
         ),
         "training": ("trainer.max_epochs", *MACHINE),
         "run": RUN,
     },
-}  # fmt: skip
+}
 CHOSEN["validate"] = CHOSEN["test"] = {
     "data": (*DATA[:4], "data.tiled"),
     "model": ("ckpt_path", *MODEL, "model.conf", "model.iou", "model.tta", *MACHINE),
@@ -94,7 +126,12 @@ SHORTER = {  # than the docstrings of the classes, or specific to the recipe
 
 def every_command(commands: Mapping[str, str]) -> str:
     """The help of the program: its commands, each with a line."""
-    lines = [f"usage: {program()} COMMAND [options]", "", "Train, evaluate and use a YOLOv5 detector.", ""]
+    lines = [
+        f"usage: {program()} COMMAND [options]",
+        "",
+        "Train, evaluate and use a YOLOv5 detector.",
+        "",
+    ]
     lines += [f"  {name:<11} {line}" for name, line in commands.items()]
     lines += ["", "COMMAND --help shows the options that people use, COMMAND --help all every one."]
     return "\n".join(lines)
@@ -116,12 +153,18 @@ def few_options(command: str, description: str, options: Sequence[Option]) -> st
 def _lines(option: Option) -> list[str]:
     words = SHORTER.get(option.name, option.help).replace("`", "")
     flag = option.name in ("json", "strict")
-    if option.choices and option.choices[0] != "true" and not any(choice in words for choice in option.choices):
+    if (
+        option.choices
+        and option.choices[0] != "true"
+        and not any(choice in words for choice in option.choices)
+    ):
         words += f" {', '.join(option.choices)}."
     if option.default and not flag and "default" not in words:
         words += f" [{option.default}]"
     start = f"  --{option.name}"
-    wrapped = textwrap.wrap(words, WIDTH - COLUMN, break_long_words=False, break_on_hyphens=False) or [""]
+    wrapped = textwrap.wrap(
+        words, WIDTH - COLUMN, break_long_words=False, break_on_hyphens=False
+    ) or [""]
     if len(start) + 2 > COLUMN:
         wrapped.insert(0, "")
     return [f"{start if k == 0 else '':<{COLUMN}}{line}".rstrip() for k, line in enumerate(wrapped)]

@@ -1,4 +1,5 @@
-"""The options that a class or function takes, read from its source: importing what takes torch takes seconds."""
+"""The options that a class or function takes, read from its source: importing what takes torch
+takes seconds."""
 
 import ast
 from collections.abc import Iterator
@@ -10,12 +11,20 @@ from typing import Any, NamedTuple
 
 from docstring_parser import parse
 
-OF_THE_TRAINER = {"self", "trainer", "model", "datamodule", "dataloaders", "train_dataloaders", "val_dataloaders"}
+OF_THE_TRAINER = {
+    "self",
+    "trainer",
+    "model",
+    "datamodule",
+    "dataloaders",
+    "train_dataloaders",
+    "val_dataloaders",
+}
 
 
 class Option(NamedTuple):
-    """default: as it is typed, "" for None or where there is none · choices: of a Literal · help: from the docstring ·
-    required: has no default."""
+    """default: as it is typed, "" for None or where there is none · choices: of a Literal · help:
+    from the docstring · required: has no default."""
 
     name: str
     default: str
@@ -32,8 +41,8 @@ def load(place: str) -> Any:
 
 @cache
 def options_of(place: str) -> tuple[Option, ...]:
-    """The parameters of `package.module:Class` (of its __init__, or its fields), `...:Class.method` or `...:function`. Those of
-    a dataclass among them follow as `name.field`.
+    """The parameters of `package.module:Class` (of its __init__, or its fields), `...:Class.method`
+    or `...:function`. Those of a dataclass among them follow as `name.field`.
 
     >>> [o.name for o in options_of("boltbox.detector.system.ranges:check_ranges")]
     ['options', 'group']
@@ -54,12 +63,18 @@ def _tree(module: str) -> ast.Module:
     assert spec.submodule_search_locations, module
     paths = (Path(folder).joinpath(*rest) for folder in spec.submodule_search_locations)
     path = next(p for p in paths if p.is_dir() or p.with_suffix(".py").is_file())
-    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
+    return ast.parse(
+        (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 def _options(module: str, node: ast.AST) -> Iterator[Option]:
     if isinstance(node, ast.ClassDef):
-        init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+        init = next(
+            (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
+        )
         helps = _docstring_help(node) | (_docstring_help(init) if init else {})
         given = _parameters(init) if init else _fields(node)
     else:
@@ -68,15 +83,27 @@ def _options(module: str, node: ast.AST) -> Iterator[Option]:
     for name, annotation, default in given:
         if name in OF_THE_TRAINER:
             continue
-        yield Option(name, _value(default), _choices(module, annotation), helps.get(name, ""), default is None)
+        yield Option(
+            name,
+            _value(default),
+            _choices(module, annotation),
+            helps.get(name, ""),
+            default is None,
+        )
         group = _dataclass(module, annotation)
         if group:
             yield from (o._replace(name=f"{name}.{o.name}") for o in _options(*group))
 
 
-def _parameters(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
+def _parameters(
+    function: ast.FunctionDef,
+) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
     positional, defaults = function.args.args, function.args.defaults
-    padded = [None] * (len(positional) - len(defaults)) + list(defaults) + list(function.args.kw_defaults)
+    padded = (
+        [None] * (len(positional) - len(defaults))
+        + list(defaults)
+        + list(function.args.kw_defaults)
+    )
     for argument, default in zip([*positional, *function.args.kwonlyargs], padded, strict=True):
         yield argument.arg, argument.annotation, default
 
@@ -108,7 +135,11 @@ def typed(value: object) -> str:
 def _choices(module: str, annotation: ast.expr | None) -> tuple[str, ...]:
     if isinstance(annotation, ast.Name):
         annotation = _assigned(module, annotation.id)
-    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name) and annotation.value.id == "Literal":
+    if (
+        isinstance(annotation, ast.Subscript)
+        and isinstance(annotation.value, ast.Name)
+        and annotation.value.id == "Literal"
+    ):
         return tuple(str(value) for value in _constants(annotation.slice))
     return ("true", "false") if isinstance(annotation, ast.Name) and annotation.id == "bool" else ()
 
@@ -131,7 +162,9 @@ def _dataclass(module: str, annotation: ast.expr | None) -> tuple[str, ast.Class
     if not isinstance(annotation, ast.Name):
         return None
     found, home = _found(module, annotation.id)
-    is_data = isinstance(found, ast.ClassDef) and any("dataclass" in ast.dump(d) for d in found.decorator_list)
+    is_data = isinstance(found, ast.ClassDef) and any(
+        "dataclass" in ast.dump(d) for d in found.decorator_list
+    )
     return (home, found) if is_data and isinstance(found, ast.ClassDef) else None
 
 
@@ -140,9 +173,17 @@ def _found(module: str, name: str) -> tuple[ast.stmt | None, str]:
     for line in _tree(module).body:
         if isinstance(line, ast.ClassDef) and line.name == name:
             return line, module
-        if isinstance(line, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in line.targets):
+        if isinstance(line, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == name for t in line.targets
+        ):
             return line, module
-        ours = isinstance(line, ast.ImportFrom) and (line.module or "").startswith(f"{module.split('.')[0]}.")
-        if ours and isinstance(line, ast.ImportFrom) and any(alias.name == name for alias in line.names):
+        ours = isinstance(line, ast.ImportFrom) and (line.module or "").startswith(
+            f"{module.split('.')[0]}."
+        )
+        if (
+            ours
+            and isinstance(line, ast.ImportFrom)
+            and any(alias.name == name for alias in line.names)
+        ):
             return _found(line.module or "", name)
     return None, module

@@ -1,11 +1,13 @@
-"""The groups of options of the commands with a Trainer: the class of each, as `module:Class`, so that nothing is imported here
-that takes seconds."""
+"""The groups of options of the commands with a Trainer: the class of each, as `module:Class`, so
+that nothing is imported here that takes seconds."""
 
 from typing import Any
 
 from boltbox.detector.training.trainer_options import TRAINER_OPTIONS
 
-CALLBACKS = {  # whose options are groups of the command line; the warm-up early: a LearningRateMonitor shows what is used
+# whose options are groups of the command line; the warm-up early: a LearningRateMonitor shows what
+# is used
+CALLBACKS = {
     "ranks": "boltbox.callbacks.collective_watchdog:CollectiveWatchdog",
     "doctor": "boltbox.callbacks.doctor:DoctorCheck",
     "autoanchor": "boltbox.callbacks.autoanchor:AutoAnchor",
@@ -24,12 +26,18 @@ GROUPS = {
     "data": "boltbox.detector.data.datamodule:DetectionData",
     **CALLBACKS,
 }
-GROUPS_OF = {"predict": {"save": "boltbox.callbacks.predictions:PredictionWriter"}}  # more groups, of single commands
+# more groups, of single commands
+GROUPS_OF = {"predict": {"save": "boltbox.callbacks.predictions:PredictionWriter"}}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "trainer": TRAINER_OPTIONS,
     "validate": {"verbose": False},  # Lightning's table of figures; ours is by class
     "test": {"verbose": False},
-    "predict": {"return_predictions": False, "model.conf": 0.25, "model.iou": 0.45, "model.max_det": 1000},
+    "predict": {
+        "return_predictions": False,
+        "model.conf": 0.25,
+        "model.iou": 0.45,
+        "model.max_det": 1000,
+    },
 }
 LINKS = {  # option: what it follows
     "data.seed": "seed_everything",

@@ -8,13 +8,16 @@ from pkgutil import resolve_name
 from typing import Any
 
 from jsonargparse import Namespace, set_parsing_settings
-from jsonargparse._common import parsing_settings  # its import policy can be set, but not taken back
+
+# its import policy can be set, but not taken back
+from jsonargparse._common import parsing_settings
 
 from boltbox.detector.checkpoint.hyper_parameters import PARTS
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.trusted import PACKAGES, package_of, refusal
 
-TRANSFORMS = "boltbox.detector.data.transforms."  # no class of another library is called as a transform is
+# no class of another library is called as a transform is
+TRANSFORMS = "boltbox.detector.data.transforms."
 _DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
 _WRONG = re.compile(r"Expected '([\w.]+)' to be a|Import path ([\w.]+) does not correspond")
 
@@ -31,8 +34,8 @@ def foreign_packages(paths: Collection[str]) -> set[str]:
 
 @contextmanager
 def only_from(typed: Collection[str], file: str) -> Iterator[None]:
-    """While this lasts the parser imports nothing that a value names but from PACKAGES and the packages of what the user
-    typed; what `torch.os.system` leads to is not of torch.
+    """While this lasts the parser imports nothing that a value names but from PACKAGES and the
+    packages of what the user typed; what `torch.os.system` leads to is not of torch.
 
     Raises:
         InputError: for a value that names something else; it says which option and what to do.
@@ -56,8 +59,8 @@ def only_from(typed: Collection[str], file: str) -> Iterator[None]:
 
 
 def check_classes(options: Namespace, typed: Collection[str], file: str) -> None:
-    """Whether all that options name, but what the user typed or what is of the same foreign package, is what the option takes.
-    Nothing is called.
+    """Whether all that options name, but what the user typed or what is of the same foreign
+    package, is what the option takes. Nothing is called.
 
     Raises:
         InputError: a function, or a class of another kind.
@@ -82,13 +85,14 @@ def check_classes(options: Namespace, typed: Collection[str], file: str) -> None
         else:
             continue
         raise InputError(
-            f"{file}: {option} names {path}, which {problem}, so it is not called; correct the file, or name it on the "
-            "command line if it is meant so"
+            f"{file}: {option} names {path}, which {problem}, so it is not called; correct the"
+            " file, or name it on the command line if it is meant so"
         )
 
 
 def _named(value: Any, option: str) -> Iterator[tuple[str, str, Any]]:
-    """Option, import path and, if the parser has it already, the object of each class and function among options."""
+    """Option, import path and, if the parser has it already, the object of each class and function
+    among options."""
     if isinstance(value, Namespace | Mapping):
         for key, inner in (vars(value) if isinstance(value, Namespace) else value).items():
             if key == "__path__" or (key == "config" and not option):
@@ -101,4 +105,8 @@ def _named(value: Any, option: str) -> Iterator[tuple[str, str, Any]]:
         for inner in value:
             yield from _named(inner, option)
     elif callable(value):
-        yield option, f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}", value
+        yield (
+            option,
+            f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}",
+            value,
+        )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-_FORGOTTEN = 3600  # seconds without a write, after which an unfinished file is that of a process that died
+# seconds without a write, after which an unfinished file is that of a process that died
+_FORGOTTEN = 3600
 _told: set[str] = set()
 
 
@@ -29,7 +30,8 @@ def cache_folder() -> Path:
 
 
 def own_name(path: Path) -> Path:
-    """A name in the folder of `path` that no other process uses. What processes that died left there is removed."""
+    """A name in the folder of `path` that no other process uses. What processes that died left
+    there is removed."""
     for left in path.parent.glob(".*.tmp"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _FORGOTTEN:

@@ -33,12 +33,13 @@ VERSION = 1  # raise it with any change to how images are decoded or resized
 class ImageCache:
     """Stores for the images of one training, each shared by all processes of this machine.
 
-    ram: a file in memory without a name, gone with the last process that has it open, however that ends. disk: a file in the
-    cache folder, for later trainings too, as long as no image changes.
+    ram: a file in memory without a name, gone with the last process that has it open, however that
+    ends. disk: a file in the cache folder, for later trainings too, as long as no image changes.
 
     Args:
-        budget: bytes for all stores together, of which never more than four fifths of what is free are used; None: half of what
-            is free, and a store on disk that was made with any other budget is taken as it is.
+        budget: bytes for all stores together, of which never more than four fifths of what is free
+            are used; None: half of what is free, and a store on disk that was made with any other
+            budget is taken as it is.
         machine: its processes; all of them must call `add` alike.
     """
 
@@ -46,9 +47,11 @@ class ImageCache:
         self.where, self.budget, self.machine = where, budget, machine
         self.taken = 0  # bytes, by the stores so far
 
-    def add(self, split: str, dataset: DetectionDataset, resize: Resize, places: Sequence[str]) -> None:
-        """Give the data set a store of its first images, as many as there is room for. places: paths that tell it from all
-        others."""
+    def add(
+        self, split: str, dataset: DetectionDataset, resize: Resize, places: Sequence[str]
+    ) -> None:
+        """Give the data set a store of its first images, as many as there is room for. places:
+        paths that tell it from all others."""
         store = None
         try:
             if self.where == "ram":
@@ -57,8 +60,14 @@ class ImageCache:
                 path = self.machine.hear(store and store.path())
                 store = store or (ImageStore(os.open(path, os.O_RDONLY)) if path else None)
             else:
-                key = json.dumps([str(Path.cwd()), *places, resize.size, resize.smooth, resize.reduced])
-                file = cache_folder() / "images" / f"{split}-{resize.size}-{sha256(key.encode()).hexdigest()[:24]}"
+                key = json.dumps(
+                    [str(Path.cwd()), *places, resize.size, resize.smooth, resize.reduced]
+                )
+                file = (
+                    cache_folder()
+                    / "images"
+                    / f"{split}-{resize.size}-{sha256(key.encode()).hexdigest()[:24]}"
+                )
                 where = str(file)
                 self.machine.work(self._fill_disk(file, split, dataset, resize))
                 store, _ = self._intact(file, dataset)
@@ -69,10 +78,13 @@ class ImageCache:
             self.taken += store.nbytes
             more = "" if len(store.states) == len(dataset) else "; there is no room for more"
             rank_zero_print(
-                f"{split}: {store.stored} of {len(dataset)} images cached in {where} ({store.nbytes / 1e6:.1f} MB{more})"
+                f"{split}: {store.stored} of {len(dataset)} images cached in {where}"
+                f" ({store.nbytes / 1e6:.1f} MB{more})"
             )
 
-    def _fill_memory(self, split: str, dataset: DetectionDataset, resize: Resize) -> Generator[int, None, ImageStore | None]:
+    def _fill_memory(
+        self, split: str, dataset: DetectionDataset, resize: Resize
+    ) -> Generator[int, None, ImageStore | None]:
         layout = self._layout(dataset, resize, free_memory())
         if not len(layout.shapes):
             rank_zero_print(f"{split}: no images cached; there is no room")
@@ -80,14 +92,20 @@ class ImageCache:
         descriptor = os.memfd_create(f"boltbox-{split}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             yield from self._fill(split, descriptor, dataset, layout, resize)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+            fcntl.fcntl(
+                descriptor,
+                fcntl.F_ADD_SEALS,
+                fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE,
+            )
         except OSError as e:
             os.close(descriptor)
             say_without("images", e)
             return None
         return ImageStore(descriptor)
 
-    def _fill_disk(self, path: Path, split: str, dataset: DetectionDataset, resize: Resize) -> Generator[int, None, None]:
+    def _fill_disk(
+        self, path: Path, split: str, dataset: DetectionDataset, resize: Resize
+    ) -> Generator[int, None, None]:
         try:
             store, why = self._intact(path, dataset)
             if store:
@@ -119,14 +137,19 @@ class ImageCache:
         self, split: str, descriptor: int, dataset: DetectionDataset, layout: Layout, resize: Resize
     ) -> Generator[int, None, None]:
         about = {"version": _version(), "images": _digest(dataset), "budget": self.budget}
-        with tqdm(total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False) as bar:
+        with tqdm(
+            total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False
+        ) as bar:
             lazy = LazyImages(dataset, resize) if resize.reduced else None
-            for done in fill(descriptor, dataset.files, layout, partial(_pixels, dataset, resize, lazy), about):
+            for done in fill(
+                descriptor, dataset.files, layout, partial(_pixels, dataset, resize, lazy), about
+            ):
                 bar.update(done - bar.n)
                 yield done
 
     def _intact(self, path: Path, dataset: DetectionDataset) -> tuple[ImageStore | None, str]:
-        """The store of an earlier training; or None and, if there is a file, why it doesn't serve."""
+        """The store of an earlier training; or None and, if there is a file, why it doesn't
+        serve."""
         try:
             store = ImageStore(os.open(path, os.O_RDONLY))
         except FileNotFoundError:
@@ -146,13 +169,20 @@ class ImageCache:
         return store, ""
 
 
-def _pixels(dataset: DetectionDataset, resize: Resize, lazy: LazyImages | None, i: int) -> np.ndarray | None:
-    """Image i after the first step; None if the loader, too, will not get that far, or not to the size in the file's header."""
+def _pixels(
+    dataset: DetectionDataset, resize: Resize, lazy: LazyImages | None, i: int
+) -> np.ndarray | None:
+    """Image i after the first step; None if the loader, too, will not get that far, or not to the
+    size in the file's header."""
     try:
         if lazy:
             return lazy.read(i)
         sample = dataset[i]
-        return resize(sample).image if sample.size == (dataset.labels[i].height, dataset.labels[i].width) else None
+        return (
+            resize(sample).image
+            if sample.size == (dataset.labels[i].height, dataset.labels[i].width)
+            else None
+        )
     except InputError:  # who asks for this image later will be told
         return None
 

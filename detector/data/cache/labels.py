@@ -1,6 +1,8 @@
-"""Labels that need not be parsed again: those of the last start, as long as no file that they come from has changed.
+"""Labels that need not be parsed again: those of the last start, as long as no file that they come
+from has changed.
 
-A file of the cache is a block of packed.py. Two processes may write it at once: the last one wins, and both are right.
+A file of the cache is a block of packed.py. Two processes may write it at once: the last one wins,
+and both are right.
 """
 
 import dataclasses
@@ -22,13 +24,15 @@ from boltbox.detector.data.report import DataReport, Fault, Remark
 from boltbox.detector.system.atomic_file import write_beside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-VERSION = 4  # raise it with any change to what is read from an image's header or made of a label file
+# raise it with any change to what is read from an image's header or made of a label file
+VERSION = 4
 
 
 def cached(
     split: str, places: Sequence[str], options: dict[str, Any], read: Callable[[], DetectionDataset]
 ) -> DetectionDataset:
-    """What `read` gives, from the cache if nothing that it depends on has changed. If it has, one line says what.
+    """What `read` gives, from the cache if nothing that it depends on has changed. If it has, one
+    line says what.
 
     Args:
         split: its name, for the user.
@@ -59,7 +63,8 @@ def _load(path: Path, options: dict[str, Any]) -> tuple[DetectionDataset | None,
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            block = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""  # ranks share its pages
+            # ranks share its pages
+            block = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     except FileNotFoundError:
         return None, ""
     try:
@@ -77,9 +82,13 @@ def _load(path: Path, options: dict[str, Any]) -> tuple[DetectionDataset | None,
         labels.check()
         rows = about["report"]
         told = {"faults": _fault, "lost_images": _fault, "remarks": lambda row: Remark(*row)}
-        report = DataReport(**rows | {name: [of(row) for row in rows[name]] for name, of in told.items()})
+        report = DataReport(
+            **rows | {name: [of(row) for row in rows[name]] for name, of in told.items()}
+        )
         files = FileNames(arrays["file_text"], arrays["file_starts"])
-        return DetectionDataset(files, labels, options["names"], report, sources=LabelSources.from_arrays(arrays)), ""
+        return DetectionDataset(
+            files, labels, options["names"], report, sources=LabelSources.from_arrays(arrays)
+        ), ""
     except Damaged as e:
         return None, str(e)
     except (KeyError, TypeError, ValueError, IndexError) as e:

@@ -22,8 +22,8 @@ class Node:
         self.first = local_rank == 0
 
     def work(self, steps: Generator[object, None, T]) -> T | None:
-        """The first process goes through `steps` and has their result; the others wait. All meet after each step, so that no
-        time limit of a barrier ends a long wait."""
+        """The first process goes through `steps` and has their result; the others wait. All meet
+        after each step, so that no time limit of a barrier ends a long wait."""
         result, done, all_done = None, not self.first, False
         while not all_done:
             if not done:
@@ -31,7 +31,9 @@ class Node:
                     next(steps)
                 except StopIteration as e:
                     result, done = e.value, True
-            all_done = done if self.strategy is None else self.strategy.reduce_boolean_decision(done)
+            all_done = (
+                done if self.strategy is None else self.strategy.reduce_boolean_decision(done)
+            )
         return result
 
     def agree(self, opinion: bool) -> bool:

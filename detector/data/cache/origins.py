@@ -9,12 +9,14 @@ import numpy as np
 
 from boltbox.detector.data.label_table import FileNames
 
-# A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second may leave the time as it was.
+# A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
+# may leave the time as it was.
 _TICK = 20_000_000
 
 
 class Origins:
-    """Files and folders, and how each was just before it was read. A folder changes when a file in it comes or goes."""
+    """Files and folders, and how each was just before it was read. A folder changes when a file in
+    it comes or goes."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -22,7 +24,8 @@ class Origins:
         self._states: list[np.ndarray] = []
 
     def note(self, paths: Iterable[str | Path]) -> None:
-        """To be called before they are read; what does not exist counts too. The first time counts."""
+        """To be called before they are read; what does not exist counts too. The first time
+        counts."""
         new = [path for path in dict.fromkeys(map(str, paths)) if path not in self._known]
         self._known |= set(new)
         found = states(new)
@@ -38,7 +41,8 @@ class Origins:
 
 
 def states(paths: Sequence[str]) -> np.ndarray:
-    """(n, 2) int64: size in bytes and time of the last change in nanoseconds; -1, -1 where there is nothing."""
+    """(n, 2) int64: size in bytes and time of the last change in nanoseconds; -1, -1 where there is
+    nothing."""
     rows = np.full((len(paths), 2), -1, np.int64)
     plain: Sequence[str | bytes] = paths.encoded() if isinstance(paths, FileNames) else paths
     for i, path in enumerate(plain):

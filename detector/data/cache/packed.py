@@ -1,8 +1,11 @@
-"""Named arrays with a description in one block of bytes: plain numbers and JSON, nothing that could be executed.
+"""Named arrays with a description in one block of bytes: plain numbers and JSON, nothing that could
+be executed.
 
-    magic (8 bytes) · crc32 of all that follows (8) · length of the head (8) · head · arrays, each padded to 8 bytes
+    magic (8 bytes) · crc32 of all that follows (8) · length of the head (8) · head · arrays, each
+    padded to 8 bytes
 
-The head is JSON: {"about": anything, "arrays": [[name, dtype, shape], ...]}. Numbers are little-endian.
+The head is JSON: {"about": anything, "arrays": [[name, dtype, shape], ...]}. Numbers are
+little-endian.
 """
 
 import json
@@ -23,11 +26,14 @@ class Damaged(Exception):
 
 
 def pack(about: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The block. about: whatever JSON can hold; arrays: C-contiguous, of bool, uint8, int32, uint32, int64 or float32."""
+    """The block. about: whatever JSON can hold; arrays: C-contiguous, of bool, uint8, int32,
+    uint32, int64 or float32."""
     rows = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     assert all(dtype in _DTYPES for _, dtype, _ in rows)
     head = _padded(json.dumps({"about": about, "arrays": rows}).encode(), b" ")
-    rest = b"".join([_number(len(head)), head, *(_padded(array.tobytes(), b"\0") for array in arrays.values())])
+    rest = b"".join(
+        [_number(len(head)), head, *(_padded(array.tobytes(), b"\0") for array in arrays.values())]
+    )
     return MAGIC + _number(zlib.crc32(rest)) + rest
 
 
@@ -53,7 +59,12 @@ def unpack(block: bytes | mmap | memoryview) -> tuple[Any, dict[str, np.ndarray]
             arrays[name] = array
             start += -(-array.nbytes // 8) * 8
         return head["about"], arrays
-    except (ValueError, TypeError, KeyError, OverflowError) as e:  # whole, but not as `pack` writes it
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+    ) as e:  # whole, but not as `pack` writes it
         raise Damaged(f"its head makes no sense ({e})") from None
 
 

@@ -1,8 +1,11 @@
-"""Images as the first step of the augmentation makes them, in one file that all processes map; once written it never changes.
+"""Images as the first step of the augmentation makes them, in one file that all processes map; once
+written it never changes.
 
-    pixels of one image after the other, uint8 RGB · index: a block of packed.py · length of the index (8 bytes)
+    pixels of one image after the other, uint8 RGB · index: a block of packed.py · length of the
+    index (8 bytes)
 
-Readers share the pages of the file, so that it is in memory once, whatever the number of workers and ranks.
+Readers share the pages of the file, so that it is in memory once, whatever the number of workers
+and ranks.
 """
 
 import errno
@@ -26,17 +29,19 @@ _STEP = 256  # images that are written before anything else happens
 
 
 class Layout(NamedTuple):
-    """Where the first k images of a data set go. shapes (k, 2) int32 height, width in the store · starts (k + 1,) int64 first
-    byte of each."""
+    """Where the first k images of a data set go. shapes (k, 2) int32 height, width in the store ·
+    starts (k + 1,) int64 first byte of each."""
 
     shapes: np.ndarray
     starts: np.ndarray
 
     @classmethod
     def within(cls, budget: int, sizes: np.ndarray, size: int) -> "Layout":
-        """The most images that `budget` bytes have room for, all told. sizes (n, 2): height, width of the files' images; size:
-        their longer side in the store."""
-        shapes = np.array([longest_shape(h, w, size) for h, w in sizes.tolist()], np.int32).reshape(-1, 2)
+        """The most images that `budget` bytes have room for, all told. sizes (n, 2): height, width
+        of the files' images; size: their longer side in the store."""
+        shapes = np.array([longest_shape(h, w, size) for h, w in sizes.tolist()], np.int32).reshape(
+            -1, 2
+        )
         starts = np.concatenate(([0], np.cumsum(shapes.prod(1, dtype=np.int64) * 3)))
         needed = starts[1:] + _INDEX + _ROW * np.arange(1, len(shapes) + 1)
         k = int(np.searchsorted(needed, budget, "right"))
@@ -48,13 +53,19 @@ class Layout(NamedTuple):
 
 
 def fill(
-    descriptor: int, files: Sequence[str], layout: Layout, pixels: Callable[[int], np.ndarray | None], about: dict[str, Any]
+    descriptor: int,
+    files: Sequence[str],
+    layout: Layout,
+    pixels: Callable[[int], np.ndarray | None],
+    about: dict[str, Any],
 ) -> Iterator[int]:
-    """Write a store into an empty file, with a thread for each core. Now and then yields how many images are done.
+    """Write a store into an empty file, with a thread for each core. Now and then yields how many
+    images are done.
 
     Args:
         files: that the images come from; one that changes meanwhile is left out.
-        pixels: gives image i as it shall be stored; what has another shape than in `layout`, or is None, is left out.
+        pixels: gives image i as it shall be stored; what has another shape than in `layout`, or is
+            None, is left out.
         about: for the index.
 
     Raises:
@@ -66,7 +77,11 @@ def fill(
     def write(i: int) -> tuple[int, int, int]:
         """Height, width, crc32; all 0 if the image is left out."""
         image = pixels(i)
-        if image is None or list(image.shape[:2]) != shapes[i] or (states([files[i]]) != before[i]).any():
+        if (
+            image is None
+            or list(image.shape[:2]) != shapes[i]
+            or (states([files[i]]) != before[i]).any()
+        ):
             return 0, 0, 0
         image = np.ascontiguousarray(image)
         if os.pwrite(descriptor, image.data, starts[i]) < image.nbytes:
@@ -99,7 +114,8 @@ class ImageStore:
         descriptor: of the open file; it is closed with the store.
 
     Attributes:
-        about: what `fill` was given · stored: number of images in it · nbytes: of the file · states (k, 2): of the files of the
+        about: what `fill` was given · stored: number of images in it · nbytes: of the file · states
+            (k, 2): of the files of the
         first k images when they were read, see `origins.states`.
 
     Raises:
@@ -121,11 +137,13 @@ class ImageStore:
         self._pixels = np.frombuffer(view[:end], np.uint8)
         self._shapes, self._crcs = arrays["shapes"], arrays["crcs"]
         self._starts, self.states = arrays["starts"], arrays["states"]
-        self._sound = bytearray(len(self._shapes))  # 1: this process has compared the pixels with their checksum
+        # 1: this process has compared the pixels with their checksum
+        self._sound = bytearray(len(self._shapes))
         self.stored = int((self._shapes[:, 0] > 0).sum())
 
     def read(self, i: int) -> np.ndarray | None:
-        """Image i, (h, w, 3) uint8 RGB, a view that cannot be written to; None if it isn't here, intact."""
+        """Image i, (h, w, 3) uint8 RGB, a view that cannot be written to; None if it isn't here,
+        intact."""
         if not 0 <= i < len(self._shapes):
             return None
         height, width = self._shapes[i].tolist()
@@ -142,7 +160,8 @@ class ImageStore:
         return f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For loaders that start their workers afresh instead of forking: the open file goes over, not what is in it."""
+        """For loaders that start their workers afresh instead of forking: the open file goes over,
+        not what is in it."""
         return {"descriptor": DupFd(self._file.fileno())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -15,9 +15,11 @@ FORMATS: dict[str, type[Format]] = {"yolo": YoloText, "voc": VocXml, "coco": Coc
 
 
 def format_class(name: str) -> type[Format]:
-    """The format of a name in FORMATS, or a class of the user's own by its import path, `my_formats.CsvRows`.
+    """The format of a name in FORMATS, or a class of the user's own by its import path,
+    `my_formats.CsvRows`.
 
-    A path is code, which is imported: it must come from a command line, a configuration or a script, never from a data file.
+    A path is code, which is imported: it must come from a command line, a configuration or a
+    script, never from a data file.
 
     Raises:
         InputError: there is no such format.
@@ -27,12 +29,18 @@ def format_class(name: str) -> type[Format]:
     module, _, attribute = name.rpartition(".")
     if not module:
         raise InputError(
-            f"data.format {name}: choose from {', '.join(FORMATS)}, or give the import path of a class of your own"
+            f"data.format {name}: choose from {', '.join(FORMATS)}, or give the import path of a"
+            " class of your own"
         )
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as e:
-        raise InputError(f"data.format {name}: {e}; the folder of its file must be in PYTHONPATH") from None
+        raise InputError(
+            f"data.format {name}: {e}; the folder of its file must be in PYTHONPATH"
+        ) from None
     if not (isinstance(found, type) and issubclass(found, Format)):
-        raise InputError(f"data.format {name}: this is no class made from boltbox.detector.data.formats.format.Format")
+        raise InputError(
+            f"data.format {name}: this is no class made from"
+            " boltbox.detector.data.formats.format.Format"
+        )
     return found

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from boltbox.detector.data.datasets import FARTHEST
-from boltbox.detector.data.formats.format import NO_BOX, Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
+from boltbox.detector.data.formats.format import (
+    NO_BOX,
+    Entry,
+    Format,
+    ImageLabels,
+    LabelObject,
+    RepairedImage,
+    whole_size,
+)
 from boltbox.detector.data.report import Fault, Remark
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import is_dir, is_file, read_text
@@ -22,8 +30,8 @@ Annotation = dict[str, Any]
 
 
 class _Image(NamedTuple):
-    """position: among all images of the split · entry: of `images` · annotations: its own · doubtful: faults of annotations
-    that may be its own · names: of the categories by id."""
+    """position: among all images of the split · entry: of `images` · annotations: its own ·
+    doubtful: faults of annotations that may be its own · names: of the categories by id."""
 
     position: int
     entry: dict[str, Any]
@@ -60,7 +68,9 @@ class CocoJson(Format):
             names = _category_names(content)
             of_image, doubtful = self._by_image(source, content)
             self._remark_ids(source, content)
-            for position, image in sorted(enumerate(content["images"], len(entries)), key=lambda item: item[1]["file_name"]):
+            for position, image in sorted(
+                enumerate(content["images"], len(entries)), key=lambda item: item[1]["file_name"]
+            ):
                 path, number = self._locate(image["file_name"]), image["id"]
                 key = _Image(position, image, of_image[number], doubtful.get(number, []), names)
                 entries.append(Entry(str(path), str(source), key))
@@ -69,30 +79,47 @@ class CocoJson(Format):
     def _locate(self, name: str) -> Path:
         """An image file: in the first of the folders that has it."""
         split = self.split
-        beside, stem = split.paths[0].parent, split.paths[0].stem.removeprefix("instances_")  # instances_train2017.json
-        guesses = [split.root / stem, split.root / "images" / stem, split.root / "images" / split.name, split.root / split.name]
-        places = [folder / name for folder in (*split.folders, *guesses, split.root / "images", split.root, beside)]
+        # instances_train2017.json
+        beside, stem = split.paths[0].parent, split.paths[0].stem.removeprefix("instances_")
+        guesses = [
+            split.root / stem,
+            split.root / "images" / stem,
+            split.root / "images" / split.name,
+            split.root / split.name,
+        ]
+        places = [
+            folder / name
+            for folder in (*split.folders, *guesses, split.root / "images", split.root, beside)
+        ]
         k = next((i for i, place in enumerate(places) if is_file(place)), None)
         split.origins.note(places[:k])
         return places[k or 0]
 
-    def _by_image(self, source: Path, content: dict[str, Any]) -> tuple[dict[Id, list[Annotation]], dict[Id, list[Fault]]]:
-        """The annotations by image id, in their order; those that have no image of their own become faults, of which those that
-        may belong to several images are returned by the id of these."""
+    def _by_image(
+        self, source: Path, content: dict[str, Any]
+    ) -> tuple[dict[Id, list[Annotation]], dict[Id, list[Fault]]]:
+        """The annotations by image id, in their order; those that have no image of their own become
+        faults, of which those that may belong to several images are returned by the id of these."""
         of_image: dict[Id, list[Annotation]] = {image["id"]: [] for image in content["images"]}
         times = Counter(image["id"] for image in content["images"])
         doubtful: dict[Id, list[Fault]] = defaultdict(list)
         for position, a in enumerate(content.get("annotations", []), 1):
             if not isinstance(a, dict):
                 problem = "no map with image_id, category_id and bbox"
-                self.faults.append(Fault(str(source), f"annotation at position {position}", problem))
+                self.faults.append(
+                    Fault(str(source), f"annotation at position {position}", problem)
+                )
                 continue
             image = a.get("image_id")
             number = times[image] if _is_id(image) else 0
             if _is_id(image) and number == 1:
                 of_image[image].append(a)
                 continue
-            problem = f"ambiguous: {number} images have the id {image}" if number else f"its image {image} is not listed"
+            problem = (
+                f"ambiguous: {number} images have the id {image}"
+                if number
+                else f"its image {image} is not listed"
+            )
             fault = Fault(str(source), f"annotation {a.get('id')}", problem)
             self.faults.append(fault)
             if _is_id(image) and number:
@@ -102,10 +129,15 @@ class CocoJson(Format):
     def _remark_ids(self, source: Path, content: dict[str, Any]) -> None:
         for key in ("images", "annotations", "categories"):
             ids = (entry.get("id") for entry in content.get(key, []) if isinstance(entry, dict))
-            for number, times in Counter(number for number in ids if isinstance(number, int | str)).items():
-                severity = "note" if key == "annotations" else "fault"  # nothing looks an annotation up by its id
+            for number, times in Counter(
+                number for number in ids if isinstance(number, int | str)
+            ).items():
+                # nothing looks an annotation up by its id
+                severity = "note" if key == "annotations" else "fault"
                 problem = f"the id {number} occurs twice among the {key}"
-                remark = Remark(severity, "duplicate_id", str(source), f"{key} id {number}", problem)
+                remark = Remark(
+                    severity, "duplicate_id", str(source), f"{key} id {number}", problem
+                )
                 self.remarks += [remark] * (times - 1)
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
@@ -130,7 +162,8 @@ class CocoJson(Format):
         return ImageLabels(objects, size, doubtful=image.doubtful)
 
     def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
-        """One json, from however many there were. Ids stay as they are unless two of the files use the same."""
+        """One json, from however many there were. Ids stay as they are unless two of the files use
+        the same."""
         copy, done = _Copy(), []
         for content in self.contents.values():
             copy.add_categories(content)
@@ -140,8 +173,13 @@ class CocoJson(Format):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.write_text(json.dumps(copy.content), encoding="utf-8")
-        except (RecursionError, ValueError) as e:  # lists within lists, integers of thousands of digits
-            raise InputError(f"{self.split.name}: its annotations cannot be written again as JSON ({e})") from None
+        except (
+            RecursionError,
+            ValueError,
+        ) as e:  # lists within lists, integers of thousands of digits
+            raise InputError(
+                f"{self.split.name}: its annotations cannot be written again as JSON ({e})"
+            ) from None
         return f"annotations/{self.split.name}.json", done
 
 
@@ -173,7 +211,9 @@ class _Copy:
         for category in content["categories"]:
             if category["name"] not in self.category_of:
                 self.category_of[category["name"]] = self.category_ids.take(category["id"])
-                self.content["categories"].append({**category, "id": self.category_of[category["name"]]})
+                self.content["categories"].append(
+                    {**category, "id": self.category_of[category["name"]]}
+                )
 
     def add_image(self, image: RepairedImage) -> list[str]:
         """With its annotations; what was done."""
@@ -187,13 +227,24 @@ class _Copy:
                 if entry.get(key, pixels) != pixels:
                     done.append(f"{where}: {key} {entry[key]} corrected to {pixels}")
             changed = {"id": self.image_ids.take(entry["id"]), "file_name": image.name}
-            self.image_of[image.entry.image] = {**entry, **changed, "height": image.size[0], "width": image.size[1]}
+            self.image_of[image.entry.image] = {
+                **entry,
+                **changed,
+                "height": image.size[0],
+                "width": image.size[1],
+            }
             self.content["images"].append(self.image_of[image.entry.image])
         number = self.image_of[image.entry.image]["id"]
         for item, box in image.objects:
             bbox = item.raw["bbox"] if box is None else [*box[:2], box[2] - box[0], box[3] - box[1]]
-            changed = {"image_id": number, "category_id": self.category_of[str(item.name)], "bbox": bbox}
-            self.content["annotations"].append({**item.raw, "id": self.annotation_ids.take(item.raw.get("id")), **changed})
+            changed = {
+                "image_id": number,
+                "category_id": self.category_of[str(item.name)],
+                "bbox": bbox,
+            }
+            self.content["annotations"].append(
+                {**item.raw, "id": self.annotation_ids.take(item.raw.get("id")), **changed}
+            )
         return done
 
 
@@ -203,21 +254,32 @@ def _read_json(source: Path) -> dict[str, Any]:
         content = json.loads(read_text(source))
         for key, wanted in (("images", ("id", "file_name")), ("categories", ("id", "name"))):
             for entry in content[key] if isinstance(content[key], list) else [{}]:
-                lacking = [name for name in wanted if not (_is_id if name == "id" else _is_text)(entry.get(name))]
+                lacking = [
+                    name
+                    for name in wanted
+                    if not (_is_id if name == "id" else _is_text)(entry.get(name))
+                ]
                 if lacking:
                     raise InputError(
-                        f"{source}: not a COCO json file: an entry of `{key}` has no usable {' and '.join(lacking)}"
+                        f"{source}: not a COCO json file: an entry of `{key}` has no usable"
+                        f" {' and '.join(lacking)}"
                     )
         if len({isinstance(c["id"], str) for c in content["categories"]}) > 1:
-            raise InputError(f"{source}: the ids of `categories` are numbers and texts; make them all numbers")
+            raise InputError(
+                f"{source}: the ids of `categories` are numbers and texts; make them all numbers"
+            )
         if not isinstance(content.get("annotations", []), list):
             raise InputError(f"{source}: not a COCO json file: `annotations` is no list")
     except FileNotFoundError:
-        raise InputError(f"{source}: no such file; correct the path in the data set's file") from None
+        raise InputError(
+            f"{source}: no such file; correct the path in the data set's file"
+        ) from None
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise InputError(f"{source}: not a COCO json file with `images` and `categories` ({e!r})") from None
+        raise InputError(
+            f"{source}: not a COCO json file with `images` and `categories` ({e!r})"
+        ) from None
     return content
 
 
@@ -230,11 +292,13 @@ def _category_names(content: dict[str, Any]) -> dict[Id, str]:
 
 
 def _is_id(value: object) -> TypeGuard[Id]:
-    return isinstance(value, int | float | str) and not isinstance(value, bool) and value == value  # NaN is none
+    # NaN is none
+    return isinstance(value, int | float | str) and not isinstance(value, bool) and value == value
 
 
 def _is_text(value: object) -> bool:
-    """Half of a surrogate pair can be neither a file's name nor shown, a zero byte is in no file's name."""
+    """Half of a surrogate pair can be neither a file's name nor shown, a zero byte is in no file's
+    name."""
     return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
 
 
@@ -245,7 +309,11 @@ def _xywh(bbox: object) -> Sequence[float]:
 
 def _number(value: object) -> float:
     try:
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        return (
+            float(value)
+            if isinstance(value, int | float) and not isinstance(value, bool)
+            else math.nan
+        )
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
 
@@ -257,10 +325,17 @@ def _area(value: object, of_box: float) -> float:
 
 
 def _polygons(segmentation: object) -> list[np.ndarray]:
-    """COCO's list of flat polygons -> parts (k, 2); none for run-length masks, and if one of the parts makes no sense."""
-    if not isinstance(segmentation, list) or not all(isinstance(part, list) for part in segmentation):
+    """COCO's list of flat polygons -> parts (k, 2); none for run-length masks, and if one of the
+    parts makes no sense."""
+    if not isinstance(segmentation, list) or not all(
+        isinstance(part, list) for part in segmentation
+    ):
         return []
     flat = [[_number(v) for v in part] for part in segmentation]
     if not all(abs(v) < FARTHEST for part in flat for v in part):
         return []
-    return [np.array(part, np.float32).reshape(-1, 2) for part in flat if len(part) >= 6 and len(part) % 2 == 0]
+    return [
+        np.array(part, np.float32).reshape(-1, 2)
+        for part in flat
+        if len(part) >= 6 and len(part) % 2 == 0
+    ]

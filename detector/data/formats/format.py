@@ -1,7 +1,9 @@
-"""The protocol of a label format: find the images of a split and their label files, read these, write a repaired copy.
+"""The protocol of a label format: find the images of a split and their label files, read these,
+write a repaired copy.
 
-Reader (`read_split.py`), data set file, doctor and repair know formats by this alone. A format is one file and one row of the
-table in `formats/__init__.py`; one of a user's own needs no row (docs/formats.md).
+Reader (`read_split.py`), data set file, doctor and repair know formats by this alone. A format is
+one file and one row of the table in `formats/__init__.py`; one of a user's own needs no row
+(docs/formats.md).
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ NO_BOX = (math.nan,) * 4
 class Split:
     """Where one split of a data set is.
 
-    name: train, val or test · paths: what the data set's file gives for it, resolved · root: the data set's folder · folders:
-    further folders of images (the key `images`) · keep_difficult: objects marked difficult are used · origins: files and
-    folders that decide what the split holds, for the cache.
+    name: train, val or test · paths: what the data set's file gives for it, resolved · root: the
+    data set's folder · folders: further folders of images (the key `images`) · keep_difficult:
+    objects marked difficult are used · origins: files and folders that decide what the split holds,
+    for the cache.
     """
 
     name: str
@@ -47,8 +50,8 @@ class Split:
 
 
 class Entry(NamedTuple):
-    """An image of a split. image: path · file: the label file that speaks of it, there or not · key: what `read` needs to find
-    its objects in the file, where that speaks of many images."""
+    """An image of a split. image: path · file: the label file that speaks of it, there or not ·
+    key: what `read` needs to find its objects in the file, where that speaks of many images."""
 
     image: str
     file: str
@@ -59,10 +62,11 @@ class Entry(NamedTuple):
 class LabelObject:
     """One object as a label file has it, usable or not.
 
-    place: what reports call it ("line 3", "object 2 (cat)") · name: of the class, or its number · box: x1, y1, x2, y2 in pixels
-    of the image; NO_BOX if it cannot be read · problem: why it cannot be used, "" if the format finds nothing wrong (class
-    name, size, finite numbers are checked by the reader) · polygons: parts (k, 2) float32 xy in pixels · crowd: a region of
-    uncounted objects · area: square pixels, None: of the box · raw: what `write` needs to write it again.
+    place: what reports call it ("line 3", "object 2 (cat)") · name: of the class, or its number ·
+    box: x1, y1, x2, y2 in pixels of the image; NO_BOX if it cannot be read · problem: why it cannot
+    be used, "" if the format finds nothing wrong (class name, size, finite numbers are checked by
+    the reader) · polygons: parts (k, 2) float32 xy in pixels · crowd: a region of uncounted objects
+    · area: square pixels, None: of the box · raw: what `write` needs to write it again.
     """
 
     place: str
@@ -79,9 +83,9 @@ class LabelObject:
 class ImageLabels:
     """What a label file says of one image.
 
-    objects: all, in their order · size: (height, width) that it gives the image, or None · filename: of the image that it says
-    it belongs to, or "" · doubtful: faults that are reported already, of objects that may belong to this image · raw: what
-    `write` needs besides the objects.
+    objects: all, in their order · size: (height, width) that it gives the image, or None ·
+    filename: of the image that it says it belongs to, or "" · doubtful: faults that are reported
+    already, of objects that may belong to this image · raw: what `write` needs besides the objects.
     """
 
     objects: list[LabelObject]
@@ -95,8 +99,9 @@ class ImageLabels:
 class RepairedImage:
     """An image of a repaired copy.
 
-    name: its path below the copy's `image_folder` · size: height, width in pixels · labels: None if there is no label file ·
-    objects: those that stay, each with the box that it gets, None: as it is · changed: an object was dropped or got a box.
+    name: its path below the copy's `image_folder` · size: height, width in pixels · labels: None if
+    there is no label file · objects: those that stay, each with the box that it gets, None: as it
+    is · changed: an object was dropped or got a box.
     """
 
     entry: Entry
@@ -108,11 +113,13 @@ class RepairedImage:
 
 
 class Format(ABC):
-    """A label format. An object of it reads one split, once: first `find`, then `read` for each of the entries.
+    """A label format. An object of it reads one split, once: first `find`, then `read` for each of
+    the entries.
 
-    wants: what a split's value must be, for messages · shared: a label file speaks of many images (reports then name the image)
-    · lists_names: `find_names` gives them in an order of their own; else they are sorted · in_fractions: boxes are written as
-    fractions of the image, so that they fit any size of it.
+    wants: what a split's value must be, for messages · shared: a label file speaks of many images
+    (reports then name the image) · lists_names: `find_names` gives them in an order of their own;
+    else they are sorted · in_fractions: boxes are written as fractions of the image, so that they
+    fit any size of it.
     """
 
     wants: ClassVar[str]
@@ -129,7 +136,8 @@ class Format(ABC):
 
     @classmethod
     def recognises(cls, root: Path, path: Path) -> bool:
-        """Whether a data.yaml that names no format means this one, by the first path of its first split."""
+        """Whether a data.yaml that names no format means this one, by the first path of its first
+        split."""
         return False
 
     @classmethod
@@ -149,14 +157,16 @@ class Format(ABC):
 
     @abstractmethod
     def find(self) -> list[Entry]:
-        """The images of `self.split`, in the order of the data set. Files and folders that decide which they are, other than
-        `split.paths`, the images and their label files, go to `self.split.origins.note` before they are looked at."""
+        """The images of `self.split`, in the order of the data set. Files and folders that decide
+        which they are, other than `split.paths`, the images and their label files, go to
+        `self.split.origins.note` before they are looked at."""
 
     # Read
 
     @abstractmethod
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        """What the label file says of an image of this size in pixels; None if there is no label file.
+        """What the label file says of an image of this size in pixels; None if there is no label
+        file.
 
         Raises:
             InputError: "FILE: why": the label file cannot be used; the image is left out.
@@ -174,23 +184,30 @@ class Format(ABC):
         """Write the labels of a repaired copy of the split; its images are written already.
 
         Returns:
-            The split's value in the copy's data.yaml; "FILE, place: what was done" for each repair but those of objects.
+            The split's value in the copy's data.yaml; "FILE, place: what was done" for each repair
+                but those of objects.
         """
 
     # Doctor
 
     def label_folders(self, images: Iterable[str]) -> dict[Path, set[Path]]:
-        """The folders of label files, there or not, each with the folders of the images that it is for."""
+        """The folders of label files, there or not, each with the folders of the images that it is
+        for."""
         return {}
 
     @classmethod
-    def examine(cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]) -> Iterator[Remark]:
+    def examine(
+        cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]
+    ) -> Iterator[Remark]:
         """What is wrong in the folders: files that nothing refers to, or that several things do.
 
         Args:
-            splits: by name: an object of the split, all its images, and the images in use by label file.
+            splits: by name: an object of the split, all its images, and the images in use by label
+                file.
         """
-        images = {Path(os.path.abspath(image)) for _, paths, _ in splits.values() for image in paths}
+        images = {
+            Path(os.path.abspath(image)) for _, paths, _ in splits.values() for image in paths
+        }
         for folder in sorted({path.parent for path in images}):
             yield from unread_images(folder)
             yield from unlisted_images(folder, images)

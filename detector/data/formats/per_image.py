@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from boltbox.detector.data.formats.folders import files_in, images_in, misnamed_labels, unread_images
+from boltbox.detector.data.formats.folders import (
+    files_in,
+    images_in,
+    misnamed_labels,
+    unread_images,
+)
 from boltbox.detector.data.formats.format import Entry, Format
 from boltbox.detector.data.report import Remark
 from boltbox.detector.system.text_file import is_dir
@@ -16,7 +21,8 @@ _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
 
 
 class PerImageFormat(Format):
-    """A label file for each image. A split is a folder of images, or a text file with an image a line.
+    """A label file for each image. A split is a folder of images, or a text file with an image a
+    line.
 
     suffix: of the label files.
     """
@@ -51,7 +57,9 @@ class PerImageFormat(Format):
         return folders
 
     @classmethod
-    def examine(cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]) -> Iterator[Remark]:
+    def examine(
+        cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]
+    ) -> Iterator[Remark]:
         folders: dict[Path, set[Path]] = defaultdict(set)
         lists = {path for form, _, _ in splits.values() for path in form.split.paths}
         for form, images, used in splits.values():
@@ -68,8 +76,16 @@ class PerImageFormat(Format):
                     continue
                 if path.suffix == cls.suffix and path.stem not in stems:
                     where = ", ".join(map(str, sorted(of_images)))
-                    yield Remark("warning", "orphan_label_file", str(path), "", f"no image of this name in {where}")
+                    yield Remark(
+                        "warning",
+                        "orphan_label_file",
+                        str(path),
+                        "",
+                        f"no image of this name in {where}",
+                    )
                 elif path.stem in stems:
                     yield from misnamed_labels(path, cls.suffix)
-        for folder in sorted({Path(image).parent for _, images, _ in splits.values() for image in images}):
+        for folder in sorted(
+            {Path(image).parent for _, images, _ in splits.values() for image in images}
+        ):
             yield from unread_images(folder)

@@ -11,7 +11,14 @@ from xml.etree import ElementTree
 
 from boltbox.detector.data.datasets import read_lines
 from boltbox.detector.data.formats.folders import images_in, unlisted_images
-from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject, RepairedImage, whole_size
+from boltbox.detector.data.formats.format import (
+    Entry,
+    Format,
+    ImageLabels,
+    LabelObject,
+    RepairedImage,
+    whole_size,
+)
 from boltbox.detector.data.formats.per_image import PerImageFormat
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, find_images
@@ -23,15 +30,20 @@ DEEPEST = 30  # elements within one another
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
 _IMAGES = {"jpegimages", "images"}
-_NO_XML = (ElementTree.ParseError, ValueError, LookupError)  # what the parser raises; the last two for encodings
+# what the parser raises; the last two for encodings
+_NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _SPLIT_FOLDERS = {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
 
 
 class VocXml(PerImageFormat):
-    """A split is a folder of images, or a text file with an image ID a line (anything after it is ignored): the path of an
-    image below the folder JPEGImages (or images) of the root, without its suffix."""
+    """A split is a folder of images, or a text file with an image ID a line (anything after it is
+    ignored): the path of an image below the folder JPEGImages (or images) of the root, without its
+    suffix."""
 
-    wants = "format voc wants a folder of images, or a text file of image IDs, like ImageSets/Main/train.txt"
+    wants = (
+        "format voc wants a folder of images, or a text file of image IDs, like"
+        " ImageSets/Main/train.txt"
+    )
     suffix = ".xml"
 
     @classmethod
@@ -39,30 +51,42 @@ class VocXml(PerImageFormat):
         if is_dir(path):
             return _has_xml(path)
         in_annotations = (root / "annotations").glob("*.xml")  # COCO's json files lie there too
-        return path.suffix == ".txt" and ((root / "Annotations").is_dir() or next(in_annotations, None) is not None)
+        return path.suffix == ".txt" and (
+            (root / "Annotations").is_dir() or next(in_annotations, None) is not None
+        )
 
     @classmethod
     def find_splits(cls, root: Path) -> dict[str, list[Path]]:
         """Of the lists ImageSets/Main, of folders train and val, or all images as train."""
         lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in ("train", "val", "test")}
-        if any((root / name).is_dir() for name in _ANNOTATIONS) and any(path.is_file() for path in lists.values()):
+        if any((root / name).is_dir() for name in _ANNOTATIONS) and any(
+            path.is_file() for path in lists.values()
+        ):
             return {s: [path] for s, path in lists.items() if path.is_file()}
         images = _image_folder(root) or root
-        named = {s: [f for n in names for f in (images / n, root / n) if _has_xml(f)] for s, names in _SPLIT_FOLDERS.items()}
+        named = {
+            s: [f for n in names for f in (images / n, root / n) if _has_xml(f)]
+            for s, names in _SPLIT_FOLDERS.items()
+        }
         splits = {s: folders[:1] for s, folders in named.items() if folders}
         return splits or ({"train": [images]} if _has_xml(images) else {})
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """From the root's folder of annotations, or where there is none, from the annotations of the images of the folders."""
+        """From the root's folder of annotations, or where there is none, from the annotations of
+        the images of the folders."""
         folders = [root / name for name in _ANNOTATIONS if (root / name).is_dir()]
         xmls = {xml for folder in folders for xml in folder.rglob("*.xml")}
         sources = {path for paths in splits.values() for path in paths if is_dir(path)}
-        xmls = xmls or {cls.label_path(image) for source in sources for image in find_images(source)}
+        xmls = xmls or {
+            cls.label_path(image) for source in sources for image in find_images(source)
+        }
         found: set[str] = set()
         for xml in xmls:
             try:
-                found |= {item.findtext("name", "").strip() for item in _read_xml(xml).findall("object")}
+                found |= {
+                    item.findtext("name", "").strip() for item in _read_xml(xml).findall("object")
+                }
             except (OSError, *_NO_XML):
                 continue  # named when the data set is read
         return list(found - {""})
@@ -76,17 +100,26 @@ class VocXml(PerImageFormat):
     def find(self) -> list[Entry]:
         images = sorted(self.images(), key=lambda image: os.path.splitext(image)[0])
         folders = {os.path.dirname(image): image for image in images}  # one image of each
-        self.split.origins.note(place.parent for image in folders.values() for place in _annotation_places(image))
+        self.split.origins.note(
+            place.parent for image in folders.values() for place in _annotation_places(image)
+        )
         return [Entry(image, str(self.label_path(image))) for image in images]
 
     def listed_images(self, source: Path) -> list[Path]:
         folder = _image_folder(self.split.root)
         if folder is None:
             raise InputError(
-                f"{self.split.root}: format voc wants the folder JPEGImages (or images) here; correct the key `path`"
+                f"{self.split.root}: format voc wants the folder JPEGImages (or images) here;"
+                " correct the key `path`"
             )
-        of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in self.split.find_images(folder)}
-        return [of_id.get(i) or folder / f"{i}.jpg" for i in {line.split()[0] for line in read_lines(source)}]
+        of_id = {
+            path.relative_to(folder).with_suffix("").as_posix(): path
+            for path in self.split.find_images(folder)
+        }
+        return [
+            of_id.get(i) or folder / f"{i}.jpg"
+            for i in {line.split()[0] for line in read_lines(source)}
+        ]
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not is_file(entry.file):
@@ -98,9 +131,13 @@ class VocXml(PerImageFormat):
         objects = []
         for k, item in enumerate(xml.findall("object"), 1):
             name = item.findtext("name", "").strip()
-            difficult = item.findtext("difficult", "0").strip() == "1" and not self.split.keep_difficult
+            difficult = (
+                item.findtext("difficult", "0").strip() == "1" and not self.split.keep_difficult
+            )
             problem = "marked difficult" if difficult else _ambiguity(item)
-            objects.append(LabelObject(f"object {k} ({name})", name, _corners(item), problem, raw=item))
+            objects.append(
+                LabelObject(f"object {k} ({name})", name, _corners(item), problem, raw=item)
+            )
         size = whole_size(xml.findtext("size/height"), xml.findtext("size/width"))
         return ImageLabels(objects, size, xml.findtext("filename", "").strip(), raw=xml)
 
@@ -119,7 +156,9 @@ class VocXml(PerImageFormat):
             repairs = _repair_header(xml, image)
             done += [f"{image.entry.file}, {repair}" for repair in repairs]
             for item, box in image.objects:
-                for tag, before, after in zip(CORNERS, item.box, box, strict=True) if box is not None else ():
+                for tag, before, after in (
+                    zip(CORNERS, item.box, box, strict=True) if box is not None else ()
+                ):
                     if before != after and (corner := item.raw.find(f"bndbox/{tag}")) is not None:
                         corner.text = f"{after:.9g}"
             if image.changed or repairs:
@@ -130,11 +169,15 @@ class VocXml(PerImageFormat):
                 shutil.copyfile(image.entry.file, target)
         listing = folder / "ImageSets" / "Main" / f"{self.split.name}.txt"
         listing.parent.mkdir(parents=True, exist_ok=True)
-        listing.write_text("".join(f"{image.name.rpartition('.')[0]}\n" for image in images), encoding="utf-8")
+        listing.write_text(
+            "".join(f"{image.name.rpartition('.')[0]}\n" for image in images), encoding="utf-8"
+        )
         return f"ImageSets/Main/{self.split.name}.txt", done
 
     @classmethod
-    def examine(cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]) -> Iterator[Remark]:
+    def examine(
+        cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]
+    ) -> Iterator[Remark]:
         yield from super().examine(splits)
         used = {Path(image) for _, images, _ in splits.values() for image in images}
         stems = {path.with_suffix("") for path in used}
@@ -144,32 +187,44 @@ class VocXml(PerImageFormat):
                 of_stem[path.stem].append(path)
             for paths in of_stem.values():
                 if len(paths) > 1 and not used.issuperset(paths):
-                    problem = f"several images share this name, and only one is used: {', '.join(p.name for p in paths)}"
+                    problem = (
+                        "several images share this name, and only one is used:"
+                        f" {', '.join(p.name for p in paths)}"
+                    )
                     yield Remark("warning", "stem_clash", str(paths[0]), "", problem)
-            yield from unlisted_images(folder, {path for path in images_in(folder) if path.with_suffix("") in stems})
+            yield from unlisted_images(
+                folder, {path for path in images_in(folder) if path.with_suffix("") in stems}
+            )
 
 
 def _annotation_places(image: str | Path) -> list[Path]:
-    """Where the annotation of an image is looked for, in order: for `.../JPEGImages/a/b.jpg` (or images, in any case)
-    `.../Annotations/a/b.xml` or `.../Annotations/b.xml`, or annotations for Annotations; beside the image; in a folder
-    Annotations or annotations beside the image."""
+    """Where the annotation of an image is looked for, in order: for `.../JPEGImages/a/b.jpg` (or
+    images, in any case) `.../Annotations/a/b.xml` or `.../Annotations/b.xml`, or annotations for
+    Annotations; beside the image; in a folder Annotations or annotations beside the image."""
     xml = Path(image).with_suffix(".xml")
     places = []
     for i in range(len(xml.parts) - 2, -1, -1):
         if xml.parts[i].lower() in _IMAGES:
             folders = [Path(*xml.parts[:i], name) for name in _ANNOTATIONS]
-            places = [folder.joinpath(*xml.parts[i + 1 :]) for folder in folders] + [folder / xml.name for folder in folders]
+            places = [folder.joinpath(*xml.parts[i + 1 :]) for folder in folders] + [
+                folder / xml.name for folder in folders
+            ]
             break
-    return list(dict.fromkeys([*places, xml, *(xml.parent / name / xml.name for name in _ANNOTATIONS)]))
+    return list(
+        dict.fromkeys([*places, xml, *(xml.parent / name / xml.name for name in _ANNOTATIONS)])
+    )
 
 
 def _image_folder(root: Path) -> Path | None:
     """The folder of a root that holds its images."""
-    return next((root / name for name in ("JPEGImages", "images", "Images") if (root / name).is_dir()), None)
+    return next(
+        (root / name for name in ("JPEGImages", "images", "Images") if (root / name).is_dir()), None
+    )
 
 
 def _has_xml(folder: Path, most: int = 100) -> bool:
-    """Whether images of a folder and its subfolders have VOC annotations and no text labels, as far as the first ones tell."""
+    """Whether images of a folder and its subfolders have VOC annotations and no text labels, as far
+    as the first ones tell."""
     found = False
     images = (Path(at, name) for at, _, names in os.walk(folder) for name in sorted(names))
     for image in islice((path for path in images if path.suffix.lower() in SUFFIXES), most):
@@ -209,7 +264,8 @@ def _corners(item: ElementTree.Element) -> list[float]:
     def number(tag: str) -> float:
         try:
             text = item.findtext(f"bndbox/{tag}", "nan")
-            return float(text) if text.isascii() and "_" not in text else math.nan  # Python reads 1_0 as 10
+            # Python reads 1_0 as 10
+            return float(text) if text.isascii() and "_" not in text else math.nan
         except ValueError:
             return math.nan
 
@@ -225,7 +281,11 @@ def _repair_header(annotation: ElementTree.Element, image: RepairedImage) -> lis
             repairs.append(f"{tag}: {element.text} corrected to {pixels}")
             element.text = str(pixels)
     element, name = annotation.find("filename"), Path(image.name).name
-    if element is not None and (element.text or "").strip() and Path((element.text or "").strip()).stem != Path(name).stem:
+    if (
+        element is not None
+        and (element.text or "").strip()
+        and Path((element.text or "").strip()).stem != Path(name).stem
+    ):
         repairs.append(f"filename: {element.text} corrected to {name}")
         element.text = name
     return repairs

@@ -1,5 +1,5 @@
-"""YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object: `class cx cy w h`, or
-`class x y x y ...` for a polygon, as fractions of the image."""
+"""YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object:
+`class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,17 +9,25 @@ from typing import NamedTuple
 import numpy as np
 
 from boltbox.detector.data.datasets import read_lines, too_many
-from boltbox.detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject, RepairedImage
+from boltbox.detector.data.formats.format import (
+    NO_BOX,
+    Entry,
+    ImageLabels,
+    LabelObject,
+    RepairedImage,
+)
 from boltbox.detector.data.formats.per_image import PerImageFormat
 from boltbox.detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import exists, is_dir, read_text
 
-LEAST_SIDE = 1e-6  # fraction of the image; thinner, and the two edges of a box become one in float32
+# fraction of the image; thinner, and the two edges of a box become one in float32
+LEAST_SIDE = 1e-6
 
 
 class YoloText(PerImageFormat):
-    """A split is a folder of images, or a text file that lists images ("./" relative to the list)."""
+    """A split is a folder of images, or a text file that lists images ("./" relative to the
+    list)."""
 
     wants = "give a folder of images, or a text file that lists them"
     suffix = ".txt"
@@ -40,7 +48,8 @@ class YoloText(PerImageFormat):
         return Path(*parts)
 
     def listed_images(self, source: Path) -> list[Path]:
-        found, elsewhere = [], []  # an image is the first of its places that exists; one that comes later may come before it
+        # an image is the first of its places that exists; one that comes later may come before it
+        found, elsewhere = [], []
         for line in read_lines(source):
             places = [source.parent / line, self.split.root / line, Path(line)]
             k = next((i for i, p in enumerate(places) if exists(p)), 0)
@@ -56,7 +65,9 @@ class YoloText(PerImageFormat):
             root = self.label_path(source / "_").parent
             if source.is_dir() and root != source:  # else labels lie beside images
                 below = [p for p in root.rglob("*") if p.is_dir()]
-                folders |= {f: {source / f.relative_to(root)} for f in (root, *below) if f not in folders}
+                folders |= {
+                    f: {source / f.relative_to(root)} for f in (root, *below) if f not in folders
+                }
         return folders
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
@@ -67,12 +78,23 @@ class YoloText(PerImageFormat):
             raise InputError(f"{entry.file}: {problem}")
         lines = list(parse_yolo(text))
         with np.errstate(over="ignore"):
-            boxes = cxcywhn_to_xyxy(np.array([line.box for line in lines], np.float32).reshape(-1, 4), width, height).tolist()
+            boxes = cxcywhn_to_xyxy(
+                np.array([line.box for line in lines], np.float32).reshape(-1, 4), width, height
+            ).tolist()
         side = np.array((width, height), np.float32)
         objects = []
         for line, box in zip(lines, boxes, strict=True):
             polygons = [part * side for part in line.polygons]
-            objects.append(LabelObject(f"line {line.number}", line.class_number, box, line.problem, polygons, raw=line.text))
+            objects.append(
+                LabelObject(
+                    f"line {line.number}",
+                    line.class_number,
+                    box,
+                    line.problem,
+                    polygons,
+                    raw=line.text,
+                )
+            )
         return ImageLabels(objects)
 
     def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
@@ -82,7 +104,10 @@ class YoloText(PerImageFormat):
             target = self.label_path(folder / self.image_folder / image.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             if image.changed:
-                lines = [item.raw if box is None else _clipped(item.raw, *image.size) for item, box in image.objects]
+                lines = [
+                    item.raw if box is None else _clipped(item.raw, *image.size)
+                    for item, box in image.objects
+                ]
                 target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             else:
                 shutil.copyfile(image.entry.file, target)
@@ -92,8 +117,9 @@ class YoloText(PerImageFormat):
 class Line(NamedTuple):
     """One line of a label file that is not empty.
 
-    number: from 1 · class_number: -1 if there is none · box (4,) float32 cx, cy, w, h as fractions, of a polygon too; NO_BOX if
-    it cannot be read · polygons: one part (k, 2) in fractions, or none · problem: why it cannot be used, or an empty string.
+    number: from 1 · class_number: -1 if there is none · box (4,) float32 cx, cy, w, h as fractions,
+    of a polygon too; NO_BOX if it cannot be read · polygons: one part (k, 2) in fractions, or none
+    · problem: why it cannot be used, or an empty string.
     """
 
     number: int
@@ -134,7 +160,8 @@ def parse_yolo(text: str) -> Iterator[Line]:
 
 
 def _problem(number: float, values: np.ndarray) -> str:
-    """What is wrong with the numbers of one line, or an empty string. number: the class, which float32 may have rounded."""
+    """What is wrong with the numbers of one line, or an empty string. number: the class, which
+    float32 may have rounded."""
     if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
         return f"wrong column count ({len(values)}; a box has 5, a polygon 7, 9, 11, ...)"
     if not np.isfinite(values).all():

@@ -1,8 +1,8 @@
-"""The one way from an image to the network's input and back where nothing is trained: validation, predict, the Python API,
-videos and tiles.
+"""The one way from an image to the network's input and back where nothing is trained: validation,
+predict, the Python API, videos and tiles.
 
-    pixels -> unlabelled -> EvaluationInput.sample -> collate -> Batch -> finish_on_device -> network
-    boxes in its pixels -> LetterboxInfo.to_file -> boxes in the file's pixels
+    pixels -> unlabelled -> EvaluationInput.sample -> collate -> Batch -> finish_on_device ->
+    network boxes in its pixels -> LetterboxInfo.to_file -> boxes in the file's pixels
 """
 
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from boltbox.detector.data.transforms.letterbox import Resize, batch_shapes, let
 class EvaluationInput(NamedTuple):
     """How images become the network's input.
 
-    size: longer side in pixels · stride: both sides are multiples of it · pad: extra, in strides · fixed: (height, width) of
-    every input, if the network takes no other.
+    size: longer side in pixels · stride: both sides are multiples of it · pad: extra, in strides ·
+    fixed: (height, width) of every input, if the network takes no other.
     """
 
     size: int
@@ -36,12 +36,14 @@ class EvaluationInput(NamedTuple):
         """(height, width) in pixels of the input for an image of this size, alone in its batch."""
         if self.fixed:
             return self.fixed
-        rows, columns = batch_shapes(np.array([(height, width)]), np.zeros(1, int), self.size, self.stride, self.pad)[
-            0
-        ].tolist()
+        rows, columns = batch_shapes(
+            np.array([(height, width)]), np.zeros(1, int), self.size, self.stride, self.pad
+        )[0].tolist()
         return rows, columns
 
-    def batches(self, sizes: np.ndarray, most: int, stable: bool = True) -> tuple[list[list[int]], np.ndarray]:
+    def batches(
+        self, sizes: np.ndarray, most: int, stable: bool = True
+    ) -> tuple[list[list[int]], np.ndarray]:
         """Images in batches of like aspect ratio.
 
         Args:
@@ -56,7 +58,8 @@ class EvaluationInput(NamedTuple):
         return batches, np.tile(self.fixed, (len(sizes), 1)) if self.fixed else shapes
 
     def sample(self, sample: Sample, shape: tuple[int, int]) -> Sample:
-        """Scaled so that its longer side has `size` pixels, then centred on grey of `shape` (height, width)."""
+        """Scaled so that its longer side has `size` pixels, then centred on grey of `shape`
+        (height, width)."""
         return letterbox_sample(self.resize(sample), shape, scaleup=False)
 
     def batch(self, samples: list[Sample]) -> Batch:
@@ -73,7 +76,9 @@ class EvaluationSamples:
         shapes: (n, 2) height and width in pixels for each image, of `EvaluationInput.batches`.
     """
 
-    def __init__(self, dataset: DetectionDataset, inputs: EvaluationInput, shapes: np.ndarray) -> None:
+    def __init__(
+        self, dataset: DetectionDataset, inputs: EvaluationInput, shapes: np.ndarray
+    ) -> None:
         self.dataset, self.inputs, self.shapes = dataset, inputs, shapes
 
     def __len__(self) -> int:
@@ -85,7 +90,8 @@ class EvaluationSamples:
 
 
 def unlabelled(pixels: np.ndarray, index: int) -> Sample:
-    """An image that nothing is known of. pixels: (H, W, 3) uint8 RGB. index: its number among those that are asked for."""
+    """An image that nothing is known of. pixels: (H, W, 3) uint8 RGB. index: its number among those
+    that are asked for."""
     height, width = pixels.shape[:2]
     none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
     return Sample(pixels, *none, letterbox=LetterboxInfo(height, width), index=index)

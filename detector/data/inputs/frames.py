@@ -19,7 +19,8 @@ class Frames(IterableDataset):
         live: the stream's newest frame each time, one a batch.
         step: every step-th frame. batch_size: most frames a batch.
         prepare: frames (n samples of one size) -> Batch.
-        alone: there is nothing else to predict on: a video that cannot be used is an error, else it is named and left out.
+        alone: there is nothing else to predict on: a video that cannot be used is an error, else it
+            is named and left out.
     """
 
     def __init__(
@@ -60,5 +61,9 @@ class Frames(IterableDataset):
             yield self._batch(waiting)
 
     def _batch(self, pictures: list[Picture]) -> Batch:
-        samples = [unlabelled(picture.pixels, i) for i, picture in enumerate(pictures) if picture.pixels is not None]
+        samples = [
+            unlabelled(picture.pixels, i)
+            for i, picture in enumerate(pictures)
+            if picture.pixels is not None
+        ]
         return self.prepare(samples)._replace(pictures=pictures)

@@ -1,4 +1,5 @@
-"""Pictures to predict on: one that turns out to be unreadable is named and left out, the others count."""
+"""Pictures to predict on: one that turns out to be unreadable is named and left out, the others
+count."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,8 @@ class Readable:
 
 
 def collate_readable(items: Sequence[Sample | Batch | None]) -> Batch:
-    """Samples -> Batch; a batch of its own (data/inputs/tiled.py) stays. It is empty if none could be read."""
+    """Samples -> Batch; a batch of its own (data/inputs/tiled.py) stays. It is empty if none could
+    be read."""
     read = [item for item in items if item is not None]
     if not read:
         return Batch(torch.empty((0, 3, 1, 1), dtype=torch.uint8), torch.zeros(0, 6), [], [], [])

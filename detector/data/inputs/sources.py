@@ -13,13 +13,27 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import MOST_BYTES, short_name
 from boltbox.detector.system.text_file import exists, is_file
 
-VIDEOS = {".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"}
+VIDEOS = {
+    ".asf",
+    ".avi",
+    ".gif",
+    ".m4v",
+    ".mkv",
+    ".mov",
+    ".mp4",
+    ".mpeg",
+    ".mpg",
+    ".ts",
+    ".webm",
+    ".wmv",
+}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 
 
 @dataclass
 class Sources:
-    """images, videos: files, in order · stream: an address, or the number of a camera · said: what the user gave."""
+    """images, videos: files, in order · stream: an address, or the number of a camera · said: what
+    the user gave."""
 
     said: str
     images: list[str] = field(default_factory=list)
@@ -30,9 +44,9 @@ class Sources:
     def find(cls, source: str) -> "Sources":
         """
         Args:
-            source: an image or a video, a folder (with its subfolders), a glob pattern, a list file (.txt, a path a line, from
-                here or from the list's folder), an address (rtsp, http, ...), the number of a camera, or `-`: paths from the
-                standard input, one a line.
+            source: an image or a video, a folder (with its subfolders), a glob pattern, a list file
+                (.txt, a path a line, from here or from the list's folder), an address (rtsp, http,
+                ...), the number of a camera, or `-`: paths from the standard input, one a line.
 
         Raises:
             InputError: nothing is there.
@@ -41,7 +55,11 @@ class Sources:
             return cls(source, stream=source)
         if source == "-":
             found, what = (
-                cls._listed([line.strip() for line in sys.stdin if line.strip()], Path(), "the standard input"),
+                cls._listed(
+                    [line.strip() for line in sys.stdin if line.strip()],
+                    Path(),
+                    "the standard input",
+                ),
                 "path",
             )
         elif Path(source).suffix.lower() == ".txt" and exists(source):
@@ -57,7 +75,8 @@ class Sources:
 
     @staticmethod
     def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
-        """Files that a list names; what is not found from here is looked for from the list's folder."""
+        """Files that a list names; what is not found from here is looked for from the list's
+        folder."""
         found = []
         for number, line in enumerate(lines, 1):
             path = next((p for p in (Path(line), beside / line) if is_file(p)), None)
@@ -71,9 +90,10 @@ class Sources:
         return self.videos if self.stream is None else [self.stream]
 
     def names(self) -> tuple[list[str], list[str]]:
-        """For each image and for each video what its output is called: its path below the common folder of all, without suffix;
-        those that differ in their suffix alone keep it, as `name_png`. Files of one name in a list get numbers, very long names
-        are cut (`short_name`)."""
+        """For each image and for each video what its output is called: its path below the common
+        folder of all, without suffix; those that differ in their suffix alone keep it, as
+        `name_png`. Files of one name in a list get numbers, very long names are cut
+        (`short_name`)."""
         if self.stream is not None:
             address = without_password(self.stream).partition("://")[2] or f"camera{self.stream}"
             return [], [re.sub(r"\W+", "_", address).strip("_") or "stream"]
@@ -99,7 +119,11 @@ def output_names(files: Sequence[str]) -> list[str]:
     for name in names:
         stem = str(name.with_suffix(""))
         output = stem if len(files_of[stem]) == 1 else f"{stem}_{name.suffix[1:]}"
-        output = str(Path(output).with_name(short_name(Path(output).name))) if len(output) > MOST_BYTES // 4 else output
+        output = (
+            str(Path(output).with_name(short_name(Path(output).name)))
+            if len(output) > MOST_BYTES // 4
+            else output
+        )
         uses[output] = uses.get(output, 0) + 1
         outputs.append(output if uses[output] == 1 else f"{output}_{uses[output]}")
     return outputs

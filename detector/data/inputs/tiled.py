@@ -1,4 +1,5 @@
-"""One image as several inputs of the network: the whole, and overlapping tiles. See detector/data/inputs/tiles.py."""
+"""One image as several inputs of the network: the whole, and overlapping tiles. See
+detector/data/inputs/tiles.py."""
 
 import math
 from typing import NamedTuple
@@ -14,8 +15,9 @@ from boltbox.detector.data.transforms.letterbox import letterbox_sample
 
 
 class Tiling(NamedTuple):
-    """size: side of a tile in pixels of the image file · overlap: least share of a tile that neighbours have in common ·
-    input_size: longer side of the network's input in pixels · stride: its sides are multiples of it."""
+    """size: side of a tile in pixels of the image file · overlap: least share of a tile that
+    neighbours have in common · input_size: longer side of the network's input in pixels · stride:
+    its sides are multiples of it."""
 
     size: int
     overlap: float
@@ -24,19 +26,29 @@ class Tiling(NamedTuple):
 
 
 def tiled_batch(sample: Sample, tiling: Tiling) -> Batch:
-    """The whole image, then its tiles, all of one shape; just the whole image if it is not larger than a tile."""
+    """The whole image, then its tiles, all of one shape; just the whole image if it is not larger
+    than a tile."""
     height, width = sample.size
     inputs = EvaluationInput(tiling.input_size, tiling.stride)
     windows, tiles = np.array([(0, 0, width, height)]), []
     if max(height, width) > tiling.size:
-        unlabelled = sample.replace(boxes=np.zeros((0, 4), np.float32), classes=np.zeros(0, np.int64), polygons=[])
+        unlabelled = sample.replace(
+            boxes=np.zeros((0, 4), np.float32), classes=np.zeros(0, np.int64), polygons=[]
+        )
         corners = tile_windows(height, width, tiling.size, tiling.overlap)
         gain = tiling.input_size / tiling.size
         x1, y1, x2, y2 = corners[0].tolist()
-        shape = _multiple((y2 - y1) * gain, tiling.stride), _multiple((x2 - x1) * gain, tiling.stride)
+        shape = (
+            _multiple((y2 - y1) * gain, tiling.stride),
+            _multiple((x2 - x1) * gain, tiling.stride),
+        )
         windows = np.concatenate((windows, corners))
-        tiles = [letterbox_sample(_cut(unlabelled, tile), shape, scaleup=gain > 1) for tile in corners.tolist()]
-        inputs = inputs._replace(size=min(tiling.input_size, max(shape)))  # the whole is as large as its tiles
+        tiles = [
+            letterbox_sample(_cut(unlabelled, tile), shape, scaleup=gain > 1)
+            for tile in corners.tolist()
+        ]
+        # the whole is as large as its tiles
+        inputs = inputs._replace(size=min(tiling.input_size, max(shape)))
     else:
         shape = inputs.shape(height, width)
     batch = collate([inputs.sample(sample, shape), *tiles])
@@ -48,10 +60,13 @@ def _multiple(length: float, stride: int) -> int:
 
 
 def whole(batch: Batch) -> Batch:
-    """Of a batch of tiles the whole image, as other batches are: floats in 0..1, with the labels. Others stay."""
+    """Of a batch of tiles the whole image, as other batches are: floats in 0..1, with the labels.
+    Others stay."""
     if batch.windows is None:
         return batch
-    return batch._replace(images=to_floats(batch.images[:1]), letterboxes=batch.letterboxes[:1], windows=None)
+    return batch._replace(
+        images=to_floats(batch.images[:1]), letterboxes=batch.letterboxes[:1], windows=None
+    )
 
 
 def _cut(sample: Sample, tile: list[int]) -> Sample:

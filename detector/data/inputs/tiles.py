@@ -1,27 +1,33 @@
-"""Large images in overlapping tiles: where the tiles lie, and one list of detections out of those of all tiles.
+"""Large images in overlapping tiles: where the tiles lie, and one list of detections out of those
+of all tiles.
 
-Frames: a window is the rectangle x1, y1, x2, y2 of the image's pixels that one look of the network shows; the whole image is a
-window too. All boxes are xyxy pixels of the image.
+Frames: a window is the rectangle x1, y1, x2, y2 of the image's pixels that one look of the network
+shows; the whole image is a window too. All boxes are xyxy pixels of the image.
 
-Merging asks one question: do two detections of one class agree *where both windows looked*? Both boxes are clipped to what the
-two windows have in common, and the overlap is measured there. For boxes that lie in there whole this is the usual IoU. For an
-object that a tile's border cuts, the fragment equals the clipped whole, so it is recognised however small a part it is, which
-plain IoU cannot do; and a small object within a large one of its class, which intersection over the smaller area would drop,
-stays. Of detections that agree a whole one stays before a fragment, then the surer one, with the best score among them.
-Fragments without a whole (an object larger than the overlap) that agree with one another are joined to the box around them.
+Merging asks one question: do two detections of one class agree *where both windows looked*? Both
+boxes are clipped to what the two windows have in common, and the overlap is measured there. For
+boxes that lie in there whole this is the usual IoU. For an object that a tile's border cuts, the
+fragment equals the clipped whole, so it is recognised however small a part it is, which plain IoU
+cannot do; and a small object within a large one of its class, which intersection over the smaller
+area would drop, stays. Of detections that agree a whole one stays before a fragment, then the surer
+one, with the best score among them. Fragments without a whole (an object larger than the overlap)
+that agree with one another are joined to the box around them.
 """
 
 import numpy as np
 
 from boltbox.detector.model.boxes import EPS, area_xyxy
 
-EDGE = 0.01  # a box that ends so near to its window's border, as a share of the window's side, is taken to be cut there
+# a box that ends so near to its window's border, as a share of the window's side, is taken to be
+# cut there
+EDGE = 0.01
 LEAST = 1.0  # pixels: less in common than this, in width or height, says nothing
 
 
 def tile_starts(length: int, tile: int, overlap: float) -> np.ndarray:
-    """(n,) int64 first pixel of each tile along a side: evenly spread, neighbours share at least `overlap` of a tile, the first
-    begins at 0 and the last ends at `length`. One tile if the side is not longer than a tile.
+    """(n,) int64 first pixel of each tile along a side: evenly spread, neighbours share at least
+    `overlap` of a tile, the first begins at 0 and the last ends at `length`. One tile if the side
+    is not longer than a tile.
 
     >>> tile_starts(1280, 640, 0.2).tolist()
     [0, 320, 640]
@@ -35,7 +41,9 @@ def tile_starts(length: int, tile: int, overlap: float) -> np.ndarray:
 
 def tile_windows(height: int, width: int, tile: int, overlap: float) -> np.ndarray:
     """(n, 4) int64 windows x1, y1, x2, y2 of equal size that cover an image, row by row."""
-    rows, columns = np.meshgrid(tile_starts(height, tile, overlap), tile_starts(width, tile, overlap), indexing="ij")
+    rows, columns = np.meshgrid(
+        tile_starts(height, tile, overlap), tile_starts(width, tile, overlap), indexing="ij"
+    )
     low = np.stack((columns.ravel(), rows.ravel()), 1)
     return np.concatenate((low, low + np.array((min(tile, width), min(tile, height)))), 1)
 
@@ -68,28 +76,43 @@ def merge(
     order = np.lexsort((-exact[:, 4], cut))  # whole ones first, then by score
     exact, seen, cut = exact[order], seen[order], cut[order]
     groups = np.zeros(len(exact)) if agnostic else exact[:, 5]
-    kept = [_merge_class(exact[groups == g], seen[groups == g], cut[groups == g], iou) for g in np.unique(groups)]
+    kept = [
+        _merge_class(exact[groups == g], seen[groups == g], cut[groups == g], iou)
+        for g in np.unique(groups)
+    ]
     merged = np.concatenate(kept)
     return merged[np.argsort(-merged[:, 4], kind="stable")][:max_det].astype(rows.dtype)
 
 
 def is_cut(boxes: np.ndarray, windows: np.ndarray, height: int, width: int) -> np.ndarray:
-    """(n,) bool: whether a box (n, 4) ends at a border of its window (n, 4) that is not also one of the image."""
+    """(n,) bool: whether a box (n, 4) ends at a border of its window (n, 4) that is not also one of
+    the image."""
     margin = (windows[:, 2:] - windows[:, :2]) * EDGE
     low = (boxes[:, :2] <= windows[:, :2] + margin) & (windows[:, :2] > 0)
     high = (boxes[:, 2:] >= windows[:, 2:] - margin) & (windows[:, 2:] < (width, height))
     return (low | high).any(1)
 
 
-def agreement(box: np.ndarray, window: np.ndarray, boxes: np.ndarray, windows: np.ndarray) -> np.ndarray:
-    """(n,) IoU of a box (4,) with others (n, 4), all clipped to what its window (4,) and theirs (n, 4) have in common; 0 where
-    one of them has next to nothing in there, or if it is the same window: these have been compared before."""
+def agreement(
+    box: np.ndarray, window: np.ndarray, boxes: np.ndarray, windows: np.ndarray
+) -> np.ndarray:
+    """(n,) IoU of a box (4,) with others (n, 4), all clipped to what its window (4,) and theirs (n,
+    4) have in common; 0 where one of them has next to nothing in there, or if it is the same
+    window: these have been compared before."""
     low, high = np.maximum(window[:2], windows[:, :2]), np.minimum(window[2:], windows[:, 2:])
     ours = np.concatenate((np.maximum(box[:2], low), np.minimum(box[2:], high)), 1)
     theirs = np.concatenate((np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)), 1)
     other = (windows != window).any(1)
-    there = other & ((ours[:, 2:] - ours[:, :2]).min(1) >= LEAST) & ((theirs[:, 2:] - theirs[:, :2]).min(1) >= LEAST)
-    common = (np.minimum(ours[:, 2:], theirs[:, 2:]) - np.maximum(ours[:, :2], theirs[:, :2])).clip(0).prod(1)
+    there = (
+        other
+        & ((ours[:, 2:] - ours[:, :2]).min(1) >= LEAST)
+        & ((theirs[:, 2:] - theirs[:, :2]).min(1) >= LEAST)
+    )
+    common = (
+        (np.minimum(ours[:, 2:], theirs[:, 2:]) - np.maximum(ours[:, :2], theirs[:, :2]))
+        .clip(0)
+        .prod(1)
+    )
     return np.where(there, common / (area_xyxy(ours) + area_xyxy(theirs) - common + EPS), 0.0)
 
 
@@ -106,14 +129,22 @@ def _merge_class(rows: np.ndarray, windows: np.ndarray, cut: np.ndarray, iou: fl
         if cut[i]:
             kept.append(_joined(rows, windows, i, alive, same, iou))
         else:
-            score = max(rows[i, 4], rows[same, 4].max(initial=0))  # a fragment may have been surer that something is there
+            # a fragment may have been surer that something is there
+            score = max(rows[i, 4], rows[same, 4].max(initial=0))
             kept.append(np.concatenate((rows[i, :4], [score], rows[i, 5:])))
     return np.array(kept)
 
 
-def _joined(rows: np.ndarray, windows: np.ndarray, first: int, alive: np.ndarray, same: np.ndarray, iou: float) -> np.ndarray:
-    """The box around a fragment, those that agree with it, those that agree with these, ...; they are no longer alive. Score
-    and class are the first one's, which is the best."""
+def _joined(
+    rows: np.ndarray,
+    windows: np.ndarray,
+    first: int,
+    alive: np.ndarray,
+    same: np.ndarray,
+    iou: float,
+) -> np.ndarray:
+    """The box around a fragment, those that agree with it, those that agree with these, ...; they
+    are no longer alive. Score and class are the first one's, which is the best."""
     members, waiting = [first], same.tolist()
     while waiting:
         i = waiting.pop()

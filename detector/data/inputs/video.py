@@ -14,7 +14,8 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 USUAL_FPS = 30.0  # where a stream does not say
 
-# FFmpeg within OpenCV tells every oddity of a file; what matters is said here. -8 is its level for silence.
+# FFmpeg within OpenCV tells every oddity of a file; what matters is said here. -8 is its level for
+# silence.
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 
@@ -36,7 +37,8 @@ class Video:
         newest: of a live stream: the newest frame each time, those in between are left out.
 
     Attributes:
-        fps: frames/s, those left out by `step` not counted. frames: how many its header promises; 0: it does not say.
+        fps: frames/s, those left out by `step` not counted. frames: how many its header promises;
+            0: it does not say.
 
     Raises:
         InputError: it cannot be opened.
@@ -69,12 +71,15 @@ class Video:
         finally:
             self._capture.release()
         if number < 0:
-            raise InputError(f"data.source {self.source}: no frame could be decoded (empty, damaged, or a codec is missing)")
+            raise InputError(
+                f"data.source {self.source}: no frame could be decoded (empty, damaged, or a codec"
+                " is missing)"
+            )
         # Headers of some formats only estimate the number of frames.
         if self.frames > self._read + 2:
             rank_zero_print(
-                f"warning: {self.source} ends after {self._read} frames, but its header promises {self.frames}: it is cut "
-                "short or damaged; what came before is kept"
+                f"warning: {self.source} ends after {self._read} frames, but its header promises"
+                f" {self.frames}: it is cut short or damaged; what came before is kept"
             )
 
     def _all(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -122,7 +127,13 @@ def _not_opened(source: str) -> str:
         return f"data.source {source}: there is no camera of this number, or it is in use"
     if "://" in source:
         shown = without_password(source)
-        return f"data.source {shown}: this stream cannot be opened; check its address and that this machine reaches it"
+        return (
+            f"data.source {shown}: this stream cannot be opened; check its address and that this"
+            " machine reaches it"
+        )
     if Path(source).is_file() and Path(source).stat().st_size == 0:
         return f"data.source {source}: this file is empty"
-    return f"data.source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is missing)"
+    return (
+        f"data.source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is"
+        " missing)"
+    )

@@ -1,8 +1,9 @@
 """How a batch gets from a loader's worker into the process that trains.
 
-torch puts each tensor into a file under /dev/shm, whose size is fixed (in Docker's containers 64 MB), and a worker that finds
-no room there is waited for without end. Here a batch goes over in memory that belongs to no file system (memfd), of which there
-is as much as the machine, or the container, has.
+torch puts each tensor into a file under /dev/shm, whose size is fixed (in Docker's containers 64
+MB), and a worker that finds no room there is waited for without end. Here a batch goes over in
+memory that belongs to no file system (memfd), of which there is as much as the machine, or the
+container, has.
 """
 
 import contextlib
@@ -24,8 +25,9 @@ SMALL = 2**15  # bytes; so many go through the pipe with the rest of the batch
 
 
 class Handed:
-    """A function that makes batches, for `DataLoader(collate_fn=...)`. In a worker the batch's tensors are handed over as
-    above; in the training process itself, and where the system has no memfd, they are left as they are.
+    """A function that makes batches, for `DataLoader(collate_fn=...)`. In a worker the batch's
+    tensors are handed over as above; in the training process itself, and where the system has no
+    memfd, they are left as they are.
 
     Raises:
         InputError: the memory is used up.
@@ -42,8 +44,8 @@ class Handed:
 
 
 class _Parcel:
-    """A tensor on its way; what arrives is the tensor. It is written here and not where batches are pickled: that is a thread
-    of torch's, whose errors nobody hears of."""
+    """A tensor on its way; what arrives is the tensor. It is written here and not where batches are
+    pickled: that is a thread of torch's, whose errors nobody hears of."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
@@ -60,8 +62,9 @@ class _Parcel:
                 done += os.write(self.descriptor, content[done:])
         except OSError as e:
             raise InputError(
-                f"out of memory: a loader's worker finds no room for a batch of {content.nbytes / 1e6:.0f} MB ({e.strerror}); "
-                "use fewer data.workers, or smaller batches"
+                "out of memory: a loader's worker finds no room for a batch of"
+                f" {content.nbytes / 1e6:.0f} MB ({e.strerror}); use fewer data.workers, or smaller"
+                " batches"
             ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -81,17 +84,20 @@ def _of_bytes(content: bytes, shape: tuple[int, ...], dtype: torch.dtype) -> Ten
 
 
 def _of_file(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor's memory is the worker's file, which is gone with it; no descriptor is kept open."""
+    """The tensor's memory is the worker's file, which is gone with it; no descriptor is kept
+    open."""
     number = descriptor.detach()
     try:
-        return torch.from_file(f"/proc/self/fd/{number}", shared=True, size=math.prod(shape), dtype=dtype).view(shape)
+        return torch.from_file(
+            f"/proc/self/fd/{number}", shared=True, size=math.prod(shape), dtype=dtype
+        ).view(shape)
     finally:
         os.close(number)
 
 
 def room_for(workers: int) -> bool:
-    """Whether semaphores, which are files of a page under /dev/shm too, find room: four for each worker of two loaders, of
-    training and of validation, and some for the rest."""
+    """Whether semaphores, which are files of a page under /dev/shm too, find room: four for each
+    worker of two loaders, of training and of validation, and some for the rest."""
     with contextlib.suppress(OSError):  # where there is none, the semaphores are elsewhere
         found = os.statvfs(SHARED)
         return found.f_bavail * found.f_frsize >= (2 * workers + 4) * 4 * os.sysconf("SC_PAGE_SIZE")

@@ -14,18 +14,23 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 def usable_workers(wanted: int, processes: int) -> int:
-    """At most a core's share for each of the processes of this machine; none if there is no room for them."""
+    """At most a core's share for each of the processes of this machine; none if there is no room
+    for them."""
     workers = min(wanted, max(len(os.sched_getaffinity(0)) // processes, 1))
     if workers and not room_for(workers):
         rank_zero_print(
-            "/dev/shm is full: no workers, images are loaded in the training process; Docker makes room with --shm-size"
+            "/dev/shm is full: no workers, images are loaded in the training process; Docker makes"
+            " room with --shm-size"
         )
         return 0
     return workers
 
 
-def make_loader(samples: Any, batches: Sampler[Any], collate: Callable[..., Batch], workers: int, seed: int) -> DataLoader:
-    """A loader of the items of `samples` by the keys that `batches` gives, made into a Batch by `collate`.
+def make_loader(
+    samples: Any, batches: Sampler[Any], collate: Callable[..., Batch], workers: int, seed: int
+) -> DataLoader:
+    """A loader of the items of `samples` by the keys that `batches` gives, made into a Batch by
+    `collate`.
 
     Args:
         workers: of `usable_workers`.
@@ -46,5 +51,6 @@ def make_loader(samples: Any, batches: Sampler[Any], collate: Callable[..., Batc
 
 
 def as_it_is(batch: Any) -> Any:
-    """A collate function for batches that are made already: torch would make tensors of their arrays."""
+    """A collate function for batches that are made already: torch would make tensors of their
+    arrays."""
     return batch

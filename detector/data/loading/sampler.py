@@ -1,4 +1,5 @@
-"""The order of the images: a function of seed and epoch, the same for any number of processes and workers."""
+"""The order of the images: a function of seed and epoch, the same for any number of processes and
+workers."""
 
 import math
 from collections import Counter
@@ -12,13 +13,14 @@ from torch.utils.data import Sampler
 from boltbox.detector.data.transforms.letterbox import batch_shapes
 
 PARTNERS = 32  # images to draw the other tiles of a batch's mosaics from, where images are weighted
-LEAST_SHARE = 0.001  # an image is drawn at least so often as if all were drawn alike, however well its classes are found
+# an image is drawn at least so often as if all were drawn alike, however well its classes are found
+LEAST_SHARE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which sample. repeat: how often the index has come before in this epoch · partners: indices to draw the other images of a
-    mosaic and MixUp from; empty: all images."""
+    """Which sample. repeat: how often the index has come before in this epoch · partners: indices
+    to draw the other images of a mosaic and MixUp from; empty: all images."""
 
     epoch: int
     index: int
@@ -27,7 +29,8 @@ class Key:
 
 
 class TrainBatches(Sampler[list[Key]]):
-    """Batches of keys for this process. All processes share one global list of batches; each takes every world-th key of each.
+    """Batches of keys for this process. All processes share one global list of batches; each takes
+    every world-th key of each.
 
     Args:
         n: images. batch_size: over all processes; the last batch of an epoch may be smaller.
@@ -35,9 +38,10 @@ class TrainBatches(Sampler[list[Key]]):
         position: tells the epoch to train, and how many batches of it are done already.
         limit: most batches of an epoch that are used.
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
-        weights: gives (n,) weights to draw images by, with replacement, and their partners too; None: every image once.
-        share_batch: partners come from the same global batch (a small last one: from the last `batch_size` images), so that
-            each image is decoded once for all that it goes into.
+        weights: gives (n,) weights to draw images by, with replacement, and their partners too;
+            None: every image once.
+        share_batch: partners come from the same global batch (a small last one: from the last
+            `batch_size` images), so that each image is decoded once for all that it goes into.
         rank, world: this process and how many there are.
     """
 
@@ -54,8 +58,20 @@ class TrainBatches(Sampler[list[Key]]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.n, self.batch_size, self.seed, self.position, self.limit = n, min(batch_size, n), seed, position, limit
-        self.fixed_order, self.weights, self.share_batch, self.rank, self.world = order, weights, share_batch, rank, world
+        self.n, self.batch_size, self.seed, self.position, self.limit = (
+            n,
+            min(batch_size, n),
+            seed,
+            position,
+            limit,
+        )
+        self.fixed_order, self.weights, self.share_batch, self.rank, self.world = (
+            order,
+            weights,
+            share_batch,
+            rank,
+            world,
+        )
 
     def __len__(self) -> int:
         batches = math.ceil(self.n / self.batch_size)
@@ -70,16 +86,21 @@ class TrainBatches(Sampler[list[Key]]):
         return rng.permutation(self.n) if self.fixed_order is None else self.fixed_order
 
     def batches(self, epoch: int) -> list[list[Key]]:
-        """The global batches of an epoch. One that doesn't divide by the number of processes is filled up with its own."""
+        """The global batches of an epoch. One that doesn't divide by the number of processes is
+        filled up with its own."""
         seen: Counter[int] = Counter()
         order, batches = self.order(epoch).tolist(), []
-        others = np.random.default_rng(np.random.SeedSequence((self.seed, 4, epoch))).permutation(order)
+        others = np.random.default_rng(np.random.SeedSequence((self.seed, 4, epoch))).permutation(
+            order
+        )
         for start in range(0, self.n, self.batch_size):
             end = min(start + self.batch_size, self.n)
             partners: tuple[int, ...] = ()
             if self.share_batch:
                 partners = tuple(order[end - self.batch_size : end])
-            elif self.weights is not None:  # else three tiles of four would be drawn as if there were no weights
+            elif (
+                self.weights is not None
+            ):  # else three tiles of four would be drawn as if there were no weights
                 partners = tuple(others.take(range(start, start + PARTNERS), mode="wrap").tolist())
             batch = []
             for index in order[start:end]:
@@ -98,8 +119,9 @@ class GivenBatches(Sampler[list[int]]):
     """Every rank-th of a list of batches of image numbers; no padding, no image twice.
 
     Attributes:
-        own: the batches of this process. padding_only: there was none for it; it goes through the first one beside its
-            owner, as all processes must come by the same collectives, and what it finds must not count.
+        own: the batches of this process. padding_only: there was none for it; it goes through the
+            first one beside its owner, as all processes must come by the same collectives, and what
+            it finds must not count.
     """
 
     def __init__(self, batches: list[list[int]], rank: int = 0, world: int = 1) -> None:
@@ -124,10 +146,12 @@ def rectangular_batches(
         stable: images of one ratio by area; else as numpy's unstable sort leaves them.
 
     Returns:
-        batches of image numbers, from wide to tall; (n, 2) height and width in pixels to letterbox each image to.
+        batches of image numbers, from wide to tall; (n, 2) height and width in pixels to letterbox
+            each image to.
     """
-    # Images of one ratio are sorted by area. YOLOv5 leaves them to an unstable sort, whose order differs between processors;
-    # which images meet in a batch moves the figures of a small set by a few thousandths.
+    # Images of one ratio are sorted by area. YOLOv5 leaves them to an unstable sort, whose order
+    # differs between processors; which images meet in a batch moves the figures of a small set by a
+    # few thousandths.
     ratio = shapes[:, 0] / shapes[:, 1]
     order = np.lexsort((shapes.prod(1), ratio)) if stable else np.argsort(ratio)
     batch = np.arange(len(order)) // batch_size
@@ -137,7 +161,8 @@ def rectangular_batches(
 
 
 def class_weights(counts: np.ndarray) -> np.ndarray:
-    """(C,) inverse class frequencies that sum to 1; absent classes count as if they had one label."""
+    """(C,) inverse class frequencies that sum to 1; absent classes count as if they had one
+    label."""
     weights = 1 / np.where(counts == 0, 1, counts)
     return weights / weights.sum()
 
@@ -148,17 +173,21 @@ def image_weights(image_classes: list[np.ndarray], weights: np.ndarray) -> np.nd
 
 
 def draw_weights(weights: np.ndarray, background: np.ndarray) -> np.ndarray:
-    """Weights to draw images by, that sum to 1: images with objects share by their weight what images without leave them.
+    """Weights to draw images by, that sum to 1: images with objects share by their weight what
+    images without leave them.
 
     YOLOv5 would never draw an image whose weight is 0; here every image can come.
 
     Args:
-        weights: (n,) of `image_weights`. background: (n,) which images have no object; each keeps its even share, 1 / n.
+        weights: (n,) of `image_weights`. background: (n,) which images have no object; each keeps
+            its even share, 1 / n.
     """
     n = len(weights)
     objects = ~background
     total = weights[objects].sum()
-    share = weights[objects] / total if total > 0 else np.full(objects.sum(), 1 / max(objects.sum(), 1))
+    share = (
+        weights[objects] / total if total > 0 else np.full(objects.sum(), 1 / max(objects.sum(), 1))
+    )
     drawn = np.full(n, 1 / n)
     drawn[objects] = np.maximum(share * objects.mean(), LEAST_SHARE / n)
     return drawn / drawn.sum()

@@ -15,8 +15,8 @@ from boltbox.detector.data.transforms.transform import Transform
 
 
 class TrainSamples:
-    """Augmented samples by key. An item depends on its key and the seed alone, whichever process asks; items that are asked for
-    together share the images that they need in common.
+    """Augmented samples by key. An item depends on its key and the seed alone, whichever process
+    asks; items that are asked for together share the images that they need in common.
 
     Args:
         dataset: item i is a Sample at the file's resolution.
@@ -37,7 +37,9 @@ class TrainSamples:
         assert isinstance(first, Resize)
         self.dataset, self.resize, self.steps, self.seed = dataset, first, steps, seed
         self.last_steps, self.last_from = last_steps, last_from
-        self._lazy = LazyImages(dataset, first) if any(isinstance(step, Render) for step in steps) else None
+        self._lazy = (
+            LazyImages(dataset, first) if any(isinstance(step, Render) for step in steps) else None
+        )
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -62,8 +64,12 @@ class TrainSamples:
         return sample
 
     def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
-        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat)))
-        steps = self.steps if self.last_from is None or key.epoch < self.last_from else self.last_steps
+        rng = np.random.default_rng(
+            np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat))
+        )
+        steps = (
+            self.steps if self.last_from is None or key.epoch < self.last_from else self.last_steps
+        )
 
         def other() -> int:
             if key.partners:

@@ -19,15 +19,27 @@ from boltbox.detector.system.ranges import check_ranges
 if TYPE_CHECKING:
     AnyTransform = Transform
 else:
-    AnyTransform = Callable  # of a protocol the parser would want every annotation repeated; OwnTransform checks the call
+    # of a protocol the parser would want every annotation repeated; OwnTransform checks the call
+    AnyTransform = Callable
 
-PLACES = ("resize", "mosaic", "copy_paste", "perspective", "mixup", "albumentations", "hsv", "flipud", "fliplr")
+PLACES = (
+    "resize",
+    "mosaic",
+    "copy_paste",
+    "perspective",
+    "mixup",
+    "albumentations",
+    "hsv",
+    "flipud",
+    "fliplr",
+)
 LAZY_PLACES = PLACES[:3]  # where a lazy image has no pixels yet: `perspective` renders them
 
 
 @dataclass
 class Augment:
-    """Strengths of the training augmentation; names, ranges and defaults are those of YOLOv5's hyper-parameter files.
+    """Strengths of the training augmentation; names, ranges and defaults are those of YOLOv5's
+    hyper-parameter files.
 
     Args:
         hsv_h: Hue is multiplied by 1 +- this.
@@ -44,10 +56,11 @@ class Augment:
         close_mosaic: So many epochs at the end without mosaic and MixUp.
         mixup: Probability of blending with another finished sample.
         copy_paste: Share of the objects that are pasted again, mirrored; needs polygon labels.
-        albumentations: Transforms of that library, like [{"Blur": {"p": 0.01}}], before the change of colour.
-        after: Transforms of your own by the step that they come after (resize, mosaic, copy_paste, perspective, mixup,
-            albumentations, hsv, flipud or fliplr), like {mosaic: [{class_path: mine.Invert, init_args: {p: 0.5}}]};
-            docs/augmentation.md.
+        albumentations: Transforms of that library, like [{"Blur": {"p": 0.01}}], before the change
+            of colour.
+        after: Transforms of your own by the step that they come after (resize, mosaic, copy_paste,
+            perspective, mixup, albumentations, hsv, flipud or fliplr), like {mosaic: [{class_path:
+            mine.Invert, init_args: {p: 0.5}}]}; docs/augmentation.md.
     """
 
     hsv_h: float = 0.015
@@ -71,13 +84,18 @@ class Augment:
         check_ranges(vars(self), "data.augment")
         for place, transforms in self.after.items():
             if place not in PLACES:
-                raise InputError(f"data.augment.after.{place}: there is no such step; {nearest(place, PLACES)}")
+                raise InputError(
+                    f"data.augment.after.{place}: there is no such step; {nearest(place, PLACES)}"
+                )
             for transform in transforms:
                 OwnTransform(transform, place, False)
 
     def options(self) -> dict[str, Any]:
         """The arguments as plain values, as they stand in config.yaml."""
-        after = {place: [OwnTransform(t, place, False).description() for t in own] for place, own in self.after.items()}
+        after = {
+            place: [OwnTransform(t, place, False).description() for t in own]
+            for place, own in self.after.items()
+        }
         return asdict(replace(self, after={})) | {"after": after}
 
     def without_mixing(self) -> "Augment":
@@ -85,30 +103,43 @@ class Augment:
         return replace(self, mosaic=0.0, mixup=0.0)
 
     def early(self) -> list[str]:
-        """The places of transforms that need pixels before the warp, where lazy images have none."""
+        """The places of transforms that need pixels before the warp, where lazy images have
+        none."""
         return [place for place in LAZY_PLACES if self.after.get(place)]
 
     def steps(
-        self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True, hsv_later: bool = False
+        self,
+        size: int,
+        shapes: np.ndarray | None = None,
+        resample_once: bool = True,
+        hsv_later: bool = False,
     ) -> list[Transform]:
         """The whole order, from the image file to size x size pixels.
 
         Args:
             size: side in pixels.
-            shapes: (n, 2) height and width for each image of the data set, for rectangular training, which has no mosaic.
-            resample_once: Render the mosaic straight into the output, where the warp only scales and shifts and no transform
-                of the user's own comes before it.
+            shapes: (n, 2) height and width for each image of the data set, for rectangular
+                training, which has no mosaic.
+            resample_once: Render the mosaic straight into the output, where the warp only scales
+                and shifts and no transform of the user's own comes before it.
             hsv_later: Leave the change of colour to the device.
         """
         rectangular = shapes is not None
         warp = RandomPerspective(
-            None if rectangular else size, self.degrees, self.translate, self.scale, self.shear, self.perspective
+            None if rectangular else size,
+            self.degrees,
+            self.translate,
+            self.scale,
+            self.shear,
+            self.perspective,
         )
         upright = not (self.degrees or self.shear or self.perspective or self.copy_paste)
         once = resample_once and upright and not rectangular and not self.early()
         steps: dict[str, list[Transform]] = {
             "resize": [Resize(size, smooth=False, reduced=once)],
-            "mosaic": [Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic)],
+            "mosaic": [
+                Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic)
+            ],
             "copy_paste": [] if once else [CopyPaste(self.copy_paste)],
             "perspective": [warp, *([Render()] if once else [])],
             "mixup": [] if rectangular else [MixUp(self.mixup)],

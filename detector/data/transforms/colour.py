@@ -19,8 +19,11 @@ LEVELS = np.arange(256)[:, None]
 
 
 def adjust_hsv(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
-    """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by the three gains."""
-    return cv2.cvtColor(_multiplied(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), gains), cv2.COLOR_HSV2RGB)
+    """(H, W, 3) uint8 RGB with hue (mod 180), saturation and value (limited at 255) multiplied by
+    the three gains."""
+    return cv2.cvtColor(
+        _multiplied(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), gains), cv2.COLOR_HSV2RGB
+    )
 
 
 def _multiplied(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
@@ -36,7 +39,8 @@ def _multiplied(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
 
 
 def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:
-    """`adjust_hsv` for a batch on its device, without rounding: (B, 3, H, W) RGB in 0..1, gains (B, 3).
+    """`adjust_hsv` for a batch on its device, without rounding: (B, 3, H, W) RGB in 0..1, gains (B,
+    3).
 
     Conversions: Smith 1978, Color gamut transform pairs.
     """
@@ -44,8 +48,12 @@ def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:
     red, green, blue = images.unbind(1)
     value, brightest = images.max(1)
     spread = value - images.amin(1)
-    sixths = torch.stack((green - blue, blue - red, red - green), 1) / spread.clamp(min=1e-6)[:, None]
-    hue = (sixths + sixths.new_tensor((0, 2, 4))[:, None, None]).gather(1, brightest[:, None])[:, 0] % 6
+    sixths = (
+        torch.stack((green - blue, blue - red, red - green), 1) / spread.clamp(min=1e-6)[:, None]
+    )
+    hue = (sixths + sixths.new_tensor((0, 2, 4))[:, None, None]).gather(1, brightest[:, None])[
+        :, 0
+    ] % 6
     hue = hue * hue_gain % 6
     saturation = (spread / value.clamp(min=1e-6) * saturation_gain).clamp(max=1)
     value = (value * value_gain).clamp(max=1)
@@ -54,16 +62,23 @@ def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:
 
 
 class RandomHSV:
-    """Multiply hue, saturation and value by 1 +- these fractions. later: only choose the gains, for the device to apply."""
+    """Multiply hue, saturation and value by 1 +- these fractions. later: only choose the gains, for
+    the device to apply."""
 
-    def __init__(self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4, later: bool = False) -> None:
+    def __init__(
+        self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4, later: bool = False
+    ) -> None:
         self.ranges, self.later = np.array((hsv_h, hsv_s, hsv_v)), later
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         if not self.ranges.any():
             return sample
         gains = 1 + rng.uniform(-1, 1, 3) * self.ranges
-        return sample.replace(gains=gains) if self.later else sample.rendered(adjust_hsv(sample.image, gains))
+        return (
+            sample.replace(gains=gains)
+            if self.later
+            else sample.rendered(adjust_hsv(sample.image, gains))
+        )
 
 
 class RandomFlip:
@@ -83,22 +98,25 @@ def flip(sample: Sample, axis: int) -> Sample:
     boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
     sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
     polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
-    return sample.replace(image=cv2.flip(sample.image, axis), boxes=boxes, polygons=polygons, letterbox=None)
+    return sample.replace(
+        image=cv2.flip(sample.image, axis), boxes=boxes, polygons=polygons, letterbox=None
+    )
 
 
 class Albumentations:
     """Transforms of the library albumentations, by name.
 
     Args:
-        transforms: like [{"Blur": {"p": 0.01}}, {"OneOf": {"transforms": [{"CLAHE": {}}, {"ToGray": {}}], "p": 0.1}}]; boxes
-            that they push out are dropped.
+        transforms: like [{"Blur": {"p": 0.01}}, {"OneOf": {"transforms": [{"CLAHE": {}}, {"ToGray":
+            {}}], "p": 0.1}}]; boxes that they push out are dropped.
 
     Raises:
         InputError: unknown transform, or arguments that it does not take.
     """
 
     def __init__(self, transforms: Sequence[dict[str, Any]]) -> None:
-        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask the network for a newer version
+        # its import would ask the network for a newer version
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
         import albumentations as library
 
         kinds = library.BasicTransform | library.BaseCompose
@@ -114,15 +132,22 @@ class Albumentations:
         self._random.append(self._compose)
 
     def _build(self, entries: Any) -> list[Any]:
-        """Transforms from their descriptions; a group like OneOf lists its own under `transforms`."""
+        """Transforms from their descriptions; a group like OneOf lists its own under
+        `transforms`."""
         if not isinstance(entries, Sequence) or not all(isinstance(e, dict) for e in entries):
-            raise InputError(f"albumentations: give a list like [{{Blur: {{p: 0.01}}}}], not {entries!r}")
+            raise InputError(
+                f"albumentations: give a list like [{{Blur: {{p: 0.01}}}}], not {entries!r}"
+            )
         steps = []
         for name, options in (item for entry in entries for item in entry.items()):
             if name not in self._known:
-                raise InputError(f"albumentations has no transform '{name}'; {nearest(name, self._known)}")
+                raise InputError(
+                    f"albumentations has no transform '{name}'; {nearest(name, self._known)}"
+                )
             if options is not None and not isinstance(options, dict):
-                raise InputError(f"albumentations transform {name}: give its options as a map, not {options!r}")
+                raise InputError(
+                    f"albumentations transform {name}: give its options as a map, not {options!r}"
+                )
             options = dict(options or {})
             if "transforms" in options:
                 options["transforms"] = self._build(options["transforms"])
@@ -131,7 +156,9 @@ class Albumentations:
                     warnings.filterwarnings("error", message=".*not valid for transform")
                     steps.append(self._known[name](**options))
             except (TypeError, ValueError, UserWarning) as e:
-                raise InputError(f"albumentations transform {name}: {' '.join(str(e).split())}") from None
+                raise InputError(
+                    f"albumentations transform {name}: {' '.join(str(e).split())}"
+                ) from None
         self._random += steps
         return steps
 
@@ -140,10 +167,13 @@ class Albumentations:
         boxes = clip_xyxy(sample.boxes, width, height)
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         shared = random.Random(int(rng.integers(2**63)))
-        for part in self._random:  # one seed for all, as that library has it, would make every transform decide alike
+        # one seed for all, as that library has it, would make every transform decide alike
+        for part in self._random:
             part.set_random_state(rng, shared)
         changed = self._compose(
-            image=np.ascontiguousarray(sample.image), bboxes=boxes[visible], classes=sample.classes[visible]
+            image=np.ascontiguousarray(sample.image),
+            bboxes=boxes[visible],
+            classes=sample.classes[visible],
         )
         return sample.replace(
             image=changed["image"],

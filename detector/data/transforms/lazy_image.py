@@ -9,8 +9,8 @@ from boltbox.detector.data.transforms.letterbox import Resize, longest_shape, sc
 
 
 class LazyImages:
-    """The images of a data set as `Resize` makes them, with their pixels still to be rendered (render.py). The objects of all
-    images are scaled at once, when this is made.
+    """The images of a data set as `Resize` makes them, with their pixels still to be rendered
+    (render.py). The objects of all images are scaled at once, when this is made.
 
     Args:
         dataset: its images and labels.
@@ -19,12 +19,19 @@ class LazyImages:
 
     def __init__(self, dataset: DetectionDataset, resize: Resize) -> None:
         self.dataset, self.resize = dataset, resize
-        self.labels = dataset.labels.scaled([longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()])
+        self.labels = dataset.labels.scaled(
+            [longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()]
+        )
 
     def __getitem__(self, i: int) -> Sample:
         height, width = self.labels.sizes[i].tolist()
         whole = Patch(Pixels(self, i), 0, 0, width, height)
-        return Sample(np.empty((height, width, 0), np.uint8), *self.labels.counted(i), index=i, patches=[whole])
+        return Sample(
+            np.empty((height, width, 0), np.uint8),
+            *self.labels.counted(i),
+            index=i,
+            patches=[whole],
+        )
 
     def read(self, i: int) -> np.ndarray:
         """(H, W, 3) uint8 RGB of image i."""
@@ -34,7 +41,8 @@ class LazyImages:
 
 
 class Pixels:
-    """Those of an image, read when they are first asked for and kept as long as a lazy image needs them."""
+    """Those of an image, read when they are first asked for and kept as long as a lazy image needs
+    them."""
 
     __slots__ = ("images", "index", "pixels")
 

@@ -14,7 +14,8 @@ def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
     """Scale so that the longer side has `size` pixels; the shorter is rounded up.
 
     Args:
-        smooth: average over the area when shrinking (validation); else bilinear (training, and whenever enlarging).
+        smooth: average over the area when shrinking (validation); else bilinear (training, and
+            whenever enlarging).
     """
     height, width = sample.size
     r = size / max(height, width)
@@ -34,7 +35,8 @@ def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
 
 
 def resized(sample: Sample, size: tuple[int, int]) -> Sample:
-    """The sample, whose coordinates are those of an image of `size` (height, width), with those of its own, scaled image."""
+    """The sample, whose coordinates are those of an image of `size` (height, width), with those of
+    its own, scaled image."""
     (height, width), (new_height, new_width) = size, sample.size
     return _moved(sample, sample.image, (new_width / width, new_height / height), (0, 0), [])
 
@@ -55,7 +57,8 @@ def letterbox(
         scaleup: allow enlarging.
 
     Returns:
-        image; (gain_x, gain_y); padding left and top, in half pixels: the pixels are shifted by the padding rounded down.
+        image; (gain_x, gain_y); padding left and top, in half pixels: the pixels are shifted by the
+            padding rounded down.
     """
     height, width = image.shape[:2]
     r = min(shape[0] / height, shape[1] / width)
@@ -76,7 +79,9 @@ def letterbox(
     if pad_x or pad_y:
         (left, right), (top, bottom) = _sides(pad_x), _sides(pad_y)
         if image.shape[2]:
-            image = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(GREY,) * 3)
+            image = cv2.copyMakeBorder(
+                image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(GREY,) * 3
+            )
         else:
             image = np.empty((top + new_height + bottom, left + new_width + right, 0), np.uint8)
     return image, gain, (pad_x, pad_y)
@@ -100,12 +105,18 @@ def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> S
     """`letterbox` for an image with its objects and the way back to its file."""
     image, gain, pad = letterbox(sample.image, shape, scaleup=scaleup)
     whole = (0, 0, image.shape[1], image.shape[0])
-    patches = [patch.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0], whole) for patch in sample.patches]
+    patches = [
+        patch.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0], whole) for patch in sample.patches
+    ]
     return _moved(sample, image, gain, pad, patches)
 
 
 def _moved(
-    sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float], patches: list[Patch]
+    sample: Sample,
+    image: np.ndarray,
+    gain: tuple[float, float],
+    pad: tuple[float, float],
+    patches: list[Patch],
 ) -> Sample:
     """The sample with another image, to which its coordinates go by x * gain + pad."""
     scale, shift = np.array(gain * 2, np.float32), np.array(pad * 2, np.float32)
@@ -119,8 +130,8 @@ def _moved(
 
 
 class Resize:
-    """See `resize_longest`. reduced: of lazy images, JPEG files may be decoded at 1/2, 1/4 or 1/8 of their
-    size if that is not too small."""
+    """See `resize_longest`. reduced: of lazy images, JPEG files may be decoded at 1/2, 1/4 or 1/8
+    of their size if that is not too small."""
 
     def __init__(self, size: int, smooth: bool, reduced: bool = False) -> None:
         self.size, self.smooth, self.reduced = size, smooth, reduced
@@ -130,7 +141,8 @@ class Resize:
 
 
 class Letterbox:
-    """Into the (height, width) that `shapes` (n, 2) gives the image of this index; see `letterbox`."""
+    """Into the (height, width) that `shapes` (n, 2) gives the image of this index; see
+    `letterbox`."""
 
     def __init__(self, shapes: np.ndarray, scaleup: bool) -> None:
         self.shapes, self.scaleup = shapes, scaleup
@@ -140,7 +152,9 @@ class Letterbox:
         return letterbox_sample(sample, (height, width), self.scaleup)
 
 
-def batch_shapes(shapes: np.ndarray, batch: np.ndarray, size: int, stride: int, pad: float) -> np.ndarray:
+def batch_shapes(
+    shapes: np.ndarray, batch: np.ndarray, size: int, stride: int, pad: float
+) -> np.ndarray:
     """The least rectangle for each batch of images of like aspect ratio.
 
     Args:
@@ -163,5 +177,6 @@ def batch_shapes(shapes: np.ndarray, batch: np.ndarray, size: int, stride: int, 
 
 
 def round_up(size: int, stride: int) -> int:
-    """An image size that the network can take: the next multiple of `stride`, at least two of them."""
+    """An image size that the network can take: the next multiple of `stride`, at least two of
+    them."""
     return max(math.ceil(size / stride), 2) * stride

@@ -12,7 +12,8 @@ MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
 
 
 def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
-    """Paste the mirror images of some objects (Ghiasi et al. 2020, arXiv 2012.07177) where they cover little of what is there.
+    """Paste the mirror images of some objects (Ghiasi et al. 2020, arXiv 2012.07177) where they
+    cover little of what is there.
 
     Args:
         sample: its objects with polygons can be copied.
@@ -20,7 +21,8 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
     """
     height, width = sample.size
     n, classes, polygons = len(sample.boxes), list(sample.classes), list(sample.parts())
-    boxes = np.concatenate((sample.boxes, np.empty((len(candidates), 4), np.float32)))  # the first n are there
+    # the first n are there
+    boxes = np.concatenate((sample.boxes, np.empty((len(candidates), 4), np.float32)))
     mask = np.zeros((height, width), np.uint8)
     for i in candidates:
         if not polygons[i]:
@@ -31,15 +33,23 @@ def copy_paste(sample: Sample, candidates: Sequence[int]) -> Sample:
             boxes[n] = mirrored
             n += 1
             classes.append(sample.classes[i])
-            cv2.drawContours(mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED)
-            polygons.append([np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]])
+            cv2.drawContours(
+                mask, [part.astype(np.int32) for part in polygons[i]], -1, 1, cv2.FILLED
+            )
+            polygons.append(
+                [np.column_stack((width - part[:, 0], part[:, 1])) for part in polygons[i]]
+            )
     image = np.where(mask[:, ::-1, None] > 0, sample.image[:, ::-1], sample.image)
-    return sample.replace(image=image, boxes=boxes[:n].copy(), classes=np.array(classes), polygons=polygons)
+    return sample.replace(
+        image=image, boxes=boxes[:n].copy(), classes=np.array(classes), polygons=polygons
+    )
 
 
 def _covered(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """(n,) share of each of `boxes` (n, 4) that `box` (4,) covers."""
-    overlap = (np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])).clip(0).prod(1)
+    overlap = (
+        (np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])).clip(0).prod(1)
+    )
     return overlap / (area_xyxy(boxes) + 1e-7)
 
 
@@ -57,21 +67,26 @@ class CopyPaste:
 
 
 def mixup(a: Sample, b: Sample, ratio: float) -> Sample:
-    """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412). All else is that of a, but
-    there is no way back to a file any more."""
+    """ratio * a + (1 - ratio) * b with the objects of both (Zhang et al. 2018, arXiv 1710.09412).
+    All else is that of a, but there is no way back to a file any more."""
     image = (a.image * ratio + b.image * (1 - ratio)).astype(np.uint8)
     boxes, classes = np.concatenate((a.boxes, b.boxes)), np.concatenate((a.classes, b.classes))
     polygons = a.parts() + b.parts() if a.polygons or b.polygons else []
-    return a.replace(image=image, boxes=boxes, classes=classes, polygons=polygons, letterbox=None, truth=None)
+    return a.replace(
+        image=image, boxes=boxes, classes=classes, polygons=polygons, letterbox=None, truth=None
+    )
 
 
 class MixUp:
-    """With probability p blend with another sample that went through the same steps, ratio from Beta(32, 32)."""
+    """With probability p blend with another sample that went through the same steps, ratio from
+    Beta(32, 32)."""
 
     def __init__(self, p: float = 0.0) -> None:
         self.p = p
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]) -> Sample:
+    def __call__(
+        self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
+    ) -> Sample:
         if rng.random() >= self.p:
             return sample
         return mixup(sample, partner(), float(rng.beta(32.0, 32.0)))

@@ -1,4 +1,5 @@
-"""Mosaic: four images around a random point of a canvas twice the size (Bochkovskiy et al. 2020, arXiv 2004.10934)."""
+"""Mosaic: four images around a random point of a canvas twice the size (Bochkovskiy et al. 2020,
+arXiv 2004.10934)."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,9 +12,12 @@ from boltbox.detector.model.boxes import clip_xyxy
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
 
 
-def patch_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int) -> tuple[list[Rectangle], list[Rectangle]]:
-    """Where each of four images (height, width) goes: its rectangle on the canvas of 2 size x 2 size pixels, and the part of
-    the image that fits there. Their inner corners meet at (xc, yc): top left, top right, bottom left, bottom right."""
+def patch_rectangles(
+    shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int
+) -> tuple[list[Rectangle], list[Rectangle]]:
+    """Where each of four images (height, width) goes: its rectangle on the canvas of 2 size x 2
+    size pixels, and the part of the image that fits there. Their inner corners meet at (xc, yc):
+    top left, top right, bottom left, bottom right."""
     canvas, source = [], []
     for i, (h, w) in enumerate(shapes):
         left, top = i % 2 == 0, i < 2
@@ -26,9 +30,11 @@ def patch_rectangles(shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: 
 
 
 def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0) -> Sample:
-    """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes clipped to it.
+    """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes
+    clipped to it.
 
-    Image and objects are those of all four; there is no way back to a file; all else is that of samples[main].
+    Image and objects are those of all four; there is no way back to a file; all else is that of
+    samples[main].
     """
     image = np.full((2 * size, 2 * size, samples[0].image.shape[2]), GREY, np.uint8)
     rectangles = patch_rectangles([sample.size for sample in samples], size, xc, yc)
@@ -39,8 +45,12 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
         shift = np.array((x1 - sx1, y1 - sy1) * 2, np.float32)
         boxes.append(sample.boxes + shift)
         if outlined:
-            polygons += [[(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in sample.parts()]
-        patches += [patch.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for patch in sample.patches]
+            polygons += [
+                [(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in sample.parts()
+            ]
+        patches += [
+            patch.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for patch in sample.patches
+        ]
     return samples[main].replace(
         image=image,
         boxes=clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),
@@ -53,12 +63,15 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
 
 
 class Mosaic:
-    """With probability p a mosaic with three random partners, else the sample letterboxed to size x size pixels."""
+    """With probability p a mosaic with three random partners, else the sample letterboxed to size x
+    size pixels."""
 
     def __init__(self, size: int, p: float = 1.0) -> None:
         self.size, self.p = size, p
 
-    def __call__(self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]) -> Sample:
+    def __call__(
+        self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
+    ) -> Sample:
         if rng.random() >= self.p:
             return letterbox_sample(sample, (self.size, self.size), scaleup=True)
         yc, xc = (int(rng.uniform(self.size / 2, 3 * self.size / 2)) for _ in range(2))

@@ -9,7 +9,8 @@ from boltbox.detector.data.sample import Polygons, Sample
 from boltbox.detector.data.transforms.letterbox import GREY
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
-POLYGON_POINTS = 1000  # a polygon is resampled to so many points, so that its hull stays tight under a warp
+# a polygon is resampled to so many points, so that its hull stays tight under a warp
+POLYGON_POINTS = 1000
 
 
 def perspective_matrix(
@@ -26,8 +27,10 @@ def perspective_matrix(
 
     Args:
         shape, out_shape: (height, width) of image and output.
-        unit: 8 numbers in [0, 1): perspective x, y, angle, scale, shear x, y, translation x, y, each mapped to its range.
-        degrees, shear: +- degrees; translate: +- fraction of the output; scale: 1 +- scale; perspective: +-.
+        unit: 8 numbers in [0, 1): perspective x, y, angle, scale, shear x, y, translation x, y,
+            each mapped to its range.
+        degrees, shear: +- degrees; translate: +- fraction of the output; scale: 1 +- scale;
+            perspective: +-.
     """
 
     def between(i: int, low: float, high: float) -> float:
@@ -35,13 +38,22 @@ def perspective_matrix(
 
     (height, width), (out_height, out_width) = shape, out_shape
     to_origin = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
-    tilt = np.array(((1, 0, 0), (0, 1, 0), (between(0, -perspective, perspective), between(1, -perspective, perspective), 1)))
+    tilt = np.array(
+        (
+            (1, 0, 0),
+            (0, 1, 0),
+            (between(0, -perspective, perspective), between(1, -perspective, perspective), 1),
+        )
+    )
     angle, s = math.radians(between(2, -degrees, degrees)), between(3, 1 - scale, 1 + scale)
     cos, sin = s * math.cos(angle), s * math.sin(angle)
     turn = np.array(((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)))
     skew_x, skew_y = (math.tan(math.radians(between(i, -shear, shear))) for i in (4, 5))
     skew = np.array(((1, skew_x, 0), (skew_y, 1, 0), (0, 0, 1)))
-    x, y = between(6, 0.5 - translate, 0.5 + translate), between(7, 0.5 - translate, 0.5 + translate)
+    x, y = (
+        between(6, 0.5 - translate, 0.5 + translate),
+        between(7, 0.5 - translate, 0.5 + translate),
+    )
     move = np.array(((1, 0, x * out_width), (0, 1, y * out_height), (0, 0, 1)))
     return move @ skew @ turn @ tilt @ to_origin, s
 
@@ -52,18 +64,22 @@ def warp_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return moved[:, :2] / moved[:, 2:]
 
 
-def warp_boxes(boxes: np.ndarray, polygons: Polygons, matrix: np.ndarray, out_shape: tuple[int, int]) -> np.ndarray:
+def warp_boxes(
+    boxes: np.ndarray, polygons: Polygons, matrix: np.ndarray, out_shape: tuple[int, int]
+) -> np.ndarray:
     """(n, 4) xyxy pixels -> (n, 4) float64 xyxy pixels of the output, clipped to it.
 
-    A box becomes the upright hull of its four corners; an object with polygons the hull of their points that stay inside,
-    a zero box if none does.
+    A box becomes the upright hull of its four corners; an object with polygons the hull of their
+    points that stay inside, a zero box if none does.
     """
     height, width = out_shape
     if _is_upright(matrix):
         (gain, _, x), (_, _, y), _ = matrix.tolist()
         warped = clip_xyxy(boxes.astype(float) * gain + (x, y, x, y), width, height)
     else:
-        corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(-1, 4, 2)
+        corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(
+            -1, 4, 2
+        )
         warped = clip_xyxy(np.concatenate((corners.min(1), corners.max(1)), 1), width, height)
     for i, parts in enumerate(polygons):
         if parts:
@@ -80,7 +96,9 @@ def _resample(part: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(at, corner, closed[:, i]) for i in (0, 1)], 1)
 
 
-def is_candidate(before: np.ndarray, after: np.ndarray, area_t: float | np.ndarray = 0.1) -> np.ndarray:
+def is_candidate(
+    before: np.ndarray, after: np.ndarray, area_t: float | np.ndarray = 0.1
+) -> np.ndarray:
     """(n,) bool: is what is left of each box worth keeping?
 
     Args:
@@ -89,11 +107,17 @@ def is_candidate(before: np.ndarray, after: np.ndarray, area_t: float | np.ndarr
     """
     w, h = after[:, 2] - after[:, 0], after[:, 3] - after[:, 1]
     aspect = np.maximum(w / (h + 1e-16), h / (w + 1e-16))
-    return (w > 2) & (h > 2) & (area_xyxy(after) / (area_xyxy(before) + 1e-16) > area_t) & (aspect < 100)
+    return (
+        (w > 2)
+        & (h > 2)
+        & (area_xyxy(after) / (area_xyxy(before) + 1e-16) > area_t)
+        & (aspect < 100)
+    )
 
 
 class RandomPerspective:
-    """Warp to size x size pixels: a mosaic of twice the size is cropped, a letterboxed image stays. Polygons end here.
+    """Warp to size x size pixels: a mosaic of twice the size is cropped, a letterboxed image stays.
+    Polygons end here.
 
     Args: see `perspective_matrix`; size: output side in pixels, None for the size of the input.
     """
@@ -109,8 +133,12 @@ class RandomPerspective:
     ) -> None:
         self.size = size
         self.ranges = {
-            "degrees": degrees, "translate": translate, "scale": scale, "shear": shear, "perspective": perspective
-        }  # fmt: skip
+            "degrees": degrees,
+            "translate": translate,
+            "scale": scale,
+            "shear": shear,
+            "perspective": perspective,
+        }
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         out_shape = (self.size, self.size) if self.size else sample.size
@@ -118,7 +146,9 @@ class RandomPerspective:
         return warp_sample(sample, matrix, scale, out_shape)
 
 
-def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tuple[int, int]) -> Sample:
+def warp_sample(
+    sample: Sample, matrix: np.ndarray, scale: float, out_shape: tuple[int, int]
+) -> Sample:
     """Image and objects through the matrix; objects of which too little is left are dropped."""
     image, (height, width), patches = sample.image, out_shape, sample.patches
     if patches:
@@ -132,7 +162,11 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
         else:
             image = cv2.warpPerspective(image, matrix, (width, height), borderValue=grey)
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
-    area_t = np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1) if sample.polygons else 0.1
+    area_t = (
+        np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1)
+        if sample.polygons
+        else 0.1
+    )
     keep = is_candidate(sample.boxes * scale, boxes, area_t)
     return sample.replace(
         image=image,
@@ -145,7 +179,8 @@ def warp_sample(sample: Sample, matrix: np.ndarray, scale: float, out_shape: tup
 
 
 def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
-    """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of pixels."""
+    """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of
+    pixels."""
     assert _is_upright(matrix), "render it before it is turned"
     (gain, _, x), (_, _, y), _ = matrix.tolist()
     half = 0.5 * (1 - gain)
