@@ -181,11 +181,11 @@ class Dashboard(L.Callback):
                 "names": list(pl_module.names),
                 "run": run.name,
             }
-            self._tell(
-                lambda board, path=path, metadata=metadata: board.artifact(
-                    path, path.stem, metadata
-                )
-            )  # type: ignore[misc]
+
+            def send(board: Board, path: Path = path, metadata: dict[str, Any] = metadata) -> None:
+                board.artifact(path, path.stem, metadata)
+
+            self._tell(send)
         self._boards = []
 
     def _is_due(self, trainer: L.Trainer) -> bool:

@@ -139,9 +139,8 @@ class EpochLines(L.Callback):
         return duration(epochs * sum(self._seconds) / len(self._seconds)) if epochs > 0 else "-"
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        early = next(
-            (c for c in trainer.callbacks if isinstance(c, EarlyStop) and c.stopped_epoch), None
-        )  # type: ignore[attr-defined]
+        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        early = next((c for c in callbacks if isinstance(c, EarlyStop) and c.stopped_epoch), None)
         if early:
             rank_zero_print(
                 f"early stop: no better epoch in the last {early.patience} (early_stop.patience)"

@@ -208,7 +208,7 @@ def test_wandb_pictures_have_boxes_with_names_and_scores(run: Run) -> None:
                     assert -1 <= corners["minY"] <= corners["maxY"] <= height + 1
                     assert box["box_caption"].startswith(names[str(box["class_id"])])
                     if kind == "predictions":
-                        assert 0.001 < box["scores"]["confidence"] <= 1
+                        assert 0.001 <= box["scores"]["confidence"] <= 1
                 predicted += len(content["box_data"]) * (kind == "predictions")
                 real += len(content["box_data"]) * (kind == "ground_truth")
     assert predicted > 0

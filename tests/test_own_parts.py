@@ -90,8 +90,10 @@ def trained(folder: Path, small_data: Path) -> Path:
     """A run that was killed and resumed, where the command trusts the parts that the run names,
     beside one that was not; they are the same."""
     whole, run = folder / "whole", folder / "run"
-    # Six steps leave scores that differ by rounding errors only, unless statistics lag: an export could not tell them apart.
-    short = ["--trainer.max_epochs", "2", "--model.depth_multiple", "0.1", "--model.bn_momentum", "0.03"]
+    # Six steps leave scores that differ by rounding errors only, unless statistics lag: an export
+    # could not tell them apart.
+    short = ["--trainer.max_epochs", "2", "--model.depth_multiple", "0.1"]
+    short += ["--model.bn_momentum", "0.03"]
     assert fit([*command(small_data, whole, 0, 1), *short, *OWN], folder) == 0
     assert (
         fit([*command(small_data, run, 0, 1), *short, *OWN], folder, "batch:7") == -signal.SIGKILL
