@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.sharding import local
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
@@ -66,7 +67,7 @@ class EMA(L.Callback):
         if self.updates == 0:
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
         if pl_module.hparams["bn_momentum"] is None:
-            pl_module.network.set_batch_norm_momentum(1.0)
+            set_momentum(pl_module.network, 1.0)
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
         floating = [name for name, tensor in average.items() if tensor.is_floating_point()]
         self._average, self._current = (

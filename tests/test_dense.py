@@ -321,10 +321,7 @@ def test_large_annotation_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     save(tmp_path / "JPEGImages/d.png", picture(20, 20))
     nested = "<annotation>" + "<part>" * 200 + "</part>" * 200 + "</annotation>"
     lay_out(tmp_path, {"Annotations/d.xml": nested, "ImageSets/Main/train.txt": "a\nc\nd\n"})
-    with open(tmp_path / "Annotations/c.xml", "wb") as file:
-        file.truncate(40 * 2**20)
     lost = {Path(f.file).name: f.problem for f in load(tmp_path).report.lost_images}
     assert lost == {
-        "c.xml": "not valid XML (the file has 40 MB, more than the 32 MB that are read)",
         "d.xml": "not valid XML (it is nested more than 30 deep)",
     }

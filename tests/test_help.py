@@ -14,10 +14,10 @@ import pytest
 import boltbox.callbacks
 import cli
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
+from boltbox.detector.commands.main import COMMANDS, LINE
 from boltbox.detector.commands.parsing.short_help import CHOSEN
 from boltbox.detector.commands.parsing.table import CALLBACKS
 from boltbox.detector.system.ranges import RANGES
-from cli import COMMANDS, LINE
 
 ROOT = Path(cli.__file__).parent
 METHODS = [name for name, command in COMMANDS.items() if command.needs_trainer]

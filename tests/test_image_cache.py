@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_cache import (
+from made_cache import (  # noqa: F401
     SHAPES,
     SIZE,
     assert_equal,
     batches,
+    decoded_files,
+    noise_data,
     opened,
+    store_folder,
 )
 from made_datasets import lay_out, picture, save
 from torch.utils.data import DataLoader

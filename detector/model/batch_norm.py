@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
+from torch.nn.modules.batchnorm import _BatchNorm
 
 # at most so many running sums at once, over all channels: few enough for the processor's first
 # cache
@@ -106,3 +107,10 @@ class _Normalise(torch.autograd.Function):
             gradient, x, weight, None, None, mean, inverse, True, ctx.eps, wanted
         )
         return *gradients, None, None, None
+
+
+def set_momentum(network: nn.Module, momentum: float) -> None:
+    """Share of a training batch's statistics in the running ones, of every batch norm."""
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.momentum = momentum

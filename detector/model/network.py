@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from boltbox.detector.model.backbone import Backbone
 from boltbox.detector.model.box_coder import BoxCoder
@@ -90,12 +89,6 @@ class Network(nn.Module):
     def anchor_head(self) -> AnchorHead | None:
         """The head, if it is one with anchors."""
         return self.head if isinstance(self.head, AnchorHead) else None
-
-    def set_batch_norm_momentum(self, momentum: float) -> None:
-        """Share of a training batch's statistics in the running ones, of every batch norm."""
-        for module in self.modules():
-            if isinstance(module, _BatchNorm):
-                module.momentum = momentum
 
     def fused(self) -> Self:
         """A copy in evaluation mode: batch norms are folded into their convolutions, and so is a

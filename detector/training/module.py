@@ -38,6 +38,7 @@ from boltbox.detector.inference.rows import (
     to_rows,
 )
 from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
+from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.box_coder import BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.loss import DetectionLoss, Loss
@@ -255,7 +256,7 @@ class Detector(L.LightningModule):
             box_coder=chosen["box_coder"],
             backbone=backbone,
         )
-        self.network.set_batch_norm_momentum(0.1 if bn_momentum is None else bn_momentum)
+        set_momentum(self.network, 0.1 if bn_momentum is None else bn_momentum)
         self.network.to(memory_format=torch.channels_last)
         # the moving average, once boltbox.callbacks.EMA is in charge
         self.ema: YOLOv5 | None = None

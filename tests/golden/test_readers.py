@@ -327,7 +327,7 @@ def test_labels_below_two_pixels(tmp_path: Path) -> None:
         out_anchors=found,
         **{f"out_{k}": v for k, v in figures.items()},
     )
-    anchors.test_search_is_as_good(case, 0)
+    anchors.test_search_is_as_good(case)
 
 
 def test_label_files_with_other_problems(tmp_path: Path) -> None:

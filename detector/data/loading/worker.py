@@ -27,7 +27,13 @@ class _Fork(Popen):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def terminate(self) -> None:
-        self.kill()
+        """Reaped before torch hears of it, which would take it for a crash."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        try:
+            self.kill()
+            self.wait()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker(ForkProcess):
