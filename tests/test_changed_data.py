@@ -21,11 +21,11 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a data set of 24 images and a run on it, killed in epoch 1 when 8 images of it
-    were trained on."""
+    """A folder with a data set of 24 images and a run on it that was told to stop in epoch 1 when 8
+    images of it were trained on."""
     folder = tmp_path_factory.mktemp("killed")
     data = make_demo(folder / "data", train=24, val=8)
-    assert start(command(data, folder / "run", workers=0, ranks=1), "batch:8") == -9
+    assert start(command(data, folder / "run", workers=0, ranks=1), "batch:7:SIGTERM") == 143
     return folder
 
 

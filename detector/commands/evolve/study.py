@@ -105,8 +105,8 @@ class Study:
         if new and all(t.state != TrialState.WAITING for t in trials):
             self.optuna.enqueue_trial(new[0])
         self.optuna.sampler = sampler_for(plan, len(trials))
-        if plan.prune:
-            self.optuna.pruner = optuna.pruners.SuccessiveHalvingPruner(plan.prune)
+        halving = optuna.pruners.SuccessiveHalvingPruner
+        self.optuna.pruner = halving(plan.prune) if plan.prune else optuna.pruners.NopPruner()
         trial = self.optuna.ask()
         self.heartbeat([trial])
         for name, d in distributions(plan).items():
