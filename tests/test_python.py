@@ -173,7 +173,7 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
 
     (line,) = told()
     for name in CALLBACKS:
-        assert f"(callbacks.{name})" in line
+        assert f"(boltbox.callbacks.{name})" in line
         assert name in boltbox.callbacks.__all__
     assert "no gradient clipping" in line
     assert "recipe(...)" in line

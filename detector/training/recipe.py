@@ -138,7 +138,11 @@ def missing(trainer: L.Trainer) -> list[str]:
     """The parts of the recipe that a fit with this Trainer lacks. A callback that is switched off
     is not missing."""
     names = {kind.__name__ for callback in trainer.callbacks for kind in type(callback).__mro__}  # type: ignore[attr-defined]
-    parts = [f"{what} (callbacks.{name})" for name, what in CALLBACKS.items() if name not in names]
+    parts = [
+        f"{what} (boltbox.callbacks.{name})"
+        for name, what in CALLBACKS.items()
+        if name not in names
+    ]
     if trainer.gradient_clip_val is None:
         parts.append("no gradient clipping (gradient_clip_val=10.0)")
     if "Warmup" in names and trainer.accumulate_grad_batches not in (1, ACCUMULATE_ONLY):
