@@ -20,8 +20,9 @@ class EMA(L.Callback):
     checkpoints and predictions use it. It is the submodule `ema` beside `network`, so checkpoints
     hold both and nothing is ever swapped.
 
-    Unless model.bn_momentum is given, the statistics it averages are those of the batches, not
-    running ones, which would lag behind the weights twice (benchmarks/batch_norm_lag.md).
+    Unless model.bn_momentum is given, the batch norm statistics that it averages are those of each
+    step's last batch, not running ones, which would lag behind the weights twice
+    (benchmarks/batch_norm_lag.md).
 
     Args:
         width: The average reaches over the same share of the training so far at any time; this is
