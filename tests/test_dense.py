@@ -278,22 +278,6 @@ def test_autoanchor_looks_at_so_many_objects(
     assert np.array_equal(part, whole[: len(part)])
 
 
-def test_label_file_beyond_its_size(here: Path, capsys: pytest.CaptureFixture) -> None:
-    """It is named, its image is left out, and nobody reads it."""
-    as_yolo(here)
-    lay_out(here, {"data.yaml": "train: images/train\nnames: [cat, dog]\n"})
-    with open(here / "labels/train/b.txt", "wb") as file:
-        file.truncate(200 * 2**20)
-    with pytest.raises(SystemExit):
-        cli.main(["doctor", "--data.dataset", "data.yaml", "--json", "--run", "run"])
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    (told,) = [f for f in findings if f["kind"] == "unreadable_labels"]
-    assert told["severity"] == "fault"
-    assert told["file"].endswith("labels/train/b.txt")
-    assert told["problem"] == "the file has 200 MB, more than the 32 MB that are read"
-    assert len(load(here).files) == 2
-
-
 def test_too_many_objects_in_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "MOST_OBJECTS", 3)
     problem = "too many objects: 4, and an image may have 3"
