@@ -234,7 +234,7 @@ def running(word: str) -> list[int]:
             words = (folder / "cmdline").read_text().split("\0")
         except OSError:
             continue
-        if word in words and any(w.endswith("cli.py") for w in words):
+        if word in words and any(w.endswith("cli.py") or w == "boltbox" for w in words):
             found.append(int(folder.name))
     return found
 

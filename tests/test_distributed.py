@@ -165,7 +165,7 @@ def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str
 
     def of_two() -> None:
         cli.main(["fit", *line, *both, "--run", "run", "--trainer.max_epochs", "3", "--trainer.val_check_interval", "1",
-                  "--warmup.warmup_epochs", "0"])  # fmt: skip
+                  "--warmup.warmup_epochs", "0", "--model.bn_momentum", "0.03"])  # fmt: skip
         for size in (2, 3, 16):  # four batches, three, and one for two processes
             cli.main(["validate", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"two{size}",
                       "--data.val_batch_size", str(size)])  # fmt: skip

@@ -155,9 +155,10 @@ def test_sharded_training_equals_ddp(
     assert any(g.abs().max() > 0 for g in gradients.values()), "no open window"
 
     elsewhere = shutil.copytree(cut, tmp_path / "elsewhere")
+    resumed = ["--ckpt_path", "last", "--trust_parts", "true"]
     with (
-        Started(fit(*fsdp2, "--run", cut, "--ckpt_path", "last"), tmp_path / "4") as d,
-        Started(fit(*contiguous, "--run", elsewhere, "--ckpt_path", "last"), tmp_path / "5") as e,
+        Started(fit(*fsdp2, "--run", cut, *resumed), tmp_path / "4") as d,
+        Started(fit(*contiguous, "--run", elsewhere, *resumed), tmp_path / "5") as e,
     ):
         d.ends(0), e.ends(0)
     assert difference(cut, whole) == ""
