@@ -1,12 +1,11 @@
-"""What happens when a training goes wrong: a report, and then it stops, skips the batch or rolls
-back."""
+"""What happens when a training goes wrong: a report, and then it stops or rolls back."""
 
 import contextlib
 import json
 import traceback
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import lightning as L
 import torch
@@ -14,7 +13,6 @@ import torch.distributed as dist
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import lost_contact
@@ -22,8 +20,6 @@ from boltbox.detector.report.progress_line import loss_label
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
 from boltbox.detector.system.damaged_file import read_or_set_aside
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.batch_snapshot import BatchSnapshot
 from boltbox.detector.training.finite import not_finite, not_finite_names
 from boltbox.detector.training.incident import (
     ADVICE,
@@ -36,13 +32,11 @@ from boltbox.detector.training.incident import (
     sentence,
     write_report,
 )
-from boltbox.detector.training.module import Detector, DroppedStep
+from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import ACCUMULATE_ONLY
 
 LossOutput = tuple[Tensor, dict[str, Tensor]]  # total, parts by name
-Policy = Literal["stop", "skip", "roll_back", "off"]
-# batches that `skip` leaves out one after the other before it stops: nothing is learned any more
-MOST_IN_A_ROW = 20
+Policy = Literal["stop", "roll_back", "off"]
 
 
 class TrainingGuard(L.Callback):
@@ -57,11 +51,9 @@ class TrainingGuard(L.Callback):
     such steps by itself. A crash is raised unchanged; `incident` is then its one-sentence form.
 
     Args:
-        policy: What follows on a non-finite loss or gradient. stop. skip: the batch leaves no trace
-            in gradients, batch norm statistics and mean losses; a non-finite gradient costs the
-            whole accumulation window, which then has no step. roll_back: go on from the last
-            checkpoint, with a lower learning rate; checkpoints/roll_backs.json counts them, so that
-            a kill before the next checkpoint loses none. off: no check; crashes are reported.
+        policy: What follows on a non-finite loss or gradient. stop. roll_back: go on from the
+            last checkpoint, with a lower learning rate; checkpoints/roll_backs.json counts them, so
+            that a kill before the next checkpoint loses none. off: no check; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run,
             or until it is resumed with another model.lr0.
@@ -95,10 +87,6 @@ class TrainingGuard(L.Callback):
         self._window: list[int] = []  # images of the accumulation window before this batch
         self._loss = torch.zeros(())  # as it went into the backward pass
         self._parts: dict[str, Tensor] | None = None  # of the loss, by name
-        # in this batch: an incident, a step that must not be made
-        self._has_incident = self._no_step = False
-        self._in_a_row = 0  # batches before this one with an incident
-        self._snapshot: BatchSnapshot | None = None  # before the batch, with policy `skip`
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self._fitting, self.incident, self._place = False, None, None
@@ -113,12 +101,10 @@ class TrainingGuard(L.Callback):
             if known.get("lr0") == self.lr0:
                 self.roll_backs = max(self.roll_backs, known["roll_backs"])
         pl_module.lr_scale = self.lr_factor**self.roll_backs
-        self._window, self._in_a_row = [], 0
+        self._window = []
         self._hook = pl_module.loss.register_forward_hook(
             lambda module, _, output: self._see(pl_module, output)
         )
-        if self.policy == "skip":
-            self._snapshot = BatchSnapshot(pl_module)
 
     def _recorded(self, trainer: L.Trainer) -> dict[str, Any]:
         """What roll_backs.json says, in all processes the same; a run that starts afresh has no
@@ -133,38 +119,17 @@ class TrainingGuard(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, Detector)
-        self._place, self._parts, self._has_incident = (
-            Place("train", batch_idx, list(batch.indices)),
-            None,
-            False,
-        )
-        if self._snapshot:
-            self._snapshot.take()
+        self._place, self._parts = Place("train", batch_idx, list(batch.indices)), None
 
-    def _see(self, module: Detector, output: LossOutput) -> LossOutput | None:
-        """Keeps the parts of a training loss for the report. What is shown and logged of a batch
-        that will be left out is the mean of the epoch so far."""
-        if not module.loss.training:
-            return None
-        total, self._parts = output
-        if self.policy != "skip":
-            return None
-        finite = torch.stack(list(self._parts.values())).isfinite().all()
-        means = module.epoch_losses.means()
-        return total, {
-            name: torch.where(
-                finite, value, means[name].to(value) if means else torch.zeros_like(value)
-            )
-            for name, value in self._parts.items()
-        }
+    def _see(self, module: Detector, output: LossOutput) -> None:
+        """Keeps the parts of a training loss for the report."""
+        if module.loss.training:
+            self._parts = output[1]
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor
     ) -> None:
         self._loss = loss.detach()
-        if self._snapshot:
-            self._snapshot.take_gradients(_parameters(trainer))
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -176,16 +141,11 @@ class TrainingGuard(L.Callback):
         bad_loss, bad_gradients = not_finite(self._loss, checked, trainer.world_size)
         if bad_loss:
             self._handle(trainer, pl_module, "non-finite loss", own=not self._loss.isfinite())
-            self._undo_batch(trainer, pl_module, steps)
-            # of the batches before it
-            _, bad_gradients = not_finite(self._loss, checked, trainer.world_size)
         if bad_gradients:
             self._handle(trainer, pl_module, "non-finite gradient", own=True)
-        self._no_step = bad_gradients or all(p.grad is None for p in _parameters(trainer))
 
-    def _handle(self, trainer: L.Trainer, module: Detector, kind: Kind, own: bool) -> None:
-        """Report a loss or gradients that are not finite, in all processes at once; raise unless
-        the batch is skipped.
+    def _handle(self, trainer: L.Trainer, module: Detector, kind: Kind, own: bool) -> NoReturn:
+        """Report a loss or gradients that are not finite, and raise, in all processes at once.
 
         Args:
             own: they are not finite in this process.
@@ -205,20 +165,10 @@ class TrainingGuard(L.Callback):
             everyone = [None] * trainer.world_size
             dist.all_gather_object(everyone, facts)
         _, ranks, indices, windows, losses, names = zip(*(f for f in everyone if f[0]), strict=True)
-        place, self._has_incident = self._place._replace(indices=list(chain(*indices))), True
+        place = self._place._replace(indices=list(chain(*indices)))
 
-        error: type[Incident] | None = Incident
-        if self.policy == "skip" and self._in_a_row < MOST_IN_A_ROW:
-            error, done = (
-                None,
-                (
-                    f"the {'batch' if kind == 'non-finite loss' else 'accumulation window'} is"
-                    " left out"
-                ),
-            )
-        elif self.policy == "skip":
-            done = f"stopped, after {self._in_a_row} batches in a row that were left out"
-        elif self.policy == "roll_back" and self.roll_backs < self.most_roll_backs:
+        error: type[Incident] = Incident
+        if self.policy == "roll_back" and self.roll_backs < self.most_roll_backs:
             self.roll_backs += 1
             error, done = RollBack, f"roll-back {self.roll_backs} of {self.most_roll_backs}"
         else:
@@ -243,29 +193,7 @@ class TrainingGuard(L.Callback):
         # all processes wait for it: one that exits may kill the one that writes
         report = trainer.strategy.broadcast(report)
         message = sentence(trainer, kind, place, report, done=done)
-        if error:
-            raise error(f"{message}; {ADVICE[kind]}", report)
-        rank_zero_print(f"warning: {message}")
-
-    def _undo_batch(self, trainer: L.Trainer, module: Detector, steps: bool) -> None:
-        """Gradients, buffers and loss sums become what they were before the batch."""
-        assert self._snapshot is not None
-        assert self._place is not None
-        # FSDP2 averages batch by batch
-        average = steps and trainer.world_size > 1 and module.device_mesh is None
-        self._snapshot.restore(_parameters(trainer), average)
-        self._loss, self._place = torch.zeros_like(self._loss), self._place._replace(indices=[])
-
-    def on_before_optimizer_step(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer
-    ) -> None:
-        if not self._no_step:
-            return
-        scaler = _scaler(trainer)
-        # it has unscaled, and expects the step; its scale and its count of finite steps stay
-        if scaler is not None:
-            scaler.update(scaler.get_scale())
-        raise DroppedStep
+        raise error(f"{message}; {ADVICE[kind]}", report)
 
     def on_train_batch_end(
         self,
@@ -277,10 +205,7 @@ class TrainingGuard(L.Callback):
     ) -> None:
         assert self._place is not None
         self._window = [] if _steps(trainer, batch_idx) else self._window + self._place.indices
-        self._in_a_row = self._in_a_row + 1 if self._has_incident else 0
         self._place = None
-        if self._snapshot:
-            self._snapshot.release_gradients()
 
     def on_validation_batch_start(
         self,
@@ -301,7 +226,7 @@ class TrainingGuard(L.Callback):
     def _remove_hook(self) -> None:
         if self._hook is not None:
             self._hook.remove()
-        self._hook = self._snapshot = None
+        self._hook = None
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

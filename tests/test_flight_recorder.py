@@ -103,7 +103,7 @@ def test_stop_on_a_gradient_names_its_parameter(small_data: Path, tmp_path: Path
 
 def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: Path) -> None:
     weights = []
-    for callbacks in ([], [TrainingGuard()], [TrainingGuard("skip")], [TrainingGuard("roll_back")]):
+    for callbacks in ([], [TrainingGuard()], [TrainingGuard("roll_back")]):
         module = detector_of_the_data()
         trainer_in(tmp_path, Warmup(), EMA(), *callbacks).fit(module, data_of(small_data))
         weights.append(module.state_dict())
@@ -112,7 +112,7 @@ def test_nothing_is_reported_of_a_healthy_training(small_data: Path, tmp_path: P
         assert all(torch.equal(v, weights[0][k]) for k, v in other.items())
 
 
-@pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
+@pytest.mark.parametrize("policy", ["stop", "roll_back"])
 def test_an_overflow_of_float16_is_the_scalers_business(policy: Any, tmp_path: Path) -> None:
     scaler, steps, module = (
         torch.amp.GradScaler("cpu", init_scale=2.0**30),
@@ -208,7 +208,7 @@ def test_lack_of_memory(
     module, poison, recorder, data = (
         Hungry(**detector_of_the_data().hparams),
         Poison(),
-        TrainingGuard("skip"),
+        TrainingGuard(),
         data_of(small_data),
     )
     module.error, module.where = kind("CUDA out of memory. Tried to allocate 2 GiB"), where
@@ -219,7 +219,7 @@ def test_lack_of_memory(
     assert (report["kind"], report["done"], report["policy"]) == (
         "out of memory",
         "stopped",
-        "skip",
+        "stop",
     )
     assert "Tried to allocate 2 GiB" in report["exception"]
     if where == "training":
@@ -326,7 +326,7 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("policy", ["stop", "skip", "roll_back"])
+@pytest.mark.parametrize("policy", ["stop", "roll_back"])
 def test_the_device_is_waited_for_once_a_batch(
     policy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

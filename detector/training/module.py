@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -65,11 +64,6 @@ from boltbox.detector.training.schedule import (
     fitting_batch_size,
     lr_factor,
 )
-
-
-class DroppedStep(Exception):
-    """A callback's on_before_optimizer_step raises it: there is no step this time, and the window's
-    gradients are dropped."""
 
 
 class Detector(L.LightningModule):
@@ -490,8 +484,7 @@ class Detector(L.LightningModule):
             assert optimizer_closure is not None
             optimizer_closure()
         else:
-            with contextlib.suppress(DroppedStep):
-                super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:
