@@ -22,8 +22,6 @@ from boltbox.callbacks.run_state import RunState
 from boltbox.callbacks.training_guard import TrainingGuard
 from boltbox.callbacks.warmup import Warmup
 
-FlightRecorder, Ranks = TrainingGuard, CollectiveWatchdog  # their older names, for scripts
-
 __all__ = [
     "EMA",
     "AutoAnchor",
@@ -34,13 +32,11 @@ __all__ = [
     "DoctorCheck",
     "EarlyStop",
     "EpochLines",
-    "FlightRecorder",
     "Iterations",
     "MetricsFiles",
     "Pictures",
     "PredictionWriter",
     "Progress",
-    "Ranks",
     "Report",
     "RunFolder",
     "RunState",

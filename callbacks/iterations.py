@@ -11,7 +11,7 @@ import lightning as L
 import torch
 
 from boltbox.callbacks.warmup import Warmup
-from boltbox.detector.model.loss_sums import OF_OLDER_RUNS, LossSums
+from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import read_numbers
 from boltbox.detector.system.damaged_file import read_or_set_aside
@@ -120,11 +120,9 @@ class Iterations(L.Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Older runs kept no names."""
         if state_dict["sum"] is not None:
-            self._restored = LossSums(
-                tuple(state_dict.get("names", OF_OLDER_RUNS)), torch.tensor(state_dict["sum"])
-            )
+            names = tuple(state_dict["names"])
+            self._restored = LossSums(names, torch.tensor(state_dict["sum"]))
 
 
 def _path(trainer: L.Trainer) -> Path:

@@ -74,7 +74,7 @@ class RunState(L.Callback):
         if trainer.state.fn == TrainerFn.FITTING:
             check_resume(pl_module, checkpoint, trainer.max_epochs)
         everyone = checkpoint.get("processes")
-        if not everyone:  # a checkpoint of an older version
+        if not everyone:  # it was saved without this callback
             return
         trainer.accumulate_grad_batches = checkpoint["accumulate_grad_batches"]
         own = everyone[trainer.global_rank] if len(everyone) == trainer.world_size else None

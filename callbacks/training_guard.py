@@ -265,11 +265,6 @@ class TrainingGuard(L.Callback):
     def _settings(self) -> dict[str, Any]:
         return {"policy": self.policy, "roll_backs": self.roll_backs}
 
-    @property
-    def state_key(self) -> str:
-        """In checkpoints: its older name, so that checkpoints of older runs are restored."""
-        return "FlightRecorder"
-
     def state_dict(self) -> dict[str, Any]:
         return {"roll_backs": self.roll_backs, "lr0": self.lr0}
 

@@ -108,7 +108,7 @@ def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
     cli.main([*line, "--ckpt_path", restart])
     assert not difference(tmp_path / "run", tmp_path / "alone")
     last = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
-    assert last["callbacks"]["FlightRecorder"]["roll_backs"] == 1
+    assert last["callbacks"]["TrainingGuard"]["roll_backs"] == 1
 
 
 def test_a_fresh_start_forgets_the_roll_backs_of_another(small_data: Path, tmp_path: Path) -> None:

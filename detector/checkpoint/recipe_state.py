@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
-from torch import Tensor
 
 from boltbox.detector.checkpoint.validators import (
     InvalidContent,
@@ -25,7 +24,6 @@ from boltbox.detector.checkpoint.validators import (
     nullable,
     number,
 )
-from boltbox.detector.model.loss_sums import OF_OLDER_RUNS
 
 COUNT = integer()
 
@@ -42,22 +40,18 @@ def _scalar(value: Any, where: str) -> None:
 
 
 def _losses(value: Any, where: str) -> None:
-    """A LossSums; of older runs its tensor alone."""
-    if isinstance(value, Tensor):
-        value = {"names": OF_OLDER_RUNS, "sums": value}
+    """A LossSums."""
     fields({"names": list_of(instance_of(str)), "sums": check_tensor})(value, where)
     if value["sums"].shape != (len(value["names"]) + 1,):
         raise InvalidContent(f"{where} does not hold {len(value['names']) + 1} numbers")
 
 
 def _iterations(value: Any, where: str) -> None:
-    fields({"sum": nullable(list_of(instance_of(float)))}, {"names": list_of(instance_of(str))})(
+    fields({"sum": nullable(list_of(instance_of(float))), "names": list_of(instance_of(str))})(
         value, where
     )
     if value["sum"] is not None:
-        list_of(instance_of(float), len(value.get("names", OF_OLDER_RUNS)) + 1)(
-            value["sum"], join(where, "sum")
-        )
+        list_of(instance_of(float), len(value["names"]) + 1)(value["sum"], join(where, "sum"))
 
 
 RANDOM = fields(
@@ -119,7 +113,7 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
         {"wait_count": COUNT, "stopped_epoch": COUNT, "best_score": _scalar, "patience": COUNT},
         {"stopping_reason": _reason, "stopping_reason_message": nullable(instance_of(str))},
     ),
-    "FlightRecorder": fields({"roll_backs": COUNT, "lr0": number}),
+    "TrainingGuard": fields({"roll_backs": COUNT, "lr0": number}),
     "Dashboard": fields({"best": mapping_of(number), "spent": mapping_of(COUNT)}),
     "EpochLines": fields({"best": _best}),
     "Iterations": _iterations,

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from boltbox.detector.system.errors import InputError
 
-OF_OLDER_RUNS = ("box_loss", "obj_loss", "cls_loss")  # whose checkpoints hold numbers without names
-
 
 class LossSums(NamedTuple):
     """names: of the n parts, none before the first batch · sums: (n + 1,) each one's sum over the
@@ -26,10 +24,8 @@ class LossSums(NamedTuple):
         return cls(names, torch.zeros(len(names) + 1, dtype=dtype))
 
     @classmethod
-    def of(cls, state: Tensor | Mapping[str, Any]) -> LossSums:
-        """What `state` gave; or the tensor alone, as older runs kept it."""
-        if isinstance(state, Tensor):
-            return cls(OF_OLDER_RUNS, state.clone())
+    def of(cls, state: Mapping[str, Any]) -> LossSums:
+        """What `state` gave."""
         return cls(tuple(state["names"]), state["sums"].clone())
 
     def state(self) -> dict[str, Any]:
