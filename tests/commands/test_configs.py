@@ -11,7 +11,7 @@ import yaml
 import cli
 from boltbox.detector.training.precision import usable_precision
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONFIGS = [p for p in sorted((ROOT / "configs").rglob("*.yaml")) if p.parent.name != "datasets"]
 
 

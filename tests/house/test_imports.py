@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rooms import ROOMS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = [p for folder in ("detector", "callbacks") for p in sorted((ROOT / folder).rglob("*.py"))]
 PURE = (
     "detector/model",

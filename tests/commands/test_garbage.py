@@ -9,7 +9,7 @@ import pytest
 
 from boltbox.detector.system.garbage import without_garbage_collection
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_collections_go_on_after_an_error() -> None:

@@ -221,7 +221,7 @@ def test_literal_validation_batches() -> None:
 
 
 def test_literal_yaml_reaches_the_loader(data_yaml: str) -> None:
-    literal = yaml.safe_load((Path(__file__).parents[1] / "configs/literal.yaml").read_text())[
+    literal = yaml.safe_load((Path(__file__).parents[2] / "configs/literal.yaml").read_text())[
         "data"
     ]
     sizes = []

@@ -19,7 +19,7 @@ from boltbox.detector.commands.doctor.pictures import examine_images
 from boltbox.detector.data.images import image_sizes, read_image
 from boltbox.detector.system.errors import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMOOTH = cv2.resize(picture(6, 6, 1), (56, 40), interpolation=cv2.INTER_CUBIC)
 # decoded to an eighth
 LARGE = cv2.resize(picture(6, 6, 2), (150, 140), interpolation=cv2.INTER_CUBIC)

@@ -7,7 +7,7 @@ import torch
 
 import cli
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 QUIET = [
     "--trainer.enable_progress_bar",

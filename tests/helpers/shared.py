@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[2] / "shared"))
+SHARED = Path(os.environ.get("BOLTBOX_SHARED", Path(__file__).parents[3] / "shared"))
 
 
 def shared(name: str) -> Path:

@@ -27,7 +27,7 @@ from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QUICK = [
     "--data.image_size",
     "64",

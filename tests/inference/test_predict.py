@@ -30,7 +30,7 @@ from boltbox.detector.inference.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def make_video(

@@ -8,7 +8,7 @@ import torch
 
 import cli
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QUICK = [
     "--data.image_size",
     "64",

@@ -7,7 +7,7 @@ import yaml
 
 from boltbox.callbacks import EMA
 
-FILE = Path(__file__).parents[1] / "configs/yolov5.yaml"
+FILE = Path(__file__).parents[2] / "configs/yolov5.yaml"
 _CONTENT = yaml.safe_load(FILE.read_text())
 MODEL: dict[str, Any] = {name: value for name, value in _CONTENT["model"].items() if name != "size"}
 

@@ -49,7 +49,7 @@ class Where(L.Callback):
 
 
 def start(line: list[str]) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])
     kept = {
         k: v for k, v in os.environ.items() if k not in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER")
     } | {"PYTHONPATH": path}
