@@ -10,7 +10,6 @@ import lightning as L
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.callbacks.warmup import Warmup
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.loggers.board import Board, Ending, Evaluation, Picture
 from boltbox.detector.loggers.tensorboard_board import TensorBoard
@@ -120,8 +119,8 @@ class Dashboard(L.Callback):
         metrics["momentum"] = float(
             groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0]
         )
-        for warmup in (c for c in trainer.callbacks if isinstance(c, Warmup)):  # type: ignore[attr-defined]
-            metrics["accumulate"] = float(warmup.accumulate)
+        assert isinstance(pl_module, Detector)
+        metrics["accumulate"] = float(pl_module.window.length)
         self._tell(lambda board: board.metrics(metrics, step))
 
     def on_validation_batch_end(

@@ -10,11 +10,11 @@ from typing import Any
 import lightning as L
 import torch
 
-from boltbox.callbacks.warmup import Warmup
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import read_numbers
 from boltbox.detector.system.damaged_file import read_or_set_aside
+from boltbox.detector.training.module import Detector
 
 MOST = 2000  # rows
 # and the losses, by name
@@ -66,11 +66,11 @@ class Iterations(L.Callback):
         momentum = next(iter(groups.values())).get(
             "momentum", next(iter(groups.values())).get("betas", (None,))[0]
         )
-        warmup = next((c for c in trainer.callbacks if isinstance(c, Warmup)), None)  # type: ignore[attr-defined]
+        assert isinstance(pl_module, Detector)
         row = {
             "iteration": iteration,
             "epoch": trainer.current_epoch,
-            "accumulate": f"{warmup.accumulate:g}" if warmup else "",
+            "accumulate": f"{pl_module.window.length:g}",
         }
         row |= {f"lr/{name}": f"{group['lr']:.6g}" for name, group in groups.items()}
         row["momentum"] = f"{momentum:.6g}" if momentum is not None else ""

@@ -14,7 +14,6 @@ from torch import Tensor
 from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.compatibility import check_resume
 from boltbox.detector.model.loss_sums import LossSums
-from boltbox.detector.model.sharding import shared_out_like, whole
 from boltbox.detector.system.versions import git_revision, versions
 from boltbox.detector.training.module import Detector
 
@@ -41,11 +40,7 @@ class RunState(L.Callback):
     ) -> None:
         assert isinstance(pl_module, Detector)
         own = {
-            "gradients": {
-                n: whole(p.grad).cpu()
-                for n, p in pl_module.network.named_parameters()
-                if p.grad is not None
-            },
+            "gradients": pl_module.window.gradients(),
             "epoch_losses": pl_module.epoch_losses.state(),
             "random": _random_states(),
         }
@@ -54,7 +49,6 @@ class RunState(L.Callback):
             everyone = [None] * trainer.world_size
             dist.all_gather_object(everyone, own)
         checkpoint["processes"] = everyone
-        checkpoint["accumulate_grad_batches"] = trainer.accumulate_grad_batches
         checkpoint["run"] = {
             "config": self.config or configuration(trainer, pl_module),
             "names": list(pl_module.names),
@@ -76,7 +70,6 @@ class RunState(L.Callback):
         everyone = checkpoint.get("processes")
         if not everyone:  # it was saved without this callback
             return
-        trainer.accumulate_grad_batches = checkpoint["accumulate_grad_batches"]
         own = everyone[trainer.global_rank] if len(everyone) == trainer.world_size else None
         if own and pl_module.device_mesh is None:
             self._gradients = own["gradients"]
@@ -94,9 +87,7 @@ class RunState(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        for name, parameter in pl_module.network.named_parameters():
-            if name in self._gradients:
-                parameter.grad = shared_out_like(parameter, self._gradients[name].clone())
+        pl_module.window.restore(self._gradients)
         self._gradients = {}
 
 

@@ -21,6 +21,7 @@ from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomica
 from boltbox.detector.system.damaged_file import read_or_set_aside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.finite import not_finite, not_finite_names
+from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.incident import (
     ADVICE,
     Incident,
@@ -33,7 +34,6 @@ from boltbox.detector.training.incident import (
     write_report,
 )
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import ACCUMULATE_ONLY
 
 LossOutput = tuple[Tensor, dict[str, Tensor]]  # total, parts by name
 Policy = Literal["stop", "roll_back", "off"]
@@ -136,7 +136,7 @@ class TrainingGuard(L.Callback):
         assert self._place is not None
         if self.policy == "off":
             return
-        steps = _steps(trainer, self._place.batch)
+        steps = ends_in_step(trainer, self._place.batch)
         checked = _parameters(trainer) if steps and _scaler(trainer) is None else []
         bad_loss, bad_gradients = not_finite(self._loss, checked, trainer.world_size)
         if bad_loss:
@@ -204,7 +204,9 @@ class TrainingGuard(L.Callback):
         batch_idx: int,
     ) -> None:
         assert self._place is not None
-        self._window = [] if _steps(trainer, batch_idx) else self._window + self._place.indices
+        self._window = (
+            [] if ends_in_step(trainer, batch_idx) else self._window + self._place.indices
+        )
         self._place = None
 
     def on_validation_batch_start(
@@ -287,12 +289,6 @@ def _parameters(trainer: L.Trainer) -> list[nn.Parameter]:
 
 def _scaler(trainer: L.Trainer) -> Any:
     return getattr(trainer.precision_plugin, "scaler", None)
-
-
-def _steps(trainer: L.Trainer, batch: int) -> bool:
-    """Whether this batch ends in an optimizer step."""
-    window = trainer.accumulate_grad_batches
-    return window != ACCUMULATE_ONLY and ((batch + 1) % window == 0 or trainer.is_last_batch)
 
 
 def _losses(parts: dict[str, Tensor] | None) -> dict[str, float] | None:

@@ -9,7 +9,7 @@ from boltbox.callbacks.ema import EMA
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import RATES, lr_share
-from boltbox.detector.training.recipe import ACCUMULATE_ONLY, recipe_line
+from boltbox.detector.training.recipe import recipe_line
 from boltbox.detector.training.schedule import accumulation, warmup, warmup_iterations
 
 
@@ -44,8 +44,6 @@ class Warmup(L.Callback):
             warmup_bias_lr,
         )
         self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
-        self.waited = 0  # iterations since the last optimizer step
-        self.accumulate = 1.0  # iterations that the gradients of this one's step are collected over
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -93,15 +91,5 @@ class Warmup(L.Callback):
                 ) * lr_share(group)
                 if "momentum" in group:
                     group["momentum"] = state.momentum
-        self.accumulate = accumulate
-        self.waited += 1
-        due = self.waited >= accumulate or (trainer.is_last_batch and not self.literal)
-        trainer.accumulate_grad_batches = 1 if due else ACCUMULATE_ONLY
-        if due:
-            self.waited = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"waited": self.waited}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.waited = state_dict["waited"]
+        is_last = trainer.is_last_batch and not self.literal
+        pl_module.window.start_batch(trainer, accumulate, is_last)

@@ -33,7 +33,6 @@ from boltbox.detector.checkpoint.validators import (
     check_tensor,
     fields,
     instance_of,
-    integer,
     list_of,
     mapping_of,
     nullable,
@@ -62,7 +61,7 @@ CHECKPOINT = fields(
         "MixedPrecision": SCALER,
         "native_amp_scaling_state": SCALER,
         "processes": nullable(list_of(PROCESS)),
-        "accumulate_grad_batches": integer(1),
+        "window_batches": COUNT,
         "compiled": instance_of(bool),
         "run": RUN,
         "origins": ORIGINS,
@@ -96,8 +95,6 @@ def check_checkpoint(
                 f"DetectionData.{key} has another length than its {len(names)} class names"
             )
     everyone = content.get("processes") or []
-    if everyone and "accumulate_grad_batches" not in content:
-        raise InvalidContent("accumulate_grad_batches is missing")
     for i, process in enumerate(everyone):
         if process["gradients"].keys() != everyone[0]["gradients"].keys():
             raise InvalidContent(

@@ -107,7 +107,6 @@ def _best(value: Any, where: str) -> None:
 
 
 CALLBACKS = {  # by class name; the states of others' callbacks are their own matter
-    "Warmup": fields({"waited": COUNT}),
     "EMA": fields({"updates": COUNT}),
     "EarlyStop": fields(
         {"wait_count": COUNT, "stopped_epoch": COUNT, "best_score": _scalar, "patience": COUNT},

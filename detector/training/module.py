@@ -51,13 +51,14 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.compilation import Choice, Compilation, compile_for
 from boltbox.detector.training.evaluation import Evaluation
 from boltbox.detector.training.freezing import FrozenLayers
+from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
 from boltbox.detector.training.optimizer import (
     OptimizerName,
     build_optimizer,
     choose_open,
     lr_share,
 )
-from boltbox.detector.training.recipe import ACCUMULATE_ONLY, UNLESS_GIVEN, follow, missing
+from boltbox.detector.training.recipe import UNLESS_GIVEN, follow, missing
 from boltbox.detector.training.schedule import (
     LrSchedule,
     effective_weight_decay,
@@ -265,6 +266,7 @@ class Detector(L.LightningModule):
         self.frozen = FrozenLayers(
             self.network, freeze, freeze_epochs, freeze_bn, freeze_backbone_bn
         )
+        self.window = GradientWindow(self.network)
         self.compilation = Compilation()  # of the training that is on
         self._compiled_before: bool | None = None  # in the run that is resumed
         self.epoch_losses = LossSums.empty()  # of the epoch so far
@@ -468,8 +470,8 @@ class Detector(L.LightningModule):
         self.frozen.drop_gradients(self.current_epoch)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Nothing: gradients are cleared after each step, not before a backward pass, so that
-        windows may have any length."""
+        """Nothing: gradients are cleared after each step, not before a backward pass (see
+        GradientWindow)."""
 
     def optimizer_step(
         self,
@@ -478,13 +480,11 @@ class Detector(L.LightningModule):
         optimizer: Any,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        if (
-            self.trainer.accumulate_grad_batches == ACCUMULATE_ONLY
-        ):  # the last batch of an epoch, and its gradients are not wanted
+        if ends_in_step(self.trainer, batch_idx):
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:  # Lightning asks for a step at the end of an epoch; the open window is discarded
             assert optimizer_closure is not None
             optimizer_closure()
-        else:
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:
@@ -585,6 +585,7 @@ class Detector(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["compiled"] = self.compilation.shape is not None
+        checkpoint["window_batches"] = self.window.batches
         checkpoint["origins"] = to_plain(self.network.origins)
 
     def settle(self, checkpoint: Mapping[str, Any]) -> None:
@@ -597,6 +598,7 @@ class Detector(L.LightningModule):
         check_network(self, checkpoint)
         self.settle(checkpoint)
         self._compiled_before = checkpoint.get("compiled", False)
+        self.window.batches = checkpoint.get("window_batches", 0)
         self.network.origins = origins_of(checkpoint)
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
             self.ema = copy.deepcopy(self.network).requires_grad_(False)

@@ -12,6 +12,7 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.model.network import Network
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.gradient_window import COLLECT
 from boltbox.detector.training.optimizer import RATES
 
 # of a Detector before it is given its data
@@ -24,11 +25,6 @@ CALLBACKS = {
     "EMA": "no moving average of the weights",
     "AutoAnchor": "no look at whether the anchors fit",
 }
-
-# `trainer.accumulate_grad_batches` while gradients are collected. Lightning divides the loss by
-# that number and Detector.training_step multiplies by it, which is exact for a power of two. With 1
-# the batch ends in an optimizer step.
-ACCUMULATE_ONLY = 2**40
 
 
 def data_of(trainer: L.Trainer) -> DetectionData:
@@ -145,7 +141,7 @@ def missing(trainer: L.Trainer) -> list[str]:
     ]
     if trainer.gradient_clip_val is None:
         parts.append("no gradient clipping (gradient_clip_val=10.0)")
-    if "Warmup" in names and trainer.accumulate_grad_batches not in (1, ACCUMULATE_ONLY):
+    if "Warmup" in names and trainer.accumulate_grad_batches not in (1, COLLECT):
         parts.append(
             f"accumulate_grad_batches={trainer.accumulate_grad_batches} gives way to"
             " model.nominal_batch_size"

@@ -18,8 +18,8 @@ from boltbox.detector.checkpoint.yolov5_weights import Weights, key_map, load_yo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import ACCUMULATE_ONLY
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
 
 
@@ -40,7 +40,7 @@ class Recorder(L.Callback):
                 "momentum": groups[0]["momentum"]
                 if "momentum" in groups[0]
                 else groups[0]["betas"][0],
-                "stepped": trainer.accumulate_grad_batches != ACCUMULATE_ONLY,
+                "stepped": ends_in_step(trainer, batch_idx),
                 "epoch": trainer.current_epoch,
                 "batch": batch,
             }
