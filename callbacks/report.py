@@ -6,7 +6,8 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.commands.report import make
+from boltbox.detector.report.labels import draw_labels
+from boltbox.detector.report.page import write_report
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.recipe import data_of
 
@@ -14,7 +15,7 @@ from boltbox.detector.training.recipe import data_of
 class Report(L.Callback):
     """After fit, validate and test: report.html in the run's folder, one page that needs no
     network, and its pictures in plots/. It is made from the files in the folder, in seconds;
-    `cli.py report RUN` makes it again. An error in it is printed as a warning.
+    `cli.py report RUN` writes it again. An error in it is printed as a warning.
 
     Args:
         enabled: Off: no report.
@@ -39,7 +40,9 @@ class Report(L.Callback):
             return
         started = time.perf_counter()
         try:
-            page = make(run, data_of(trainer).datasets)
+            data = data_of(trainer)
+            draw_labels(data.datasets, data.image_size, run / "plots/labels.png")
+            page = write_report(run)
         except Exception as e:  # the training is done and must not fail because of its report
             why = " ".join(f"{type(e).__name__}: {e}".split())
             rank_zero_print(

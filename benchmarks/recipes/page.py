@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import io
+import tempfile
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 
 from benchmarks.recipes.verdict import Runs, Verdict, judge, mean_curve
 from boltbox.detector.report.curves import add_lines
-from boltbox.detector.report.figure import new_figure
+from boltbox.detector.report.figure import picture
 
 Study = Mapping[str, Runs]  # recipe -> runs; the first recipe is what the others are compared with
 
@@ -119,21 +120,20 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _curves(study: Study, name: str) -> str:
-    figure = new_figure(12, 4, layout="constrained")
     curves = {
         recipe: mean_curve(list(runs[name].values()))
         for recipe, runs in study.items()
         if runs.get(name)
     }
-    for k, (column, label) in enumerate(((0, "epochs"), (1, "seconds"))):
-        axis = figure.add_subplot(1, 2, k + 1)
-        lines = {
-            recipe: [(row[column], row[2]) for row in curve.tolist()]
-            for recipe, curve in curves.items()
-        }
-        add_lines(axis, label, lines, marks=False)
-        axis.set_title("COCO's AP on val, mean over seeds", fontsize=11)
-        axis.grid(alpha=0.3)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=100)
-    return base64.b64encode(picture.getvalue()).decode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "curves.png"
+        with picture(path, 12, 4) as figure:
+            for k, (column, label) in enumerate(((0, "epochs"), (1, "seconds"))):
+                axis = figure.add_subplot(1, 2, k + 1)
+                lines = {
+                    recipe: [(row[column], row[2]) for row in curve.tolist()]
+                    for recipe, curve in curves.items()
+                }
+                add_lines(axis, label, lines)
+                axis.set_title("COCO's AP on val, mean over seeds", fontsize=11)
+        return base64.b64encode(path.read_bytes()).decode()

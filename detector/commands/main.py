@@ -46,12 +46,12 @@ COMMANDS = {
     ),
     "report": Command(
         "boltbox.detector.commands.report:report",
-        "a run's page anew: curves, confusion, errors",
+        "a page on a run: curves, confusion, errors",
         False,
     ),
     "compare": Command(
         "boltbox.detector.commands.compare:compare",
-        "what differs between runs: options, figures, curves",
+        "what differs between runs: options, metrics, curves",
         False,
     ),
 }

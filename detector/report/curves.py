@@ -1,120 +1,108 @@
-"""Curves of a run: losses and metrics from epoch to epoch, learning rates and the like from
-iteration to iteration."""
+"""Curves: losses and metrics over the epochs, learning rates over the iterations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from boltbox.detector.report.figure import legend_label, new_figure
-from boltbox.detector.report.panel import MARKS, few_marks, legend, panel, save, style
-from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.report.figure import COLOURS, DASHES, picture, short
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Rows = Sequence[Mapping[str, Any]]
+Points = list[tuple[float, float]]
+Panels = Mapping[str, Mapping[str, Points]]  # lines by name, by title
+
+MARKS = "os^DvP"
+MOST_MARKS = 12  # of a line
 LOSS_TITLES = {"box_loss": "Box loss", "obj_loss": "Objectness loss", "cls_loss": "Class loss"}
-EPOCHS = {  # file: title and columns of metrics.csv; the losses come before
-    "precision_recall": ("Precision and recall", ("val/P", "val/R")),
-    "map": ("mAP and fitness", ("val/mAP50", "val/mAP50-95", "val/fitness")),
-    "coco_ap": ("COCO's AP", ("val/coco/AP", "val/coco/AP50", "val/coco/AP75")),
-    "coco_ap_size": (
-        "COCO's AP by size",
-        ("val/coco/AP_small", "val/coco/AP_medium", "val/coco/AP_large"),
+EPOCHS = {  # title and columns of metrics.csv; the losses come before
+    "Precision and recall": ("val/P", "val/R"),
+    "mAP and fitness": ("val/mAP50", "val/mAP50-95", "val/fitness"),
+    "COCO's AP by size": (
+        "val/coco/AP",
+        *(f"val/coco/AP_{s}" for s in ("small", "medium", "large")),
     ),
-    "coco_ar": (
-        "COCO's AR by detections an image",
-        ("val/coco/AR1", "val/coco/AR10", "val/coco/AR100"),
-    ),
-    "coco_ar_size": (
-        "COCO's AR by size",
-        ("val/coco/AR_small", "val/coco/AR_medium", "val/coco/AR_large"),
-    ),
-    "seconds": ("Seconds an epoch", ("seconds",)),
+    "Learning rate": ("lr/bias", "lr/weight", "lr/norm"),
+    "Seconds an epoch": ("seconds",),
 }
-ITERATIONS = {  # file: title and columns of iterations.csv; the losses come after
-    "lr": ("Learning rate", ("lr/bias", "lr/weight", "lr/norm")),
-    "momentum": ("Momentum", ("momentum",)),
-    "accumulate": ("Iterations a step (accumulation)", ("accumulate",)),
-}
-PANELS = {  # of plots/curves.png: title and columns of metrics.csv; the losses come before
-    "precision, recall": ("val/P", "val/R"),
-    "mAP": ("val/mAP50", "val/mAP50-95", "val/coco/AP"),
-    "learning rate": ("lr/bias", "lr/weight", "lr/norm"),
+ITERATIONS = {  # title and columns of iterations.csv; the losses come after
+    "Learning rate": ("lr/bias", "lr/weight", "lr/norm"),
+    "Momentum": ("momentum",),
+    "Iterations a step": ("accumulate",),
 }
 
 
-def draw_epochs(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
-    """epochs_*.png; columns that the table lacks are left out, and so are panels without any."""
-    drawn = []
-    for name in loss_names(rows):
-        lines = {
-            split: points(rows, "epoch", f"{split}/{name}", first=1) for split in ("train", "val")
-        }
-        drawn += draw_lines(
-            loss_title(name), "epoch", lines, folder / f"epochs_{name}.png", marks=True
-        )
-    for name, (title, columns) in EPOCHS.items():
-        lines = {
-            c.removeprefix("val/").removeprefix("coco/"): points(rows, "epoch", c, first=1)
-            for c in columns
-        }
-        drawn += draw_lines(title, "epoch", lines, folder / f"epochs_{name}.png", marks=True)
-    return drawn
-
-
-def draw_iterations(rows: Sequence[Mapping[str, str]], folder: Path) -> list[Path]:
-    """iterations_*.png."""
-    drawn = []
-    others = {
-        "iteration",
-        "epoch",
-        *(column for _, columns in ITERATIONS.values() for column in columns),
-    }
-    losses = tuple(dict.fromkeys(column for row in rows for column in row if column not in others))
-    for name, (title, columns) in {**ITERATIONS, "losses": ("Training losses", losses)}.items():
-        lines = {c: points(rows, "iteration", c) for c in columns}
-        drawn += draw_lines(
-            title, "iteration", lines, folder / f"iterations_{name}.png", marks=False
-        )
-    return drawn
-
-
-def plot_curves(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Losses, metrics and learning rates over the epochs, one panel each, to an image file.
+def plot_curves(rows: Rows, path: Path) -> None:
+    """Losses, metrics and learning rates over the epochs, to an image file.
 
     Args:
         rows: of metrics.csv, by column.
     """
-    losses = {
-        loss_title(name).lower(): (f"train/{name}", f"val/{name}") for name in loss_names(rows)
+    losses = {loss_title(n): (f"train/{n}", f"val/{n}") for n in loss_names(rows)}
+    panels = {
+        title: {column: points(rows, "epoch", column, first=1) for column in columns}
+        for title, columns in {**losses, **EPOCHS}.items()
     }
-    panels = {**losses, **PANELS}
-    lines = math.ceil(len(panels) / 3)
-    figure = new_figure(13, 3.5 * lines, layout="constrained")
-    axes = figure.subplots(lines, 3, squeeze=False).flat
-    for axis in axes[len(panels) :]:
-        axis.set_axis_off()
-    for axis, (title, columns) in zip(axes, panels.items(), strict=False):
-        add_lines(
-            axis,
-            "epoch",
-            {column: points(rows, "epoch", column, first=1) for column in columns},
-            marks=True,
-        )
-        axis.set_title(title)
-        axis.grid(alpha=0.3)
-    write_atomically(path, lambda file: figure.savefig(file, dpi=110))
+    draw_panels(panels, "epoch", path)
 
 
-def loss_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def plot_iterations(rows: Rows, path: Path) -> None:
+    """Learning rates, momentum, accumulation and losses over the iterations, to an image file.
+
+    Args:
+        rows: of iterations.csv, by column.
+    """
+    others = {"iteration", "epoch", *(name for columns in ITERATIONS.values() for name in columns)}
+    losses = tuple(name for name in (rows[0] if rows else ()) if name not in others)
+    panels = {
+        title: {column: points(rows, "iteration", column) for column in columns}
+        for title, columns in {**ITERATIONS, "Training losses": losses}.items()
+    }
+    draw_panels(panels, "iteration", path)
+
+
+def draw_panels(panels: Panels, x: str, path: Path) -> None:
+    """Three panels a row, to a PNG file; those without a point are left out."""
+    panels = {title: lines for title, lines in panels.items() if any(lines.values())}
+    rows = math.ceil(len(panels) / 3)
+    with picture(path, 13, max(3.5 * rows, 0.5)) as figure:
+        for k, (title, lines) in enumerate(panels.items(), 1):
+            axis = figure.add_subplot(rows, 3, k)
+            axis.set_title(title)
+            add_lines(axis, x, lines)
+
+
+def add_lines(axis: Axes, x: str, lines: Mapping[str, Points]) -> None:
+    """Lines over whole numbers called `x`, with a legend if there are several."""
+    from matplotlib.ticker import MaxNLocator
+
+    for k, (name, pairs) in enumerate(lines.items()):
+        if pairs:
+            axis.plot(
+                *zip(*pairs, strict=True),
+                label=short(name),
+                color=COLOURS[k % len(COLOURS)],
+                linestyle=DASHES[k % len(DASHES)],
+                marker=MARKS[k % len(MARKS)],
+                markersize=4,
+                markevery=max(len(pairs) // MOST_MARKS, 1),
+            )
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(x)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    axis.grid(visible=True)
+    if len(lines) > 1:
+        axis.legend(fontsize=9)
+
+
+def loss_names(rows: Rows) -> list[str]:
     """Of the parts of the loss in a metrics.csv, whatever they are called."""
-    columns = dict.fromkeys(column.partition("/") for row in rows for column in row)
-    names = (
-        name
-        for split, _, name in columns
-        if split == "train" or (split == "val" and name in LOSS_TITLES)
-    )
-    return list(dict.fromkeys(names))
+    columns = dict.fromkeys(column for row in rows for column in row)
+    return [name.removeprefix("train/") for name in columns if name.startswith("train/")]
 
 
 def loss_title(name: str) -> str:
@@ -125,9 +113,7 @@ def loss_title(name: str) -> str:
     return LOSS_TITLES.get(name, name.replace("_", " ").capitalize())
 
 
-def points(
-    rows: Sequence[Mapping[str, Any]], x: str, y: str, first: int = 0
-) -> list[tuple[float, float]]:
+def points(rows: Rows, x: str, y: str, first: int = 0) -> Points:
     """The pairs of numbers that a table holds; x counts from `first`. What is empty or no number is
     left out."""
     found = []
@@ -139,47 +125,3 @@ def points(
         if all(map(math.isfinite, pair)):
             found.append(pair)
     return found
-
-
-def draw_lines(
-    title: str, x: str, lines: Mapping[str, list[tuple[float, float]]], path: Path, marks: bool
-) -> list[Path]:
-    """The picture's path, or nothing if no line has a point."""
-    if not any(lines.values()):
-        return []
-    figure, axis = panel(title, x)
-    add_lines(axis, x, lines, marks)
-    return [save(figure, path)]
-
-
-def add_lines(
-    axis: Any, x: str, lines: Mapping[str, list[tuple[float, float]]], marks: bool
-) -> None:
-    """Lines with a legend over whole numbers called `x`; thinner where one is drawn over the other,
-    so that both are seen."""
-    from matplotlib.ticker import MaxNLocator
-
-    for k, (name, pairs) in enumerate(lines.items()):
-        if pairs:
-            mark = (
-                {
-                    "marker": MARKS[k % len(MARKS)],
-                    "markersize": 4,
-                    "markevery": few_marks(len(pairs)),
-                }
-                if marks
-                else {}
-            )
-            axis.plot(
-                *zip(*pairs, strict=True),
-                label=legend_label(name),
-                linewidth=max(2.4 - 0.5 * k, 1.2),
-                **style(k),
-                **mark,
-            )
-    top = max((y for pairs in lines.values() for _, y in pairs), default=0.0)
-    axis.set_ylim(0, top * 1.08 if top > 0 else 1)
-    axis.set_xlabel(x)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    if len(lines) > 1:
-        legend(axis)

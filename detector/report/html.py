@@ -4,15 +4,39 @@ and escapes every value."""
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from boltbox.detector.system.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+    from boltbox.detector.report.crops import Crop
+
 DETECTOR = Path(__file__).parents[1]
+
+
+@dataclass
+class Section:
+    """A part of a page. text: paragraphs · table: rows of cells, of which the first is the header ·
+    pictures: files, or contents of JPEGs · crops: cut-outs with a caption each."""
+
+    title: str
+    text: Sequence[str] = ()
+    table: Sequence[Sequence[Any]] = ()
+    pictures: Sequence[Path | bytes] = ()
+    crops: Sequence[Crop] = ()
+
+
+def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
+    """Write sections, one below the other, as an HTML file."""
+    page = document("report/templates/report.html", title=title, sections=sections)
+    write_atomically(path, lambda file: file.write(page))
 
 
 def render(template: str, **values: Any) -> Markup:

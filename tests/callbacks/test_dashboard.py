@@ -291,7 +291,7 @@ def test_the_report_and_both_dashboards_show_one_curve(
     monkeypatch.setattr(
         Axes, "plot", lambda axis, x, y, **_: drawn.setdefault(axis.get_title(), (x, y))
     )
-    draw_confidence(metrics, ["cat"], tmp_path)
+    draw_confidence(metrics, ["cat"], tmp_path / "confidence.png")
     recalls, report = drawn["Precision against recall, IoU 0.5"]
     assert recalls[[0, 20, 25, 30, 50, 75, 100]].tolist() == [0, 0.2, 0.25, 0.3, 0.5, 0.75, 1]
     assert report[[0, 20, 30, 75, 100]].tolist() == pytest.approx([1, 1, 2 / 3, 1 / 3, 0])

@@ -38,34 +38,22 @@ QUICK += [
     "--trainer.accelerator",
     "cpu",
 ]
-PLOTS = {
-    *(
-        "epochs_box_loss",
-        "epochs_obj_loss",
-        "epochs_cls_loss",
-        "epochs_precision_recall",
-        "epochs_map",
-        "epochs_coco_ap",
-    ),
-    *(
-        "epochs_seconds",
-        "iterations_lr",
-        "iterations_momentum",
-        "iterations_accumulate",
-        "iterations_losses",
-    ),
-    *(
-        "pr_curve",
-        "f1_curve",
-        "p_curve",
-        "r_curve",
-        "confusion_matrix",
-        "errors_kinds",
-        "errors_gain",
-        "errors_classes",
-    ),
-    *("labels_classes", "labels_centres", "labels_sizes", "labels_pixels"),
-}
+PLOTS = ("curves", "iterations", "confidence", "confusion_matrix", "labels", "anchors")
+HEADINGS = [
+    "Metrics",
+    "Options that differ from the defaults",
+    "Machine",
+    "Curves",
+    "Iterations",
+    "Confidence",
+    "Confusion",
+    "Errors",
+    "Largest missed objects",
+    "Labels",
+    "Anchors",
+    "Training batches, as the network sees them",
+    "Validation: labels, then predictions",
+]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -104,7 +92,7 @@ class Reader(HTMLParser):
     def __init__(self, run: Path) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
+        self.text, self.headings = "", []
         self.feed(
             re.sub(
                 "<style>.*?</style>",
@@ -119,6 +107,8 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self.tags[-1:] and self.tags[-1][0] == "h2":
+            self.headings += [data.strip()] if data.strip() else []
 
 
 def test_a_row_for_each_iteration(trained: Path) -> None:
@@ -230,42 +220,19 @@ def test_other_files_are_no_detections(trained: Path, tmp_path: Path, fault: str
 def test_the_page_is_whole(trained: Path) -> None:
     page = Reader(trained)
     assert (trained / "report.html").stat().st_size < 6e6
-    assert {p.stem for p in (trained / "plots").iterdir()} >= PLOTS | {
-        f"train_batch{k}" for k in range(3)
-    }
+    assert {p.stem for p in (trained / "plots").iterdir()} >= {*PLOTS, "train_batch0", "val_labels"}
     for picture in (trained / "plots").iterdir():
         image = cv2.imread(str(picture))
         assert image is not None
         assert image.std() > 5, picture
-    shown = {attributes["alt"] for tag, attributes in page.tags if tag == "img"}
-    assert shown >= {name.replace("_", " ") for name in PLOTS - {"confusion_matrix"}} | {
-        "train batch0",
-        "val predictions",
-    }
-    headings = (
-        "Figures",
-        "Run",
-        "Curves",
-        "Confidence",
-        "Confusion",
-        "Errors",
-        "Likely label errors",
-        "Labels",
-        "Batches",
-    )
-    assert [a["id"] for tag, a in page.tags if tag == "h2"] == [
-        h.lower().replace(" ", "-") for h in headings
-    ]
-    for told in (
-        "model.width_multiple",
-        "poor localisation",
-        "YOLOv5 leaves out",
-        "2 epochs",
-        "disc",
-        "triangle",
-    ):
-        assert told in page.text, told
-    assert "missing" not in page.text
+    titles = [line.strip() for line in page.headings]
+    # two epochs may find nothing that is confident enough to be wrong
+    assert [title for title in titles if title in HEADINGS] == HEADINGS
+    shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
+    assert set(shown) >= {"Curves", "Iterations", "Confidence", "Confusion", "Labels", "Anchors"}
+    assert shown.count("Training batches, as the network sees them") == 3
+    for text in ("model.width_multiple", "poor localisation", "best epoch", "disc", "triangle"):
+        assert text in page.text, text
 
 
 def test_nothing_is_fetched_or_run(trained: Path) -> None:
@@ -277,42 +244,32 @@ def test_nothing_is_fetched_or_run(trained: Path) -> None:
         assert (attributes.get("href") or "#").startswith("#")
 
 
-def test_an_older_run_says_what_it_lacks(copy: Path, capsys: pytest.CaptureFixture) -> None:
-    for name in (
-        "iterations.csv",
-        "detections.npz",
-        "changed.yaml",
-        "machine.json",
-        "plots/train_batch0.jpg",
-    ):
+def test_what_a_run_lacks_is_left_out(copy: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("iterations.csv", "detections.npz", "changed.yaml", "machine.json"):
         (copy / name).unlink()
-    config = yaml.safe_load((copy / "config.yaml").read_text())
-    config["data"]["dataset"] = "gone/data.yaml"
-    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    (copy / "plots/anchors.png").unlink()
     cli.main(["report", str(copy)])
     assert f"report: {copy / 'report.html'} (" in capsys.readouterr().out
     page = Reader(copy)
-    for told in (
-        "iterations.csv is missing",
-        "detections.npz is missing",
-        "changed.yaml is missing",
-        "machine.json is missing",
-        "the data set cannot be opened: data.dataset gone/data.yaml: no such file",
-        "train_batch1.jpg",
-    ):
-        assert told in page.text, told
+    assert page.headings == [
+        "Metrics",
+        "Curves",
+        "Detections",
+        "Labels",
+        "Training batches, as the network sees them",
+        "Validation: labels, then predictions",
+    ]
+    assert "detections.npz is missing" in page.text
 
 
 def test_detections_of_another_evaluation_are_not_used(copy: Path) -> None:
     figures = json.loads((copy / "metrics.json").read_text())
     (copy / "metrics.json").write_text(json.dumps(figures | {"epoch": 77}))
     cli.main(["report", str(copy)])
-    assert "detections.npz is of another evaluation" in Reader(copy).text
+    assert "is of another evaluation" in Reader(copy).text
 
 
-def test_images_that_are_gone_or_changed_are_told(
-    copy: Path, small_data: Path, tmp_path: Path
-) -> None:
+def test_images_that_are_gone_or_changed(copy: Path, small_data: Path, tmp_path: Path) -> None:
     record = PredictionRecord.load(copy / "detections.npz")
     record.score = np.linspace(1, 0.5, len(record.score), dtype=np.float32)
     record.files = [str(tmp_path / "gone <b>.png"), *record.files[1:]]
@@ -322,7 +279,7 @@ def test_images_that_are_gone_or_changed_are_told(
     page = Reader(copy)
     assert "cannot be shown: " in page.text
     assert "gone <b>.png" in page.text, "escaped"
-    assert "the image has changed: it was" in page.text
+    assert "the image has changed" in page.text
 
 
 @pytest.mark.parametrize("what", ["no folder", "an empty folder", "no figures", "half a file"])
@@ -354,12 +311,12 @@ def test_validate_has_a_report_and_never_fails_for_it(
     ]
     cli.main([*line, "--run", "one"])
     assert "report: one/report.html (" in capsys.readouterr().out
-    assert "figures of 8 images" in Reader(here / "one").text
+    assert "metrics of 8 images" in Reader(here / "one").text
 
     def fail(*_: object) -> None:
         raise RuntimeError("a flaw\nof ours")
 
-    monkeypatch.setattr(boltbox.callbacks.report, "make", fail)
+    monkeypatch.setattr(boltbox.callbacks.report, "write_report", fail)
     cli.main([*line, "--run", "two"])
     told = "warning: no report (RuntimeError: a flaw of ours); try again with: python cli.py report two"
     assert told in capsys.readouterr().out
@@ -383,8 +340,8 @@ def test_the_confusion_matrix_fits_its_classes(classes: int, tmp_path: Path) -> 
     names = [f"class number {k} with a name" for k in range(classes)]
     seen = np.arange(min(classes, 300))
     confused = Confusion(np.stack((seen, seen), 1), np.full(len(seen), 7), classes)
-    path = draw_confusion(confused, names, tmp_path / "matrix.png")
-    image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+    draw_confusion(confused, names, tmp_path / "matrix.png")
+    image = cv2.imread(str(tmp_path / "matrix.png"), cv2.IMREAD_GRAYSCALE)
     height, width = image.shape
     assert max(height, width) < 4000
     assert min(height, width) > (1100 if classes >= 80 else 250)

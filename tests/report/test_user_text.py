@@ -15,13 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import cli
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.loggers.tensorboard_board import _class_table
 from boltbox.detector.model.anchors import Choice
-from boltbox.detector.report import panel
+from boltbox.detector.report import figure
 from boltbox.detector.report.anchors import AnchorReport
 from boltbox.detector.report.drawing import draw_boxes
-from boltbox.detector.report.figure import new_figure
+from boltbox.detector.report.figure import picture, short
 from boltbox.detector.report.folder import RunFiles
+from boltbox.detector.report.labels import draw_labels
 
 NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$"]
 TAGS = {"u", "i", "script"}  # that the names would make
@@ -45,7 +47,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """All texts of the figures that are saved, as they are drawn."""
-    monkeypatch.setattr(panel, "DOTS", 40)
+    monkeypatch.setattr(figure, "DOTS", 40)
     seen: list[str] = []
     real = Figure.savefig
 
@@ -93,13 +95,15 @@ def a_run(folder: Path, names: list[str] = NAMES) -> Path:
 
 def test_report(tmp_path: Path, drawn: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     run = a_run(tmp_path)
+    data = DatasetFile.read(str(tmp_path / "data/data.yaml"))
+    draw_labels({"val": data.open("val")}, 64, run / "plots/labels.png")
     cli.main(["report", str(run)])
     read = Reader((run / "report.html").read_text(encoding="utf-8"))
     assert not TAGS & set(read.tags)
     for name in NAMES:
         assert name in read.text
-        assert len([text for text in drawn if text.strip() == name]) >= 4, (
-            "confusion, confidence, errors, labels"
+        assert len([text for text in drawn if text.strip() == short(name).strip()]) >= 7, (
+            "confusion, confidence, labels"
         )
     assert "detections.npz is" not in read.text
     assert "Glyph" not in capfd.readouterr().err
@@ -158,7 +162,6 @@ def test_tensor_board_shows_names_as_they_are() -> None:
 
 
 def test_the_users_own_figures_keep_their_mathematics(tmp_path: Path) -> None:
-    figure = new_figure(2, 2)
-    figure.text(0.1, 0.5, "$\\frac{$")
-    figure.savefig(tmp_path / "ours.png")
+    with picture(tmp_path / "ours.png", 2, 2) as drawn:
+        drawn.text(0.1, 0.5, "$\\frac{$")
     assert Text(0, 0, "$x$").get_parse_math()

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from boltbox.detector.commands.benchmark.setting import PRECISIONS, Setting
-from boltbox.detector.commands.benchmark.table import aligned
 from boltbox.detector.commands.benchmark.trial import Trial
+from boltbox.detector.report.table import aligned
 
 EVEN = 0.95  # rates within 5 % are one and the same: runs differ by as much
 WAITING = 0.2  # from this share on, the loader is what to look at
@@ -90,7 +90,7 @@ def table(rows: Sequence[Row]) -> str:
     ]
     return "\n".join(
         [
-            *aligned(cells),
+            aligned(cells),
             *failures,
             "",
             *(f"row {k}: {row.command}" for k, row in enumerate(rows, 1)),

@@ -1,0 +1,28 @@
+"""Tables as text, from cells whose first row is the header."""
+
+from collections.abc import Sequence
+
+
+def aligned(cells: Sequence[Sequence[str]]) -> str:
+    """For the terminal: the first column to the left, the others to the right.
+
+    >>> print(aligned([["row", "ms"], ["1", "12.5"]]))
+    row    ms
+    1    12.5
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for first, *others in cells:
+        numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
+    return "\n".join(lines)
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table in Markdown.
+
+    >>> markdown([["row", "ms"], ["1", "12.5"]])
+    ['| row | ms |', '|---|---|', '| 1 | 12.5 |']
+    """
+    head, *rows = ["| " + " | ".join(row) + " |" for row in cells]
+    return [head, "|" + "---|" * len(cells[0]), *rows]
