@@ -1,5 +1,4 @@
-"""The command `benchmark`: trains for some seconds by each setting, and tells which is fastest on
-this machine."""
+"""The command `benchmark`: trains some seconds by each setting, and recommends the fastest."""
 
 import argparse
 import json
@@ -10,9 +9,18 @@ from pathlib import Path
 
 import lightning as L
 import torch
+from jsonargparse.typing import PositiveFloat
 
-from boltbox.detector.commands.benchmark.report import Row, content, recommendation, table
-from boltbox.detector.commands.benchmark.setting import PRECISIONS, settings
+from boltbox.detector.commands.benchmark.search import (
+    PRECISIONS,
+    Row,
+    Setting,
+    recommendation,
+    search,
+    table,
+    words,
+    worker_counts,
+)
 from boltbox.detector.commands.benchmark.trial import Trial, attempt
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.atomic_file import write_atomically
@@ -45,30 +53,23 @@ def benchmark(
     trainer: Trainer,
     model: Detector,
     datamodule: DetectionData,
-    seconds: float = 10.0,
-    rows: int = 12,
-    deadline: float = 300.0,
+    seconds: PositiveFloat = 10.0,
+    deadline: PositiveFloat = 300.0,
 ) -> None:
-    """How fast this machine trains: images/s and waiting for data by precision, devices, workers,
-    compilation and cache.
+    """How fast this machine trains, and which precision, workers, compilation, cache and devices
+    are fastest.
 
-    Each row is a training of its own with real steps, on one device and on all GPUs (on a CPU in
-    two processes), with trainer.strategy (default ddp) and up to data.workers workers. Leaves
-    benchmark.json in the run's folder.
+    Each row is a training of its own with real steps: first as typed in 32-true on one device, then
+    with one thing changed on top of what was fastest so far; last on all GPUs (on a CPU in two
+    processes). Leaves benchmark.json in the run's folder.
 
     Args:
         seconds: Measure each row for so long, after its start and its first steps.
-        rows: Measure so many rows at most; those that differ from the first in one thing come
-            before the others.
         deadline: Give a row up after so many seconds, its start included.
 
     Raises:
-        InputError: the data set cannot be used, an option makes no sense, or no row could be
-            measured.
+        InputError: the data set cannot be used, or no row could be measured.
     """
-    for option, value in (("seconds", seconds), ("rows", rows), ("deadline", deadline)):
-        if value <= 0:
-            raise InputError(f"{option} is {value:g}; it must be more than 0")
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
         raise InputError(
             "benchmark measures one machine and starts its processes itself: no torchrun, no"
@@ -80,51 +81,50 @@ def benchmark(
     if datamodule.file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     datamodule.prepare_data()
-    datamodule.setup("fit")  # what is wrong with it is told once, before the first row
+    datamodule.setup("fit")  # an error in it is reported once, before the first row
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
-    several = (
-        trainer.num_devices
-        if trainer.num_devices > 1
-        else torch.cuda.device_count()
-        if on_gpu
-        else 2
-    )
-    planned = settings(
-        PRECISIONS if on_gpu else PRECISIONS[:2],
-        "ddp" if strategy == "auto" else strategy,
-        sorted({1, several}),
-        len(os.sched_getaffinity(0)),
-        datamodule.workers,
-        compilable=not model.hparams["multi_scale"]
-        and not datamodule.rect
-        and compiler_missing() is None,
-        cache=datamodule.cache,
-    )
-    if len(planned) > rows:
-        rank_zero_print(
-            f"{rows} of {len(planned)} combinations are measured; --rows {len(planned)} takes all"
+    several = trainer.num_devices
+    if several == 1:
+        several = torch.cuda.device_count() if on_gpu else 2
+    plain = {
+        "trainer.precision": PRECISIONS[0],
+        "trainer.devices": 1,
+        "trainer.strategy": "auto",
+        "data.workers": datamodule.workers,
+        "data.cache": datamodule.cache,
+        "model.compile": "false",
+    }
+    changes: list[Setting] = [{"trainer.precision": p} for p in PRECISIONS[1 : 3 if on_gpu else 2]]
+    changes += [{"data.workers": n} for n in worker_counts(datamodule.workers)]
+    changes += [{"data.cache": "none"}] if datamodule.cache == "auto" else []
+    if not model.hparams["multi_scale"] and not datamodule.rect and compiler_missing() is None:
+        changes.append({"model.compile": "true"})
+    if several > 1:
+        strategy = "ddp" if strategy == "auto" else strategy
+        changes.append({"trainer.devices": several, "trainer.strategy": strategy})
+
+    def train(setting: Setting) -> Trial:
+        trial = measure(
+            [*trainer.train, *options, *words(setting), *words(BARE)], seconds, deadline
         )
-    machine, measured, bare = (
-        host(),
-        list[Row](),
-        [x for k, v in BARE.items() for x in (f"--{k}", v)],
-    )
-    path = Path(trainer.default_root_dir, "benchmark.json")
+        rank_zero_print(str(Row(setting, trial)))
+        return trial
+
     with exit_on_signals():
-        for number, setting in enumerate(planned[:rows], 1):
-            chosen = [*options, *setting.options()]
-            row = Row(setting, chosen, measure([*trainer.train, *chosen, *bare], seconds, deadline))
-            measured.append(row)
-            rank_zero_print(f"{number}/{len(planned[:rows])} {setting}: {row.summary()}")
-            text = json.dumps(content(machine, measured), indent=1).encode()
-            write_atomically(path, lambda file, text=text: file.write(text))  # type: ignore[misc]
-    if all(row.trial.error for row in measured):
-        raise InputError(f"no row could be measured; row 1: {measured[0].trial.error}")
-    print(f"\n{table(measured)}\n\n{recommendation(measured)}\nreport: {path}")
+        rows, best = search(plain, changes, train)
+    entries = [
+        {**row.setting, "images_per_second": row.trial.rate, **row.trial._asdict()} for row in rows
+    ]
+    path = Path(trainer.default_root_dir, "benchmark.json")
+    content = {"host": host(), "rows": entries, "recommended": rows.index(best)}
+    write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
+    if best.trial.error:
+        raise InputError(f"no row could be measured; row 1: {best.trial.error}")
+    print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}\nreport: {path}")
 
 
 def measure(fit: Sequence[str], seconds: float, deadline: float) -> Trial:
-    """A training with the Stopwatch, in a folder that is gone afterwards."""
+    """A training with the Stopwatch, in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="boltbox-") as folder:
         watch = Path(folder) / "stopwatch.json"
         line = [
@@ -153,6 +153,6 @@ def typed_for_fit(typed: Sequence[str]) -> list[str]:
         "data.cache",
         "data.workers",
     )
-    for option in ("seconds", "rows", "deadline", "run", *rows_own):
+    for option in ("seconds", "deadline", "run", *rows_own):
         parser.add_argument(f"--{option}")
     return parser.parse_known_args(typed)[1]

@@ -1,4 +1,4 @@
-"""How fast training steps go."""
+"""How fast training steps are."""
 
 import json
 import math
@@ -14,18 +14,17 @@ from boltbox.detector.system.atomic_file import write_atomically
 
 
 class Stopwatch(L.Callback):
-    """Times the training steps and leaves a JSON file: `images` trained on by all processes
-    together, `steps`, `seconds` they took, `waiting`, the share of them spent before a batch was on
-    the device (the mean of the processes), and `gpu_memory`, the most bytes that torch held on a
-    GPU (0 without one).
+    """Times the training steps of the first process and leaves a JSON file: `images` trained on by
+    all processes together, `steps`, `seconds` they took, `waiting`, the share of them before a
+    batch was on the device, and `gpu_memory`, the most bytes that torch held on its GPU (0 without
+    one).
 
-    What lies between epochs (validation, checkpoints) does not count; that a loader starts anew
-    with each epoch does.
+    What lies between epochs (validation, checkpoints) does not count; the start of a loader does.
 
     Args:
         report: The file.
         skip: First steps that do not count.
-        seconds: Stop the training after so long, at the end of a step; default: let it go on to its
+        seconds: Stop the training after so long, at the end of a step; default: it trains to its
             end.
     """
 
@@ -34,7 +33,6 @@ class Stopwatch(L.Callback):
         self.images = 0
         # of each: the end of the one before, batch ready, end
         self._steps: list[tuple[Instant, Instant, Instant]] = []
-        self._started = math.inf
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._before = Instant(pl_module.device)
@@ -43,8 +41,6 @@ class Stopwatch(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         self._ready = Instant(pl_module.device)
-        if self.skip == 0 and not self._steps:
-            self._started = time.monotonic()
 
     def on_train_batch_end(
         self,
@@ -54,37 +50,31 @@ class Stopwatch(L.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
+        end = Instant(pl_module.device)
         if self.skip:
             self.skip -= 1
         else:
-            self._steps.append((self._before, self._ready, Instant(pl_module.device)))
-            self.images += len(batch.images)
+            self._steps.append((self._before, self._ready, end))
+            self.images += len(batch.images) * trainer.world_size
+        self._before = end
         if self.seconds < math.inf:  # all processes stop after the same step
-            late = time.monotonic() - self._started >= self.seconds
+            late = bool(self._steps) and end.clock - self._steps[0][0].clock >= self.seconds
             trainer.should_stop |= bool(trainer.strategy.reduce_boolean_decision(late, all=False))
-        self._before = Instant(pl_module.device)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        waited = sum(ready.since(before) for before, ready, _ in self._steps)
+        if not trainer.is_global_zero:
+            return
         seconds = sum(end.since(before) for before, _, end in self._steps)
-        memory = (
-            torch.cuda.max_memory_allocated(pl_module.device)
-            if pl_module.device.type == "cuda"
-            else 0
-        )
-        own = torch.tensor(
-            [self.images, seconds, waited, memory], dtype=torch.float64, device=pl_module.device
-        )
-        images, took, waits, memories = trainer.strategy.all_gather(own).view(-1, 4).T
+        waited = sum(ready.since(before) for before, ready, _ in self._steps)
+        on_gpu = pl_module.device.type == "cuda"
         content = {
-            "images": int(images.sum()),
+            "images": self.images,
             "steps": len(self._steps),
-            "seconds": float(took.max()),
-            "waiting": float((waits / took).mean()) if self._steps else 0.0,
-            "gpu_memory": int(memories.max()),
+            "seconds": seconds,
+            "waiting": waited / seconds if seconds else 0.0,
+            "gpu_memory": torch.cuda.max_memory_allocated(pl_module.device) if on_gpu else 0,
         }
-        if trainer.is_global_zero:
-            write_atomically(self.report, lambda file: file.write(json.dumps(content).encode()))
+        write_atomically(self.report, lambda file: file.write(json.dumps(content).encode()))
 
 
 class Instant:

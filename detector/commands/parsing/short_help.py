@@ -67,7 +67,6 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
         "model": MODEL,
         "measurement": (
             "seconds",
-            "rows",
             "deadline",
             "trainer.accelerator",
             "trainer.devices",
