@@ -36,13 +36,6 @@ STRAIGHTFORWARD = "straightforward"
 MODES = {
     "twice": {"resample_once": False},
     "once": {"resample_once": True},
-    "once, colour on the device": {"resample_once": True, "hsv_on": "device"},
-    "once, partners from the batch": {"resample_once": True, "partners": "batch"},
-    "once, partners from the batch, colour on the device": {
-        "resample_once": True,
-        "partners": "batch",
-        "hsv_on": "device",
-    },
 }
 
 

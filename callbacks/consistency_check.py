@@ -17,7 +17,6 @@ OF_A_MACHINE = (  # options that may differ: where the data lie, and what does n
     "data.dataset",
     "data.workers",
     "data.cache",
-    "data.cache_budget",
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.logger",

@@ -92,9 +92,14 @@ class PredictionWriter(BasePredictionWriter):
             return
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, DetectionData)
+        assert data.prediction is not None
+        pictures = data.prediction.pictures(batch)
         # The tiles of one image have a letterbox each; there is one picture.
         for picture, letterbox, rows in zip(
-            data.pictures(batch), batch.letterboxes, prediction, strict=batch.windows is None
+            pictures,
+            batch.letterboxes,
+            prediction,
+            strict=batch.windows is None,
         ):
             assert letterbox is not None
             self._files.add(picture, rows, letterbox.width, letterbox.height)
@@ -136,7 +141,7 @@ class PredictionWriter(BasePredictionWriter):
         files.write_json(results)
         seconds = time.perf_counter() - self._started
         written = ", ".join(map(str, files.written())) or "nothing written"
-        what = "images" if trainer.datamodule.sources.images else "frames"  # type: ignore[attr-defined]
+        what = "images" if trainer.datamodule.prediction.sources.images else "frames"  # type: ignore[attr-defined]
         each = self._network_seconds / max(files.pictures, 1) * 1000
         rank_zero_print(f"\n{detections} detections in {pictures} {what}: {written}")
         rank_zero_print(

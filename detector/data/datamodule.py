@@ -10,37 +10,31 @@ from typing import Any, Literal
 
 import lightning as L
 import numpy as np
-import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from boltbox.detector.data.cache.auto import fits_in_memory
-from boltbox.detector.data.cache.budget import bytes_of
-from boltbox.detector.data.cache.images import ImageCache
-from boltbox.detector.data.cache.node import Node
+from boltbox.detector.data.cache.images import StoredSplit, cache_images
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.device import finish_on_device
-from boltbox.detector.data.fingerprint import changes, fingerprint
+from boltbox.detector.data.fingerprint import all_changes, fingerprints
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.inputs.frames import Frames
+from boltbox.detector.data.inputs.prediction import PredictionImages
 from boltbox.detector.data.inputs.readable import Readable, collate_readable
-from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.inputs.tiled import TiledSamples, Tiling, tiled_batch
-from boltbox.detector.data.loading.loader import as_it_is, make_loader, usable_workers
+from boltbox.detector.data.loading.loader import make_loader, usable_workers
+from boltbox.detector.data.loading.position import batch_limit, position, reads_all, resume_epoch
 from boltbox.detector.data.loading.sampler import (
     GivenBatches,
     TrainBatches,
-    class_weights,
-    draw_weights,
-    image_weights,
+    epoch_weights,
     rectangular_batches,
 )
 from boltbox.detector.data.loading.seen_sizes import seen_sizes
 from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.sample import Batch, Picture, Sample, collate
-from boltbox.detector.data.splits import open_images, open_split
+from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.splits import open_split
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import Resize, round_up
 from boltbox.detector.data.transforms.transform import Transform
@@ -68,13 +62,9 @@ class DetectionData(L.LightningDataModule):
             rect off.
         image_weights_by_map: The second half of that: classes with a high mAP count less. false:
             rarity alone.
-        partners: Where the other images of a mosaic and MixUp come from: `all` images (by
-            image_weights, if on), or the same `batch`, so that each image is decoded once.
         resample_once: Draw mosaics straight into the network's input where the augmentation only
             scales and shifts, from JPEG files at 1/2, 1/4, 1/8 of their size where that is enough.
             false: YOLOv5's way, over a canvas of twice the size.
-        hsv_on: Where colours are changed: by the `loader`, or without rounding on the `device`,
-            which takes work from the loader; for GPUs that wait for data (benchmarks/loader.md).
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32;
             `double`: twice batch_size, as YOLOv5 in training.
         stable_sort: Images of one aspect ratio meet in validation batches (and rect's) by area.
@@ -84,22 +74,18 @@ class DetectionData(L.LightningDataModule):
             a path a line), an address (rtsp://, http://, ...), the number of a camera, or `-` for
             paths from the standard input.
         frame_step: Of videos and streams: every so many-th frame.
-        buffer: Of live streams: every frame, however late; false: the newest one, those that came
-            meanwhile are left out.
         tiled: Look at large images whole and in overlapping tiles (predict, validate, test;
             docs/predict.md).
         tile_size: Side of a tile in pixels of the image file; default: image_size.
         tile_overlap: Least share of a tile that neighbours have in common.
         names: Class names, where there is no data set to give them (`predict`).
-        cache: Keep the resized images of a fit: `ram`, in memory that all processes share; `disk`,
-            in the cache folder; `auto`: `ram` if they take no more than a quarter of the memory
-            that is free.
+        cache: Keep the resized images of a fit, if there is room for all: `ram`, in memory that all
+            processes share; `disk`, in the cache folder; `auto`: `ram` if they take no more than a
+            quarter of the memory that is free.
         split: Share of the training images to validate on, like 0.2, for a data set that names
             none: always the same images.
         format: Label format, if the data set does not say: yolo, voc, coco, or the import path of a
             class of your own (docs/formats.md).
-        cache_budget: Most bytes for that on this machine, as a number or like 8GB; default: half of
-            what is free. Images that do not fit are read from their files.
 
     Raises:
         InputError: the data set cannot be used; the message says what to do.
@@ -117,20 +103,16 @@ class DetectionData(L.LightningDataModule):
         rect: bool = False,
         image_weights: bool = False,
         image_weights_by_map: bool = True,
-        partners: Literal["all", "batch"] = "all",
         resample_once: bool = True,
-        hsv_on: Literal["loader", "device"] = "loader",
         val_batch_size: int | Literal["double"] | None = None,
         stable_sort: bool = True,
         source: str | None = None,
         frame_step: int = 1,
-        buffer: bool = False,
         tiled: bool = False,
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
         names: list[str] | None = None,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
-        cache_budget: int | str | None = None,
         split: float | None = None,
         format: str | None = None,
     ) -> None:
@@ -167,18 +149,13 @@ class DetectionData(L.LightningDataModule):
             image_weights,
         )
         self.weighted_by_map = image_weights_by_map
-        self.partners, self.resample_once, self.hsv_on = partners, resample_once, hsv_on
+        self.resample_once, self.cache = resample_once, cache
         self.val_batch_size = (
             2 * batch_size if val_batch_size == "double" else val_batch_size or min(batch_size, 32)
         )
         self.stable_sort = stable_sort
-        self.source, self.frame_step, self.buffer = source, frame_step, buffer
+        self.source, self.frame_step = source, frame_step
         self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
-        self.sources = Sources("")  # once `predict` has found them
-        self.cache, self.cache_budget = (
-            cache,
-            None if cache_budget is None else bytes_of("data.cache_budget", cache_budget),
-        )
         own_names = self.file.names if self.file else []
         if single_class and len(own_names) > 1:
             own_names = ["item"]
@@ -195,7 +172,7 @@ class DetectionData(L.LightningDataModule):
         self.train_order: np.ndarray | None = None
         self.images_done: int | None = None  # of the epoch that is resumed, until it is
         self._fingerprints: dict[str, Tensor] = {}
-        self._output_names: list[str] = []
+        self.prediction: PredictionImages | None = None  # of `predict`
 
     def prepare_data(self) -> None:
         if self.file:
@@ -213,7 +190,8 @@ class DetectionData(L.LightningDataModule):
             )
             self.image_size = size
         if stage == "predict":
-            self._find_sources()
+            self.prediction = PredictionImages(self.source, self.names, self._place()[1])
+            self.datasets["predict"] = self.prediction.dataset
             return
         if self.file is None:
             raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
@@ -255,7 +233,7 @@ class DetectionData(L.LightningDataModule):
                 f"data.augment.after.{place} needs pixels before the warp, which turns"
                 " data.resample_once off"
             )
-        made_for = self.image_size, shapes, self.resample_once, self.hsv_on == "device"
+        made_for = self.image_size, shapes, self.resample_once
         self.train_steps, self.last_steps = (
             a.steps(*made_for) for a in (self.augment, self.augment.without_mixing())
         )
@@ -263,66 +241,19 @@ class DetectionData(L.LightningDataModule):
     def _cache_images(self) -> None:
         """Stores of what `Resize`, the first step of training and of validation, makes of the
         images."""
-        if (
-            self.cache == "none"
-            or self.file is None
-            or (self.trainer and self.trainer.state.fn != TrainerFn.FITTING)
-        ):
+        fitting = not self.trainer or self.trainer.state.fn == TrainerFn.FITTING
+        train, val = self.datasets["train"], self.datasets["val"]
+        if self.cache == "none" or self.file is None or not fitting or train.store or val.store:
             return
-        datasets, node = [self.datasets[split] for split in ("train", "val")], Node(self.trainer)
-        if self.cache == "auto" and not any(dataset.store for dataset in datasets):
-            sizes = [dataset.shapes() for dataset in datasets]
-            if not self._reads_all() or not fits_in_memory(
-                sizes, self.image_size, self.cache_budget, node
-            ):
-                return
-        cache = ImageCache("ram" if self.cache == "auto" else self.cache, self.cache_budget, node)
-        for split, first in (("train", self.train_steps[0]), ("val", self._inputs(pad=0.5).resize)):
-            assert isinstance(first, Resize)
-            if not self.datasets[split].store:  # a roll-back comes by again
-                cache.add(split, self.datasets[split], first, self.file.places(split))
-
-    def _reads_all(self) -> bool:
-        """Whether the training is long enough to read about every image, so that keeping them takes
-        nothing."""
-        if self.trainer is None or self.trainer.max_epochs is None:
-            return False
-        count = len(self.datasets["train"])
-        batches = math.ceil(count / min(self.batch_size, count))
-        epochs = math.inf if self.trainer.max_epochs < 0 else self.trainer.max_epochs
-        return epochs * min(self._limit(batches) or batches, batches) * self.batch_size >= count
-
-    def _find_sources(self) -> None:
-        if self.source is None:
-            raise InputError(
-                "nothing to predict on: give --data.source with an image, a folder, a video, a"
-                " stream, ..."
-            )
-        self.sources = Sources.find(self.source)
-        if self.sources.moving() and self._place()[1] > 1:
-            raise InputError(
-                f"data.source {self.source}: a video is looked at by one device; leave"
-                " trainer.devices out"
-            )
-        if not self.sources.images:
+        first = self.train_steps[0]
+        assert isinstance(first, Resize)
+        if self.cache == "auto" and not reads_all(self.trainer, len(train), self.batch_size):
             return
-        dataset = open_images(self.sources.images, self.names)
-        if not len(dataset) and not self.sources.moving():
-            raise InputError(
-                f"data.source {self.source}: none of its {len(self.sources.images)} files is a"
-                " usable image"
-            )
-        self.sources.images = list(dataset.files)
-        if len(dataset):
-            self.datasets["predict"] = dataset
-
-    def pictures(self, batch: Batch) -> list[Picture]:
-        """What the images of a batch of `predict` are."""
-        if batch.pictures is not None:
-            return batch.pictures
-        if not self._output_names:
-            self._output_names = self.sources.names()[0]
-        return [Picture(self._output_names[i], self.sources.images[i]) for i in batch.indices]
+        splits = [
+            StoredSplit("train", train, first, self.file.places("train")),
+            StoredSplit("val", val, self._inputs(pad=0.5).resize, self.file.places("val")),
+        ]
+        cache_images(self.cache, splits, self.trainer)
 
     def train_dataloader(self) -> DataLoader:
         dataset, rank, world = self.datasets["train"], *self._place()
@@ -330,15 +261,15 @@ class DetectionData(L.LightningDataModule):
             len(dataset),
             self.batch_size,
             self.seed,
-            position=self._position,
-            limit=self._limit(math.ceil(len(dataset) / min(self.batch_size, len(dataset)))),
+            position=lambda: position(self.trainer),
+            limit=batch_limit(self.trainer, math.ceil(len(dataset) / self.batch_size)),
             order=self.train_order,
             weights=self._image_weights if self.weighted else None,
-            share_batch=self.partners == "batch",
             rank=rank,
             world=world,
         )
-        self._resume_epoch(sampler)
+        resume_epoch(self.trainer, sampler, self.images_done)
+        self.images_done = None
         epochs, closing = (
             self.trainer.max_epochs if self.trainer else None,
             self.augment.close_mosaic,
@@ -355,45 +286,13 @@ class DetectionData(L.LightningDataModule):
         see seen_sizes.py."""
         return seen_sizes(TrainSamples(self.datasets["train"], self.train_steps, self.seed), most)
 
-    def _position(self) -> tuple[int, int]:
-        """The epoch to train, and the batches of it that are done, by Lightning's own counters."""
-        if not self.trainer:
-            return 0, 0
-        loop: Any = self.trainer.fit_loop
-        epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
-        if epochs.started == epochs.processed or batches.is_last_batch:
-            return epochs.started, 0
-        return epochs.processed, batches.current.processed
-
-    def _resume_epoch(self, sampler: TrainBatches) -> None:
-        """A resumed epoch goes on after as many images as it was left at. Lightning has counted
-        batches, of which today's epoch may have more or fewer, or larger ones: set its counters to
-        today's. At least one batch is left to train."""
-        done, images, self.images_done = self._position()[1], self.images_done, None
-        if done and images is not None:
-            shift = min(images // sampler.batch_size, len(sampler) - 1) - done
-            progress = self.trainer.fit_loop.epoch_loop.batch_progress.current  # type: ignore[union-attr]
-            for count in ("ready", "started", "processed", "completed"):
-                setattr(progress, count, getattr(progress, count) + shift)
-
-    def _limit(self, batches: int) -> int | None:
-        """trainer.limit_train_batches as a number of batches: an integer, or a share of all."""
-        limit = self.trainer.limit_train_batches if self.trainer else None
-        return int(limit * batches) if isinstance(limit, float) else limit
-
     def _image_weights(self) -> np.ndarray:
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a
         resume."""
-        if self._position()[1] == 0:
+        if position(self.trainer)[1] == 0:
             self.epoch_maps = self.class_maps
-        dataset = self.datasets["train"]
-        weights = class_weights(dataset.class_counts())
-        if self.weighted_by_map:
-            weights *= (1 - np.asarray(self.epoch_maps)) ** 2
-        classes = [x.classes[~x.crowd] for x in dataset.labels]
-        return draw_weights(
-            image_weights(classes, weights), np.array([len(c) == 0 for c in classes])
-        )
+        maps = self.epoch_maps if self.weighted_by_map else None
+        return epoch_weights(self.datasets["train"], maps)
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val", pad=0.5)
@@ -403,23 +302,17 @@ class DetectionData(L.LightningDataModule):
 
     def predict_dataloader(self) -> list[DataLoader]:
         """The image files', then the videos' or the stream's."""
-        loaders = [self._evaluation_loader("predict", pad=0.0)] if self.sources.images else []
-        if self.sources.moving():
+        found = self.prediction
+        assert found is not None
+        loaders = [self._evaluation_loader("predict", pad=0.0)] if len(found.dataset) else []
+        if found.sources.moving():
             tiling, inputs = self._tiling(), self._inputs(pad=0.0)
 
             def prepare(samples: list[Sample]) -> Batch:
                 return tiled_batch(samples[0], tiling) if tiling else inputs.batch(samples)
 
-            frames = Frames(
-                self.sources.moving(),
-                self.sources.names()[1],
-                self.sources.stream is not None and not self.buffer,
-                self.frame_step,
-                1 if tiling else self.val_batch_size,
-                prepare,
-                alone=len(self.sources.moving()) == 1 and not self.sources.images,
-            )
-            loaders.append(DataLoader(frames, batch_size=None, collate_fn=as_it_is))
+            batch_size = 1 if tiling else self.val_batch_size
+            loaders.append(found.frames(self.frame_step, batch_size, prepare))
         return loaders
 
     def _inputs(self, pad: float) -> EvaluationInput:
@@ -468,7 +361,7 @@ class DetectionData(L.LightningDataModule):
         return finish_on_device(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        images_done = self._position()[1] * min(self.batch_size, len(self.datasets["train"]))
+        images_done = position(self.trainer)[1] * min(self.batch_size, len(self.datasets["train"]))
         maps = {"class_maps": self.class_maps, "epoch_maps": self.epoch_maps}
         return {**maps, "images_done": images_done, "fingerprints": self._held()}
 
@@ -476,12 +369,7 @@ class DetectionData(L.LightningDataModule):
         self.class_maps, self.epoch_maps = state_dict["class_maps"], state_dict["epoch_maps"]
         self.images_done = state_dict["images_done"]
         if self.trainer and self.trainer.state.fn == TrainerFn.FITTING:
-            before = state_dict["fingerprints"]
-            different = {
-                split: changes(before[split].numpy(), now.numpy())
-                for split, now in self._held().items()
-            }
-            what = "; ".join(f"{split}: {words}" for split, words in different.items() if words)
+            what = all_changes(state_dict["fingerprints"], self._held())
             then = (
                 f"; the epoch goes on after {self.images_done} of today's images"
                 if self.images_done
@@ -496,10 +384,7 @@ class DetectionData(L.LightningDataModule):
     def _held(self) -> dict[str, Tensor]:
         """The fingerprints of the data that is trained and validated on."""
         if not self._fingerprints and self.file:
-            for split in ("train", "val"):
-                self._fingerprints[split] = torch.from_numpy(
-                    fingerprint(self.datasets[split], self.file.root)
-                )
+            self._fingerprints = fingerprints(self.datasets, self.file.root)
         return self._fingerprints
 
     def path(self, split: str, index: int) -> Path:

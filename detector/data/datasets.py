@@ -5,15 +5,14 @@ import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from boltbox.detector.data.cache.origins import Origins
-from boltbox.detector.data.cache.store import ImageStore
 from boltbox.detector.data.images import read_image
-from boltbox.detector.data.label_sources import LabelSource, LabelSources
-from boltbox.detector.data.label_table import FileNames, LabelTable
+from boltbox.detector.data.label_table import LabelSource, LabelTable
 from boltbox.detector.data.report import DataReport
 from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import resized
@@ -23,6 +22,13 @@ from boltbox.detector.system.text_file import read_text
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 MOST_OBJECTS = 100_000  # of an image; aerial and crowd sets have up to some ten thousand
 _FLOATS = struct.Struct("4f")  # four float32, ten times as fast as an array of them
+
+
+class Stored(Protocol):
+    """A store of images: cache/images.py."""
+
+    def read(self, i: int) -> np.ndarray | None:
+        """(h, w, 3) uint8 RGB, read-only; None if image i is to be read from its file."""
 
 
 class DetectionDataset(Dataset):
@@ -44,13 +50,13 @@ class DetectionDataset(Dataset):
         names: list[str],
         report: DataReport,
         origins: Origins | None = None,
-        sources: LabelSources | None = None,
+        sources: Sequence[LabelSource] | None = None,
     ) -> None:
-        self.files = files if isinstance(files, FileNames) else FileNames.of(files)
+        self.files = list(files)
         self.labels, self.names, self.report = LabelTable.of(labels), names, report
         self.origins = origins or Origins()
-        self.sources = sources or LabelSources.of([LabelSource()] * len(self.files))
-        self.store: ImageStore | None = None
+        self.sources = sources or [LabelSource()] * len(self.files)
+        self.store: Stored | None = None
         report.images, report.boxes = len(self.files), len(self.labels.boxes)
         report.background = int((np.diff(self.labels.starts) == 0).sum())
 

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from boltbox.detector.data.cache.origins import states
 from boltbox.detector.data.datasets import DetectionDataset
+
+
+def fingerprints(datasets: Mapping[str, DetectionDataset], root: Path) -> dict[str, Tensor]:
+    """Of the data that is trained and validated on, by split; see `fingerprint`."""
+    return {
+        split: torch.from_numpy(fingerprint(datasets[split], root)) for split in ("train", "val")
+    }
+
+
+def all_changes(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
+    """In what they differ, like "train: 2 removed; val: 1 added"; an empty string if in nothing."""
+    found = {split: changes(before[split].numpy(), now[split].numpy()) for split in now}
+    return "; ".join(f"{split}: {words}" for split, words in found.items() if words)
 
 
 def fingerprint(dataset: DetectionDataset, root: Path) -> np.ndarray:

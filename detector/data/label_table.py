@@ -6,49 +6,25 @@ Python object writes to its reference count. Here a process writes nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
-from boltbox.detector.data.cache.packed import Damaged
 from boltbox.detector.data.sample import Labels, Polygons
 
 
-@dataclass(frozen=True, eq=False)
-class FileNames(Sequence[str]):
-    """n names one after the other. text (bytes,) uint8 · starts (n + 1,) int64: name i is
-    text[starts[i]:starts[i + 1]]."""
+class LabelSource(NamedTuple):
+    """Where the labels of one image are written. file: its label file, "" if there is none ·
+    places: what each of its objects is called in reports ("line 3", "object 2 (cat)") · size:
+    (height, width) that the label file gives the image, or None."""
 
-    text: np.ndarray
-    starts: np.ndarray
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> FileNames:
-        encoded = [os.fsencode(name) for name in names]
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), _starts([len(e) for e in encoded]))
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[str]: ...
-    def __getitem__(self, i: int | slice) -> str | Sequence[str]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(len(self))[i]]
-        i = range(len(self))[i]
-        return os.fsdecode(self.text[self.starts[i] : self.starts[i + 1]].tobytes())
-
-    def encoded(self) -> list[bytes]:
-        """All of them, as the operating system takes them."""
-        text = self.text.tobytes()
-        return [text[a:b] for a, b in pairwise(self.starts.tolist())]
+    file: str = ""
+    places: Sequence[str] = ()
+    size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,33 +147,27 @@ class LabelTable(Sequence[Labels]):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def check(self) -> None:
-        """Raises Damaged unless the arrays fit together; then no item leads out of them."""
-        n, objects, parts, points = (
-            len(x) for x in (self.sizes, self.boxes, self.point_starts, self.points)
+        """Raises ValueError unless the arrays fit together; then no item leads out of them."""
+        n, objects, parts, points = map(
+            len, (self.sizes, self.boxes, self.point_starts, self.points)
         )
-        lengths = {
-            "starts": n + 1,
-            "classes": objects,
-            "crowd": objects,
-            "area": objects,
-            "part_starts": objects + 1,
+        of_object = {"classes": np.int64, "crowd": np.bool_, "area": np.float32}
+        wanted = {name: ((objects,), kind) for name, kind in of_object.items()} | {
+            "sizes": ((n, 2), np.int64),
+            "boxes": ((objects, 4), np.float32),
+            "points": ((points, 2), np.float32),
         }
-        wrong = [name for name, length in lengths.items() if getattr(self, name).shape != (length,)]
-        wrong += [
-            name
-            for name, width in (("sizes", 2), ("boxes", 4), ("points", 2))
-            if getattr(self, name).shape[1:] != (width,)
-        ]
-        for name, end in (
-            ("starts", objects),
-            ("part_starts", parts - 1),
-            ("point_starts", points),
-        ):
-            starts = getattr(self, name)
-            if starts[:1].tolist() != [0] or starts[-1] != end or (np.diff(starts) < 0).any():
-                wrong.append(name)
-        if wrong:
-            raise Damaged(f"its arrays do not fit together ({', '.join(wrong)})")
+        starts = {"starts": (n, objects), "part_starts": (objects, parts - 1)}
+        starts["point_starts"] = (parts - 1, points)
+        for name, (count, end) in starts.items():
+            wanted[name] = (count + 1,), np.int64
+            array = getattr(self, name)
+            if array[:1].tolist() != [0] or array[-1] != end or (np.diff(array) < 0).any():
+                raise ValueError(f"{name} do not fit to what they count")
+        for name, (shape, kind) in wanted.items():
+            array = getattr(self, name)
+            if array.shape != shape or array.dtype != kind:
+                raise ValueError(f"{name}: {array.dtype} {array.shape} in place of {shape}")
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:

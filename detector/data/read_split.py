@@ -13,7 +13,7 @@ import numpy as np
 from boltbox.detector.data.datasets import DetectionDataset, box_problem, too_many
 from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject
 from boltbox.detector.data.images import image_sizes
-from boltbox.detector.data.label_sources import LabelSource, LabelSources
+from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.data.part import Part
 from boltbox.detector.data.report import DataReport, Fault, Remark, emptied
 from boltbox.detector.data.sample import Labels
@@ -79,7 +79,7 @@ class SplitReader:
                 self._add(entry, *size)
         self.report.remarks += form.remarks
         return DetectionDataset(
-            self.files, self.labels, self.names, self.report, origins, LabelSources.of(self.sources)
+            self.files, self.labels, self.names, self.report, origins, self.sources
         )
 
     def _own(self, entries: list[Entry]) -> list[Entry]:

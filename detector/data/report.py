@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 _KINDS = {  # how a reason begins -> its slug
     "wrong column count": "wrong_column_count",
@@ -95,6 +95,15 @@ class DataReport:
     faults: list[Fault] = field(default_factory=list)
     lost_images: list[Fault] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Of what dataclasses.asdict gave, after a way through JSON."""
+        faults = {
+            name: [Fault(**row | {"box": row["box"] and tuple(row["box"])}) for row in values[name]]
+            for name in ("faults", "lost_images")
+        }
+        return cls(**values | faults | {"remarks": [Remark(*row) for row in values["remarks"]]})
 
     @property
     def left_out(self) -> list[Fault]:

@@ -161,7 +161,6 @@ class SampleFields(TypedDict, total=False):
     index: int
     truth: Labels | None
     patches: list[Patch]
-    gains: np.ndarray | None
 
 
 @dataclass
@@ -178,8 +177,6 @@ class Sample:
         index: of the image in its data set.
         truth: validation only: what the metrics compare with, in pixels of the file's image.
         patches: of a lazy image: the files' images that it will be rendered from.
-        gains: (3,) factors of hue, saturation and value that are still to be applied, on the
-            device.
     """
 
     image: np.ndarray
@@ -190,7 +187,6 @@ class Sample:
     index: int = -1
     truth: Labels | None = None
     patches: list[Patch] = field(default_factory=list)
-    gains: np.ndarray | None = None
 
     def replace(self, **changes: Unpack[SampleFields]) -> Self:
         """A sample with these fields changed and all others kept, those of a subclass too.
@@ -238,8 +234,7 @@ class Picture(NamedTuple):
 class Batch(NamedTuple):
     """images (B, 3, H, W) uint8 RGB, float in 0..1 after the device hook; targets (N, 6) float32:
     image number in the batch, class, cx, cy, w, h as fractions of W, H; then an entry an image:
-    index in the data set, LetterboxInfo, Labels (validation only); gains (B, 3) float32 of hue,
-    saturation and value that the device hook applies, None if there is nothing to do.
+    index in the data set, LetterboxInfo, Labels (validation only).
 
     windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's
     pixels (inputs/tiled.py); they stay uint8, and there is one index and one truth. pictures: the
@@ -250,7 +245,6 @@ class Batch(NamedTuple):
     indices: list[int]
     letterboxes: list[LetterboxInfo | None]
     truths: list[Labels | None]
-    gains: Tensor | None = None
     windows: np.ndarray | None = None
     pictures: list[Picture] | None = None
 
@@ -269,12 +263,10 @@ def collate(samples: list[Sample]) -> Batch:
     classes = np.concatenate([s.classes for s in samples])
     rows = np.column_stack((numbers, classes, xyxy_to_cxcywhn(boxes, width, height)))
     targets = torch.from_numpy(rows.astype(np.float32))
-    gains = [s.gains for s in samples if s.gains is not None]
     return Batch(
         torch.from_numpy(images),
         targets,
         [s.index for s in samples],
         [s.letterbox for s in samples],
         [s.truth for s in samples],
-        torch.from_numpy(np.array(gains, np.float32)) if gains else None,
     )

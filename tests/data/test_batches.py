@@ -149,19 +149,6 @@ def test_repeats_are_numbered() -> None:
     assert {key.index for key in keys} == {0, 1}
 
 
-@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), seeds)
-@few
-def test_partners_from_the_same_batch(n: int, per_rank: int, world: int, seed: int) -> None:
-    """Of all processes; a small last batch takes some of the one before."""
-    size = per_rank * world
-    sampler = TrainBatches(n, size, seed, position=lambda: (0, 0), share_batch=True, world=world)
-    order = sampler.order(2).tolist()
-    for k, batch in enumerate(sampler.batches(2)):
-        end = min((k + 1) * size, n)
-        assert {key.partners for key in batch} == {tuple(order[max(end - size, 0) : end])}
-        assert {key.index for key in batch} <= set(batch[0].partners)
-
-
 def test_weights_are_asked_for_afresh() -> None:
     weights = np.array([1.0, 0, 0])
     sampler = TrainBatches(3, 3, 0, position=lambda: (0, 0), weights=lambda: weights)

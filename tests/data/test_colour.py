@@ -1,18 +1,14 @@
 """Flips, HSV and the steps of Albumentations: pixels, boxes, chances, errors."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import cv2
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_samples import assert_same, few, noise, random_sample, seeds
 
-from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Sample
 from boltbox.detector.data.transforms.colour import (
     Albumentations,
@@ -20,7 +16,6 @@ from boltbox.detector.data.transforms.colour import (
     RandomHSV,
     _multiplied,
     adjust_hsv,
-    adjust_hsv_floats,
     flip,
 )
 from boltbox.detector.system.errors import InputError
@@ -212,40 +207,3 @@ def test_albumentations_transforms_decide_each_for_itself() -> None:
     step = Albumentations([{"HorizontalFlip": {"p": 0.5}}, {"VerticalFlip": {"p": 0.5}}])
     sample = random_sample(0, 30, 30)
     assert len({step(sample, np.random.default_rng(k)).image.tobytes() for k in range(40)}) == 4
-
-
-def test_colours_on_the_device_are_those_of_the_loader() -> None:
-    """Up to rounding: OpenCV's hue has steps of two degrees, which is 255 / 30 levels at most where
-    colours are strongest."""
-    rng = np.random.default_rng(0)
-    images = [noise(40, 50, k) for k in range(6)]
-    images[1] = cv2.cvtColor(np.dstack([noise(40, 50, 1)[..., 0]] * 3), cv2.COLOR_RGB2BGR)  # grey
-    images[2][:] = 0
-    gains = 1 + rng.uniform(-1, 1, (6, 3)) * (0.1, 0.7, 0.4)
-    stack = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2)).float() / 255
-    changed = (
-        adjust_hsv_floats(stack, torch.from_numpy(gains.astype(np.float32)))
-        .mul(255)
-        .numpy()
-        .transpose(0, 2, 3, 1)
-    )
-    for image, gain, ours in zip(images, gains, changed, strict=True):
-        apart = np.abs(adjust_hsv(image, gain) - ours)
-        assert np.percentile(apart, 99) < 9
-        assert apart.mean() < 2
-    assert torch.allclose(adjust_hsv_floats(stack, torch.ones(6, 3)), stack, atol=1e-5)
-
-
-@pytest.mark.parametrize("hsv_on", ["loader", "device"])
-def test_where_colours_are_changed(small_data: Path, hsv_on: Literal["loader", "device"]) -> None:
-    """The same batch either way, by the data module's own loader and hook."""
-    batches = []
-    for where in ("loader", hsv_on):
-        data = DetectionData(str(small_data), image_size=64, batch_size=4, workers=0, hsv_on=where)  # type: ignore[arg-type]
-        data.setup("fit")
-        batch = next(iter(data.train_dataloader()))
-        assert (batch.gains is None) == (where == "loader")
-        batches.append(data.on_after_batch_transfer(batch, 0))
-    assert torch.equal(batches[0].targets, batches[1].targets)
-    assert (batches[0].images - batches[1].images).abs().mean() < 2 / 255
-    assert batches[1].images.std() > 0.05

@@ -33,15 +33,6 @@ def test_a_later_training_finds_it(data: Path, cache: Path, decoded: list[str]) 
     assert {p: p.read_bytes() for p in cache.iterdir()} == before
 
 
-def test_a_larger_budget_leaves_what_is_complete(
-    data: Path, cache: Path, decoded: list[str]
-) -> None:
-    for budget in (10**6, None, 2 * 10**6):
-        decoded.clear()
-        opened(data, "disk", cache_budget=budget)
-        assert bool(decoded) == (budget == 10**6)
-
-
 def rewrite(data: Path) -> None:
     save(data.parent / "images/3.png", picture(20, 60, 99))
 
@@ -55,12 +46,11 @@ def add(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [(rewrite, "images/3.png changed"), (remove, "list of images"), (add, "list of images")],
+    "change",
+    [rewrite, remove, add],
 )
 def test_it_follows_the_images(
     change: Callable[[Path], None],
-    words: str,
     data: Path,
     decoded: list[str],
     capsys: pytest.CaptureFixture,
@@ -71,23 +61,21 @@ def test_it_follows_the_images(
     assert refilled(data, decoded)
     said = [line for line in capsys.readouterr().out.splitlines() if "image cache" in line]
     assert len(said) == 2
-    assert all(words in line for line in said)
     assert not refilled(data, decoded)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    "spoil",
     [
-        (lambda block: block[: len(block) // 2], "it is cut or damaged"),
-        (lambda block: block[:-50] + bytes([block[-50] ^ 1]) + block[-49:], "it is cut or damaged"),
-        (lambda block: b"", "it is cut or damaged"),
-        (lambda block: b"foreign " * 1000, "it is cut or damaged"),
-        (lambda block: b"\0" * 1000, "it is not one of boltbox's files"),
+        lambda block: block[: len(block) // 2],
+        lambda block: bytes([block[0] ^ 1]) + block[1:],
+        lambda block: b"",
+        lambda block: b"foreign " * 1000,
+        lambda block: bytes(len(block)),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_good_is_replaced(
     spoil: Callable[[bytes], bytes],
-    words: str,
     data: Path,
     cache: Path,
     decoded: list[str],
@@ -98,8 +86,20 @@ def test_a_file_that_is_no_good_is_replaced(
     for p, block in good.items():
         p.write_bytes(spoil(block))
     assert refilled(data, decoded)
-    assert words in capsys.readouterr().out
+    assert "image cache of train rebuilt" in capsys.readouterr().out
     assert {p: p.read_bytes() for p in cache.iterdir()} == good
+
+
+@pytest.mark.parametrize("at", [33, 40, 96, 97, 5000])
+def test_a_damaged_file_is_not_believed(at: int, data: Path, cache: Path) -> None:
+    """Neither checksums nor pixels."""
+    opened(data, "disk")
+    plain = batches(opened(data))
+    for p in cache.iterdir():
+        block = bytearray(p.read_bytes())
+        block[at] ^= 1
+        p.write_bytes(bytes(block))
+    assert_equal(batches(opened(data, "disk")), plain)
 
 
 def test_damaged_pixels_are_read_from_the_file(data: Path, cache: Path, decoded: list[str]) -> None:
@@ -107,7 +107,7 @@ def test_damaged_pixels_are_read_from_the_file(data: Path, cache: Path, decoded:
     opened(data, "disk")
     for p in cache.iterdir():
         block = bytearray(p.read_bytes())
-        block[30 * 64 * 3 + 5] ^= 1  # in the second image
+        block[32 + 8 * 8 + 30 * 64 * 3 + 5] ^= 1  # in the second image
         p.write_bytes(bytes(block))
     assert not refilled(data, decoded)
     assert {Path(p).name for p in decoded} >= {"1.png"}
@@ -119,10 +119,7 @@ def test_another_version(
     opened(data, "disk")
     monkeypatch.setattr(image_cache, "VERSION", image_cache.VERSION + 1)
     opened(data, "disk")
-    assert (
-        "image cache of train rebuilt because it was written by another version"
-        in capsys.readouterr().out
-    )
+    assert "image cache of train rebuilt" in capsys.readouterr().out
 
 
 def test_removed_while_in_use(data: Path, cache: Path) -> None:
@@ -187,7 +184,7 @@ def read_only(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
         for target in (
             "boltbox.detector.data.cache.images.write_beside",
             "boltbox.detector.data.cache.labels.write_beside",
-            "pathlib.Path.unlink",
+            "boltbox.detector.data.cache.images.remove",
         ):
             monkeypatch.setattr(target, refuse)
 

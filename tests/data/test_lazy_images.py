@@ -87,26 +87,6 @@ def test_tiles_out_of_sight_are_not_read(
     assert 40 < len(read) < 40 * 0.9 * (1 + 3 * 0.8) * 1.2
 
 
-def test_shared_images_are_read_once(
-    dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch whose partners are its own images; what each sample is does not depend on what is
-    asked for with it."""
-    read: list[str] = []
-    whole = cv2.imread
-    monkeypatch.setattr(
-        cv2, "imread", lambda path, *flags: (read.append(path), whole(path, *flags))[1]
-    )
-    samples = TrainSamples(dataset, Augment(mixup=0.5).steps(160), 0)
-    keys = [Key(0, i, 0, tuple(range(5))) for i in range(5)]
-    together = samples.__getitems__(keys)
-    assert len(read) == len(set(read)) == 5
-    for key, sample in zip(keys, together, strict=True):
-        alone = samples[key]
-        assert np.array_equal(alone.image, sample.image)
-        assert np.array_equal(alone.boxes, sample.boxes)
-
-
 def test_jpeg_is_decoded_smaller_but_never_too_small(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     for k, (h, w) in enumerate(((90, 128), (91, 127), (500, 300), (64, 64))):

@@ -96,9 +96,7 @@ def loaded(data_yaml: Path, workers: int, **options: Any) -> tuple[list[Any], li
     ]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"partners": "batch", "cache": "ram"}, {"rect": True}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"cache": "ram"}, {"rect": True}], ids=str)
 def test_batches_do_not_depend_on_workers(
     options: dict[str, Any], small_data: Path, mine: Any
 ) -> None:
@@ -198,7 +196,6 @@ def full(image: np.ndarray) -> Weighed:
         7,
         truth,
         [],
-        np.array([1.0, 2, 3]),
         0.25,
     )
 
@@ -282,16 +279,6 @@ def test_mistakes_are_named(name: str, tmp_path: Path) -> None:
         TrainSamples(
             noise_set(tmp_path), Augment(mosaic=0, after={"hsv": [transform]}).steps(64), 0
         )[Key(0, 1, 0)]
-
-
-def test_what_others_share_is_not_written_to(tmp_path: Path) -> None:
-    def blacken(sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]) -> Sample:
-        sample.image[:] = 0
-        return sample
-
-    samples = TrainSamples(noise_set(tmp_path), Augment(after={"resize": [blacken]}).steps(64), 0)
-    with pytest.raises(ValueError, match="read-only"):
-        samples.__getitems__([Key(0, i, 0, (0, 1, 2)) for i in range(3)])
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,10 @@ class Gallery:
         for split, dataset in datasets.items():
             for fault in dataset.report.faults:
                 self._dropped[fault.file].append(fault)
-            for i, (image, number) in enumerate(
-                zip(dataset.files, dataset.sources.file.tolist(), strict=True)
-            ):
+            for i, (image, source) in enumerate(zip(dataset.files, dataset.sources, strict=True)):
                 self._images.setdefault(image, (split, i))
-                if number >= 0:
-                    self._of_file[dataset.sources.files[number]].append((split, i))
+                if source.file:
+                    self._of_file[source.file].append((split, i))
 
     def pictures(self, findings: Sequence[Finding], most: int) -> list[Picture]:
         """Pictures of those images that most of the findings are about, each image once."""

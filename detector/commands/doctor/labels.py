@@ -11,7 +11,7 @@ from boltbox.detector.commands.doctor.written_size import other_size
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import format_class
-from boltbox.detector.data.label_sources import LabelSource
+from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.data.report import Fault
 from boltbox.detector.data.sample import Labels
 

@@ -42,7 +42,7 @@ def other_size(split: str, dataset: DetectionDataset, in_fractions: bool) -> Ite
 def _as_declared(dataset: DetectionDataset, reach: np.ndarray, sizes: np.ndarray) -> str:
     """A sentence, if boxes fit the sizes that their label files give and not those of the
     images."""
-    given = dataset.sources.sizes[:, ::-1].astype(float)
+    given = np.array([s.size or (0, 0) for s in dataset.sources], float).reshape(-1, 2)[:, ::-1]
     wrong = np.flatnonzero((given > 0).all(1) & (given != sizes).any(1) & (reach > 0).any(1))
     if len(wrong) < LEAST_IMAGES:
         return ""

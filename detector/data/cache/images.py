@@ -1,197 +1,260 @@
-"""Which images are stored, where, and within which budget."""
+"""Images as the first step of the augmentation makes them: one file a split, which all processes
+of a machine map.
 
+    key (32 bytes) · crc32 of each of the n images, -1 if it is not stored (n int64) · their pixels
+    one after the other, uint8 RGB
+
+The key is a checksum of all that decides the content, and is written last.
+"""
+
+import errno
 import fcntl
 import json
+import mmap
 import os
 import shutil
-from collections.abc import Generator, Sequence
-from functools import partial
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import cv2
+import lightning as L
 import numpy as np
+import torch.distributed as dist
 from tqdm import tqdm
 
-from boltbox.detector.data.cache.budget import free_memory
 from boltbox.detector.data.cache.folder import cache_folder, own_name, say_without
-from boltbox.detector.data.cache.node import Node
-from boltbox.detector.data.cache.origins import changes
-from boltbox.detector.data.cache.packed import Damaged
-from boltbox.detector.data.cache.store import ImageStore, Layout, fill
+from boltbox.detector.data.cache.memory import free_memory
+from boltbox.detector.data.cache.origins import states
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.transforms.lazy_image import LazyImages
-from boltbox.detector.data.transforms.letterbox import Resize
-from boltbox.detector.system.atomic_file import write_beside
+from boltbox.detector.data.transforms.letterbox import Resize, longest_shape
+from boltbox.detector.system.atomic_file import remove, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-VERSION = 1  # raise it with any change to how images are decoded or resized
+T = TypeVar("T")
+VERSION = 2  # raise it with any change to how images are decoded or resized
+_KEY = 32  # bytes
+_STEP = 256  # images between two meetings of the processes
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
-class ImageCache:
-    """Stores for the images of one training, each shared by all processes of this machine.
-
-    ram: a file in memory without a name, gone with the last process that has it open, however that
-    ends. disk: a file in the cache folder, for later trainings too, as long as no image changes.
+class ImageStore:
+    """The stored images of a split.
 
     Args:
-        budget: bytes for all stores together, of which never more than four fifths of what is free
-            are used; None: half of what is free, and a store on disk that was made with any other
-            budget is taken as it is.
-        machine: its processes; all of them must call `add` alike.
+        path: of the file, which has the right size. shapes: (n, 2) height and width of each image.
+
+    Attributes:
+        key: of the content · stored: number of images in it · nbytes: of the file.
     """
 
-    def __init__(self, where: Literal["ram", "disk"], budget: int | None, machine: Node) -> None:
-        self.where, self.budget, self.machine = where, budget, machine
-        self.taken = 0  # bytes, by the stores so far
+    def __init__(self, path: str | Path, shapes: np.ndarray) -> None:
+        with open(path, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        n, self.nbytes = len(shapes), len(content)
+        self.key, self._shapes = content[:_KEY], shapes
+        self._crcs = np.frombuffer(content, np.int64, n, _KEY)
+        self._pixels = np.frombuffer(content, np.uint8)
+        self._starts = pixel_starts(shapes)
+        self._intact = bytearray(n)  # 1: this process has compared the pixels with their checksum
+        self.stored = int((self._crcs >= 0).sum())
 
-    def add(
-        self, split: str, dataset: DetectionDataset, resize: Resize, places: Sequence[str]
+    def read(self, i: int) -> np.ndarray | None:
+        """Image i, (h, w, 3) uint8 RGB, read-only; None if it is not stored, or damaged."""
+        pixels = self._pixels[self._starts[i] : self._starts[i + 1]]
+        if not self._intact[i]:
+            if zlib.crc32(pixels.data) != self._crcs[i]:
+                return None
+            self._intact[i] = 1
+        return pixels.reshape(*self._shapes[i].tolist(), 3)
+
+
+def pixel_starts(shapes: np.ndarray) -> np.ndarray:
+    """(n + 1,) int64: the first byte of each image in the file, and the file's size."""
+    return _KEY + 8 * len(shapes) + np.concatenate(([0], np.cumsum(shapes.prod(1) * 3)))
+
+
+class StoredSplit:
+    """The store of a split, about to be found or written.
+
+    Args:
+        name: train or val. dataset: its images. resize: the first step of their augmentation.
+        places: paths that distinguish the split from all others.
+    """
+
+    def __init__(
+        self, name: str, dataset: DetectionDataset, resize: Resize, places: Sequence[str]
     ) -> None:
-        """Give the data set a store of its first images, as many as there is room for. places:
-        paths that tell it from all others."""
-        store = None
+        self.name, self.dataset, self.resize = name, dataset, resize
+        shapes = [longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()]
+        self.shapes = np.array(shapes, np.int64).reshape(-1, 2)
+        self.nbytes = int(pixel_starts(self.shapes)[-1])
+        self.lazy = LazyImages(dataset, resize) if resize.reduced else None
+        self.states = states(dataset.files)
+        way = [VERSION, cv2.__version__, resize.size, resize.smooth, resize.reduced]
+        self.key = _digest([way, list(dataset.files), self.states.tolist(), shapes])
+        where = _digest([str(Path.cwd()), *places, way]).hex()[:24]
+        self.file = f"{name}-{resize.size}-{where}"
+
+    def find(self, path: str | Path) -> ImageStore | None:
+        """The store in a file, if it is one of these images."""
+        with suppress(FileNotFoundError):
+            if os.path.getsize(path) == self.nbytes:
+                store = ImageStore(path, self.shapes)
+                return store if store.key == self.key else None
+        return None
+
+    def fill(self, descriptor: int) -> Iterator[None]:
+        """Write an empty file, with a thread for each core.
+
+        Raises:
+            OSError: the disk or the memory is full.
+        """
+        starts, crcs, n = pixel_starts(self.shapes).tolist(), list[int](), len(self.shapes)
+
+        def write(i: int) -> int:
+            pixels = self._pixels(i)
+            if pixels is None:
+                return -1
+            _write(descriptor, pixels, starts[i])
+            return zlib.crc32(pixels.data)
+
+        with (
+            ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+            tqdm(total=n, desc=f"{self.name}: caching images", disable=None, leave=False) as bar,
+        ):
+            os.ftruncate(descriptor, self.nbytes)
+            for first in range(0, n, _STEP):
+                crcs += pool.map(write, range(n)[first : first + _STEP])
+                bar.update(len(crcs) - bar.n)
+                yield
+        _write(descriptor, np.array(crcs, np.int64), _KEY)
+        _write(descriptor, np.frombuffer(self.key, np.uint8), 0)
+        os.fsync(descriptor)
+
+    def _pixels(self, i: int) -> np.ndarray | None:
+        """Image i after the first step; None if it cannot be decoded, or not to the size in its
+        header, or has changed meanwhile."""
         try:
-            if self.where == "ram":
-                where = "memory"
-                store = self.machine.work(self._fill_memory(split, dataset, resize))
-                path = self.machine.hear(store and store.path())
-                store = store or (ImageStore(os.open(path, os.O_RDONLY)) if path else None)
-            else:
-                key = json.dumps(
-                    [str(Path.cwd()), *places, resize.size, resize.smooth, resize.reduced]
-                )
-                file = (
-                    cache_folder()
-                    / "images"
-                    / f"{split}-{resize.size}-{sha256(key.encode()).hexdigest()[:24]}"
-                )
-                where = str(file)
-                self.machine.work(self._fill_disk(file, split, dataset, resize))
-                store, _ = self._intact(file, dataset)
-        except OSError as e:
-            say_without("images", e)
-        if store:
-            dataset.store = store
-            self.taken += store.nbytes
-            more = "" if len(store.states) == len(dataset) else "; there is no room for more"
+            image = self.lazy.read(i) if self.lazy else self.resize(self.dataset[i]).image
+        except InputError:  # the loader will say so
+            return None
+        same = (states([self.dataset.files[i]])[0] == self.states[i]).all()
+        fits = image.shape[:2] == tuple(self.shapes[i].tolist())
+        return np.ascontiguousarray(image) if same and fits else None
+
+
+def cache_images(
+    where: Literal["auto", "ram", "disk"], splits: Sequence[StoredSplit], trainer: L.Trainer | None
+) -> None:
+    """Give each data set its store, if there is room for all of them; all processes call it alike.
+
+    ram: files in memory without a name, which end with the last process that maps them. disk: files
+    in the cache folder, for later trainings too, as long as no image changes. auto: ram, if the
+    images take no more than a quarter of the memory that is free; else they may take half of what
+    is free.
+    """
+    node, local_rank = (trainer.node_rank, trainer.local_rank) if trainer else (0, 0)
+    first = local_rank == 0
+    try:
+        folder = cache_folder() / "images" if where == "disk" else None
+        fits = not first or _fits(where, folder, splits)
+    except OSError as e:
+        say_without("images", e)
+        fits = False
+    if not all(_gathered(fits)):
+        return
+    for split in splits:
+        path = _by_first(first, _store(split, folder))
+        path = next((p for of_node, p in _gathered((node, path)) if of_node == node and p), None)
+        split.dataset.store = split.find(path) if path else None
+        _gathered(None)  # all have opened it
+        if path and not folder and first:
+            os.close(int(Path(path).name))
+        if store := split.dataset.store:
             rank_zero_print(
-                f"{split}: {store.stored} of {len(dataset)} images cached in {where}"
-                f" ({store.nbytes / 1e6:.1f} MB{more})"
+                f"{split.name}: {store.stored} of {len(split.dataset)} images cached in"
+                f" {path if folder else 'memory'} ({split.nbytes / 1e6:.1f} MB)"
             )
 
-    def _fill_memory(
-        self, split: str, dataset: DetectionDataset, resize: Resize
-    ) -> Generator[int, None, ImageStore | None]:
-        layout = self._layout(dataset, resize, free_memory())
-        if not len(layout.shapes):
-            rank_zero_print(f"{split}: no images cached; there is no room")
-            return None
-        descriptor = os.memfd_create(f"boltbox-{split}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            yield from self._fill(split, descriptor, dataset, layout, resize)
-            fcntl.fcntl(
-                descriptor,
-                fcntl.F_ADD_SEALS,
-                fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE,
-            )
-        except OSError as e:
-            os.close(descriptor)
-            say_without("images", e)
-            return None
-        return ImageStore(descriptor)
 
-    def _fill_disk(
-        self, path: Path, split: str, dataset: DetectionDataset, resize: Resize
-    ) -> Generator[int, None, None]:
-        try:
-            store, why = self._intact(path, dataset)
-            if store:
-                return
-            if why:
-                rank_zero_print(f"image cache of {split} rebuilt because {why}")
-                path.unlink()  # first, so that the two together do not exceed the budget
-            path.parent.mkdir(parents=True, exist_ok=True)
-            layout = self._layout(dataset, resize, shutil.disk_usage(path.parent).free)
-            if not len(layout.shapes):
-                rank_zero_print(f"{split}: no images cached; there is no room")
-                return
+def _fits(where: str, folder: Path | None, splits: Sequence[StoredSplit]) -> bool:
+    """Whether there is room for the stores that are not there yet."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        free, kind = shutil.disk_usage(folder).free, "disk"
+        splits = [split for split in splits if not split.find(folder / split.file)]
+    else:
+        free, kind = free_memory(), "memory"
+    needed, most = sum(split.nbytes for split in splits), free // (4 if where == "auto" else 2)
+    if needed > most:
+        limit = "a quarter" if where == "auto" else "half"
+        way = "; --data.cache ram takes up to half of it" if where == "auto" else ""
+        rank_zero_print(
+            f"images are not cached: they would take {needed / 1e9:.3g} GB, more than {limit} of"
+            f" the {kind} that is free ({most / 1e9:.3g} GB){way}"
+        )
+    return needed <= most
+
+
+def _store(split: StoredSplit, folder: Path | None) -> Generator[None, None, str | None]:
+    """Find or write a store; the path to open it by, None if there is no room."""
+    try:
+        if not folder:
+            descriptor = os.memfd_create(f"boltbox-{split.name}", os.MFD_ALLOW_SEALING)
+            yield from split.fill(descriptor)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            return f"/proc/{os.getpid()}/fd/{descriptor}"
+        path = folder / split.file
+        if not split.find(path):
+            if path.exists():
+                rank_zero_print(f"image cache of {split.name} rebuilt: its images have changed")
             beside = write_beside(own_name(path), lambda file: None)
             try:
                 with open(beside, "r+b") as file:
-                    yield from self._fill(split, file.fileno(), dataset, layout, resize)
+                    yield from split.fill(file.fileno())
                 os.replace(beside, path)
             finally:
-                beside.unlink(missing_ok=True)
-        except OSError as e:
-            say_without("images", e)
-
-    def _layout(self, dataset: DetectionDataset, resize: Resize, free: int) -> Layout:
-        free += self.taken
-        budget = free // 2 if self.budget is None else min(self.budget, free * 4 // 5)
-        return Layout.within(budget - self.taken, dataset.shapes(), resize.size)
-
-    def _fill(
-        self, split: str, descriptor: int, dataset: DetectionDataset, layout: Layout, resize: Resize
-    ) -> Generator[int, None, None]:
-        about = {"version": _version(), "images": _digest(dataset), "budget": self.budget}
-        with tqdm(
-            total=len(layout.shapes), desc=f"{split}: caching images", disable=None, leave=False
-        ) as bar:
-            lazy = LazyImages(dataset, resize) if resize.reduced else None
-            for done in fill(
-                descriptor, dataset.files, layout, partial(_pixels, dataset, resize, lazy), about
-            ):
-                bar.update(done - bar.n)
-                yield done
-
-    def _intact(self, path: Path, dataset: DetectionDataset) -> tuple[ImageStore | None, str]:
-        """The store of an earlier training; or None and, if there is a file, why it doesn't
-        serve."""
-        try:
-            store = ImageStore(os.open(path, os.O_RDONLY))
-        except FileNotFoundError:
-            return None, ""
-        except Damaged as e:
-            return None, str(e)
-        k = len(store.states)
-        if store.about.get("version") != _version():
-            return None, "it was written by another version of boltbox or OpenCV"
-        if store.about.get("images") != _digest(dataset):
-            return None, "the list of images changed"
-        if why := changes(dataset.files[:k], store.states):
-            return None, why
-        enough = k == len(dataset) or store.about.get("budget") == self.budget
-        if self.budget is not None and (store.nbytes > self.budget - self.taken or not enough):
-            return None, "data.cache_budget changed"
-        return store, ""
-
-
-def _pixels(
-    dataset: DetectionDataset, resize: Resize, lazy: LazyImages | None, i: int
-) -> np.ndarray | None:
-    """Image i after the first step; None if the loader, too, will not get that far, or not to the
-    size in the file's header."""
-    try:
-        if lazy:
-            return lazy.read(i)
-        sample = dataset[i]
-        return (
-            resize(sample).image
-            if sample.size == (dataset.labels[i].height, dataset.labels[i].width)
-            else None
-        )
-    except InputError:  # who asks for this image later will be told
+                remove(beside)
+        return str(path)
+    except OSError as e:
+        say_without("images", e)
         return None
 
 
-def _version() -> list[object]:
-    """What the pixels of the same file may differ by."""
-    return [VERSION, cv2.__version__]
+def _by_first(first: bool, steps: Generator[None, None, T]) -> T | None:
+    """What `steps` return in the first process of the machine, which takes them. All processes
+    meet after each step, so that no time limit of a barrier ends a long wait."""
+    result, done = None, not first
+    while True:
+        if not done:
+            try:
+                next(steps)
+            except StopIteration as e:
+                result, done = e.value, True
+        if all(_gathered(done)):
+            return result
 
 
-def _digest(dataset: DetectionDataset) -> str:
-    """Of the images' names, in their order."""
-    return sha256(b"\n".join(dataset.files.encoded())).hexdigest()
+def _gathered(item: T) -> list[T]:
+    """What each of the processes gives."""
+    if not dist.is_initialized():
+        return [item]
+    items = [item] * dist.get_world_size()
+    dist.all_gather_object(items, item)
+    return items
+
+
+def _write(descriptor: int, array: np.ndarray, start: int) -> None:
+    if os.pwrite(descriptor, array.data, start) < array.nbytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _digest(content: object) -> bytes:
+    return sha256(json.dumps(content).encode()).digest()

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.label_table import FileNames
-
 # A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
 # may leave the time as it was.
 _TICK = 20_000_000
@@ -44,8 +42,7 @@ def states(paths: Sequence[str]) -> np.ndarray:
     """(n, 2) int64: size in bytes and time of the last change in nanoseconds; -1, -1 where there is
     nothing."""
     rows = np.full((len(paths), 2), -1, np.int64)
-    plain: Sequence[str | bytes] = paths.encoded() if isinstance(paths, FileNames) else paths
-    for i, path in enumerate(plain):
+    for i, path in enumerate(paths):
         try:
             found = os.stat(path)
         except OSError:

@@ -219,4 +219,4 @@ def whole_size(height: object, width: object) -> tuple[int, int] | None:
         size = int(str(height)), int(str(width))
     except ValueError:
         return None
-    return size if min(size) > 0 else None
+    return size if 0 < min(size) <= max(size) < 2**31 else None

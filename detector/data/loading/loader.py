@@ -48,9 +48,3 @@ def make_loader(
         worker_init_fn=prepare_worker,
         generator=torch.Generator().manual_seed(seed),  # else each pass draws from the global one
     )
-
-
-def as_it_is(batch: Any) -> Any:
-    """A collate function for batches that are made already: torch would make tensors of their
-    arrays."""
-    return batch

@@ -3,13 +3,14 @@ workers."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
 import numpy as np
 from torch.utils.data import Sampler
 
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.transforms.letterbox import batch_shapes
 
 PARTNERS = 32  # images to draw the other tiles of a batch's mosaics from, where images are weighted
@@ -40,8 +41,6 @@ class TrainBatches(Sampler[list[Key]]):
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
         weights: gives (n,) weights to draw images by, with replacement, and their partners too;
             None: every image once.
-        share_batch: partners come from the same global batch (a small last one: from the last
-            `batch_size` images), so that each image is decoded once for all that it goes into.
         rank, world: this process and how many there are.
     """
 
@@ -54,24 +53,13 @@ class TrainBatches(Sampler[list[Key]]):
         limit: int | None = None,
         order: np.ndarray | None = None,
         weights: Callable[[], np.ndarray] | None = None,
-        share_batch: bool = False,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.n, self.batch_size, self.seed, self.position, self.limit = (
-            n,
-            min(batch_size, n),
-            seed,
-            position,
-            limit,
-        )
-        self.fixed_order, self.weights, self.share_batch, self.rank, self.world = (
-            order,
-            weights,
-            share_batch,
-            rank,
-            world,
-        )
+        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
+        self.position, self.limit = position, limit
+        self.fixed_order, self.weights = order, weights
+        self.rank, self.world = rank, world
 
     def __len__(self) -> int:
         batches = math.ceil(self.n / self.batch_size)
@@ -94,16 +82,11 @@ class TrainBatches(Sampler[list[Key]]):
             order
         )
         for start in range(0, self.n, self.batch_size):
-            end = min(start + self.batch_size, self.n)
             partners: tuple[int, ...] = ()
-            if self.share_batch:
-                partners = tuple(order[end - self.batch_size : end])
-            elif (
-                self.weights is not None
-            ):  # else three tiles of four would be drawn as if there were no weights
+            if self.weights:  # else three tiles of four would be drawn as if there were no weights
                 partners = tuple(others.take(range(start, start + PARTNERS), mode="wrap").tolist())
             batch = []
-            for index in order[start:end]:
+            for index in order[start : start + self.batch_size]:
                 batch.append(Key(epoch, index, seen[index], partners))
                 seen[index] += 1
             batches.append(batch + list(islice(cycle(batch), -len(batch) % self.world)))
@@ -165,6 +148,17 @@ def class_weights(counts: np.ndarray) -> np.ndarray:
     label."""
     weights = 1 / np.where(counts == 0, 1, counts)
     return weights / weights.sum()
+
+
+def epoch_weights(dataset: DetectionDataset, maps: Sequence[float] | None) -> np.ndarray:
+    """(n,) weights to draw the images of an epoch by. maps: mAP50-95 of each class so far, where
+    those with a high one count less."""
+    weights = class_weights(dataset.class_counts())
+    if maps is not None:
+        weights *= (1 - np.asarray(maps)) ** 2
+    classes = [x.classes[~x.crowd] for x in dataset.labels]
+    background = np.array([len(c) == 0 for c in classes])
+    return draw_weights(image_weights(classes, weights), background)
 
 
 def image_weights(image_classes: list[np.ndarray], weights: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Augmented samples, each a function of seed and key alone."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from boltbox.detector.data.transforms.transform import Transform
 
 class TrainSamples:
     """Augmented samples by key. An item depends on its key and the seed alone, whichever process
-    asks; items that are asked for together share the images that they need in common.
+    asks.
 
     Args:
         dataset: item i is a Sample at the file's resolution.
@@ -45,25 +44,6 @@ class TrainSamples:
         return len(self.dataset)
 
     def __getitem__(self, key: Key) -> Sample:
-        return self._prepare(key, self._first)
-
-    def __getitems__(self, keys: Sequence[Key]) -> list[Sample]:
-        """A batch, as torch's loader fetches it."""
-        shared = functools.cache(self._shared)
-        return [self._prepare(key, shared if key.partners else self._first) for key in keys]
-
-    def _first(self, index: int) -> Sample:
-        """The sample after the first step."""
-        return self._lazy[index] if self._lazy else self.resize(self.dataset[index])
-
-    def _shared(self, index: int) -> Sample:
-        """The same for several samples of a batch: no step may write into it."""
-        sample = self._first(index)
-        for array in (sample.image, sample.boxes, sample.classes):
-            array.flags.writeable = False
-        return sample
-
-    def _prepare(self, key: Key, first: Callable[[int], Sample]) -> Sample:
         rng = np.random.default_rng(
             np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat))
         )
@@ -78,7 +58,7 @@ class TrainSamples:
 
         def prepare(index: int, depth: int) -> Sample:
             """The sample after the first `depth` steps."""
-            sample = first(index)
+            sample = self._lazy[index] if self._lazy else self.resize(self.dataset[index])
             for i in range(1, depth):
                 sample = steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
             return sample

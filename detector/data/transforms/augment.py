@@ -112,7 +112,6 @@ class Augment:
         size: int,
         shapes: np.ndarray | None = None,
         resample_once: bool = True,
-        hsv_later: bool = False,
     ) -> list[Transform]:
         """The whole order, from the image file to size x size pixels.
 
@@ -122,7 +121,6 @@ class Augment:
                 training, which has no mosaic.
             resample_once: Render the mosaic straight into the output, where the warp only scales
                 and shifts and no transform of the user's own comes before it.
-            hsv_later: Leave the change of colour to the device.
         """
         rectangular = shapes is not None
         warp = RandomPerspective(
@@ -144,7 +142,7 @@ class Augment:
             "perspective": [warp, *([Render()] if once else [])],
             "mixup": [] if rectangular else [MixUp(self.mixup)],
             "albumentations": [Albumentations(self.albumentations)] if self.albumentations else [],
-            "hsv": [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v, hsv_later)],
+            "hsv": [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)],
             "flipud": [RandomFlip(0, self.flipud)],
             "fliplr": [RandomFlip(1, self.fliplr)],
         }

@@ -8,8 +8,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import torch
-from torch import Tensor
 
 from boltbox.detector.data.sample import Sample
 from boltbox.detector.model.boxes import clip_xyxy
@@ -38,47 +36,17 @@ def _multiplied(hsv: np.ndarray, gains: Sequence[float]) -> np.ndarray:
     return cv2.LUT(hsv, np.minimum(whole, 255).astype(np.uint8).reshape(1, 256, 3))
 
 
-def adjust_hsv_floats(images: Tensor, gains: Tensor) -> Tensor:
-    """`adjust_hsv` for a batch on its device, without rounding: (B, 3, H, W) RGB in 0..1, gains (B,
-    3).
-
-    Conversions: Smith 1978, Color gamut transform pairs.
-    """
-    hue_gain, saturation_gain, value_gain = gains.to(images.dtype)[..., None, None].unbind(1)
-    red, green, blue = images.unbind(1)
-    value, brightest = images.max(1)
-    spread = value - images.amin(1)
-    sixths = (
-        torch.stack((green - blue, blue - red, red - green), 1) / spread.clamp(min=1e-6)[:, None]
-    )
-    hue = (sixths + sixths.new_tensor((0, 2, 4))[:, None, None]).gather(1, brightest[:, None])[
-        :, 0
-    ] % 6
-    hue = hue * hue_gain % 6
-    saturation = (spread / value.clamp(min=1e-6) * saturation_gain).clamp(max=1)
-    value = (value * value_gain).clamp(max=1)
-    k = (hue[:, None] + hue.new_tensor((5, 3, 1))[:, None, None]) % 6
-    return value[:, None] * (1 - saturation[:, None] * torch.minimum(k, 4 - k).clamp(0, 1))
-
-
 class RandomHSV:
-    """Multiply hue, saturation and value by 1 +- these fractions. later: only choose the gains, for
-    the device to apply."""
+    """Multiply hue, saturation and value by 1 +- these fractions."""
 
-    def __init__(
-        self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4, later: bool = False
-    ) -> None:
-        self.ranges, self.later = np.array((hsv_h, hsv_s, hsv_v)), later
+    def __init__(self, hsv_h: float = 0.015, hsv_s: float = 0.7, hsv_v: float = 0.4) -> None:
+        self.ranges = np.array((hsv_h, hsv_s, hsv_v))
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         if not self.ranges.any():
             return sample
         gains = 1 + rng.uniform(-1, 1, 3) * self.ranges
-        return (
-            sample.replace(gains=gains)
-            if self.later
-            else sample.rendered(adjust_hsv(sample.image, gains))
-        )
+        return sample.replace(image=adjust_hsv(sample.image, gains))
 
 
 class RandomFlip:
