@@ -1,7 +1,7 @@
 """boltbox: train, evaluate and use a YOLOv5 detector.
 
 python cli.py fit --config configs/yolo.yaml
-python cli.py fit --config configs/yolo.yaml --data.dataset my/data.yaml --model.weights yolov5n.pt
+python cli.py fit --data.dataset my/data.yaml --model.start.weights yolov5n.pt
 python cli.py fit --ckpt_path last
 python cli.py validate --ckpt_path last
 python cli.py predict --ckpt_path last --data.source my/images

@@ -60,7 +60,7 @@ def train(backbone: str, folder: Path) -> list[dict[str, str]]:
             "demo",
             "--trainer.max_epochs",
             "2",
-            "--model.backbone",
+            "--model.network.backbone",
             backbone,
             "--run",
             str(folder),

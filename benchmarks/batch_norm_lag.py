@@ -31,6 +31,7 @@ from boltbox.callbacks import recipe
 from boltbox.callbacks.report import Report
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.start_options import StartOptions
 
 MOMENTA = {"0.03": 0.03, "0.1": 0.1, "average": 1.0}
 PRECISE_BATCHES = 10
@@ -138,7 +139,7 @@ def main() -> None:
     data = DetectionData(
         options.data, image_size=options.size, batch_size=options.batch, seed=options.seed
     )
-    detector = Detector(data.names, weights=options.weights)
+    detector = Detector(data.names, start=StartOptions(weights=options.weights))
     early = {1, 2, 3, 4, 5, 6, 8, 10, 12, 15}
     rules = Rules({e for e in range(1, options.epochs + 1) if e in early or e % 5 == 0})
     precision = {"precision": options.precision} if options.precision else {}

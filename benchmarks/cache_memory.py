@@ -75,7 +75,7 @@ def train(data: str, folder: Path, *options: str) -> dict[str, Any]:
     line = [sys.executable, "-m", "benchmarks.cache_memory", "fit", "--data.dataset", data, "--run", str(folder / "run"),
             "--data.workers", str(WORKERS), "--trainer.devices", str(RANKS), "--trainer.accelerator", "cpu",
             "--trainer.precision", "32-true", "--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false",
-            "--autoanchor.enabled", "false", "--model.width_multiple", "0.125", *options]  # fmt: skip
+            "--autoanchor.enabled", "false", "--model.network.width_multiple", "0.125", *options]  # fmt: skip
     root = Path(cli.__file__).parent
     done = subprocess.run(
         line,

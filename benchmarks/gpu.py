@@ -3,7 +3,7 @@
     python -m benchmarks.gpu --data ../shared/data/bccd/BCCD --weights ../shared/weights/yolov5n.pt
     --epochs 30 python -m benchmarks.gpu --data demo --epochs 1 --precisions 32-true bf16-mixed
     --seeds 0 --image-size 64 \\
-        --trainer.accelerator cpu --model.width_multiple 0.125
+        --trainer.accelerator cpu --model.network.width_multiple 0.125
 
 Trains with each precision and seed, each in a process of its own; options it does not know go to
 `cli.py fit`. The second line is a dry run without a GPU. Runs and a results.json lie in --folder;
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("torch finds no GPU here; for a dry run add --trainer.accelerator cpu")
     common = ["--data.dataset", given.data, "--data.image_size", str(given.image_size)]
     common += ["--trainer.max_epochs", str(given.epochs), *others]
-    common += ["--model.weights", given.weights] if given.weights else []
+    common += ["--model.start.weights", given.weights] if given.weights else []
     kept = given.folder / "results.json"
     content = json.loads(kept.read_text()) if kept.is_file() else {"options": common, "runs": {}}
     if content["options"] != common:

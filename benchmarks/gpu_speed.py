@@ -4,7 +4,7 @@ detectors do.
     python -m benchmarks.gpu_speed --data ../shared/data/bccd/BCCD --page benchmarks/gpu_speed.md
     python -m benchmarks.gpu_speed --data demo --image-size 64 --batch-size 8 --seconds 0.5 --size n
     --yardsticks \\
-        --trainer.accelerator cpu --model.width_multiple 0.125
+        --trainer.accelerator cpu --model.network.width_multiple 0.125
 
 Rows are trainings in processes of their own (`cli.py benchmark` measures in the same way); options
 that are not known go to `cli.py fit`. Then one training of two epochs tells what an epoch costs
@@ -191,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     sizes = {
         "data.image_size": given.image_size,
         "data.batch_size": given.batch_size,
-        "model.size": given.size,
+        "model.network.size": given.size,
     }
     options = [
         "--data.dataset",

@@ -132,7 +132,7 @@ def measured(tree: Path, folder: Path, training: Training, seed: int) -> dict[st
         "fit",
         *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
     ]
-    line += ["--model.weights", training.weights] if training.weights else []
+    line += ["--model.start.weights", training.weights] if training.weights else []
     seconds, memory = timed([*line, *training.more], folder, environment)
     actions = profile(folder / "fit-profile.txt")
     found = {"the whole command": seconds, **parts(actions)}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.compilation import compile_blocks
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import OptimizerName, build_optimizer
@@ -40,8 +41,11 @@ def step_of(
     """A function that makes one training step."""
     torch.manual_seed(0)
     detector = Detector(
-        ["a", "b", "c"], size, image_size=image_size, batch_size=batch_size, backbone=backbone
+        ["a", "b", "c"],
+        network=NetworkOptions(size, backbone),
     ).train()
+    detector.set_image_size(image_size)
+    detector.batch_size = batch_size
     network, head = detector.network, detector.network.head
     images = torch.rand(batch_size, 3, image_size, image_size).contiguous(
         memory_format=torch.channels_last

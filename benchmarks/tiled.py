@@ -133,9 +133,9 @@ def main() -> None:
             options += [
                 "--data.batch_size",
                 "8",
-                "--model.width_multiple",
+                "--model.network.width_multiple",
                 "0.125",
-                "--model.nominal_batch_size",
+                "--model.optim.nominal_batch_size",
                 "8",
             ]
             options += [

@@ -25,9 +25,10 @@ class AutoAnchor(L.Callback):
     better ones are found.
 
     New anchors are accepted only if neither best possible recall nor fitness falls, on the labels
-    and on the augmented labels. Anchors that model.anchors lists are measured and kept;
-    `model.anchors: N` asks for N new ones per level. A resumed run keeps those of its checkpoint.
-    The report is written to anchors.json, the loggers, and (see Pictures) plots/anchors.png.
+    and on the augmented labels. Anchors that model.network.anchors lists are measured and kept;
+    `model.network.anchors: N` asks for N new ones per level. A resumed run keeps those of its
+    checkpoint. The report is written to anchors.json, the loggers, and (see Pictures)
+    plots/anchors.png.
 
     Args:
         enabled: Off: the anchors stay as they are.
@@ -77,7 +78,11 @@ class AutoAnchor(L.Callback):
         Raises:
             InputError: its head has no anchors.
         """
-        h, network, head = detector.hparams, detector.network, detector.network.anchor_head()
+        network, head = detector.network, detector.network.anchor_head()
+        anchor_t, asked = (
+            detector.hparams["loss"]["anchor_t"],
+            detector.hparams["network"]["anchors"],
+        )
         if head is None:
             raise InputError(no_anchors(network.head))
         labels = data.datasets["train"].labels
@@ -85,16 +90,16 @@ class AutoAnchor(L.Callback):
             [label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels]
         )
         classes = np.concatenate([x.classes[~x.crowd] for x in labels])
-        before, asked = head.anchors_px.cpu().numpy().astype(float), h["anchors"]
+        before = head.anchors_px.cpu().numpy().astype(float)
         bpr, force = (
-            measure(before.reshape(-1, 2), sizes, h["anchor_t"]).bpr,
+            measure(before.reshape(-1, 2), sizes, anchor_t).bpr,
             isinstance(asked, int),
         )
         seen = None
         if isinstance(asked, list):
             fits = bpr > self.bpr_limit
             reason = (
-                "anchors of model.anchors are kept (BPR"
+                "anchors of model.network.anchors are kept (BPR"
                 f" {bpr:.4f}{'' if fits else f', below {self.bpr_limit:g}'})"
             )
             choice = Choice(before, False, reason, warning=not fits)
@@ -106,10 +111,10 @@ class AutoAnchor(L.Callback):
                 network.strides,
                 sizes,
                 seen,
-                h["anchor_t"],
+                anchor_t,
                 self.bpr_limit,
                 self.generations,
-                h["seed"],
+                data.seed,
                 force,
             )
         return AnchorReport(
@@ -121,7 +126,7 @@ class AutoAnchor(L.Callback):
             seen,
             data.names,
             data.image_size,
-            h["anchor_t"],
+            anchor_t,
         )
 
     def _publish(self, trainer: L.Trainer, report: AnchorReport) -> None:

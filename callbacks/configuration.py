@@ -11,7 +11,7 @@ import yaml
 from boltbox.detector.commands.parsing.signatures import load
 from boltbox.detector.commands.parsing.table import CALLBACKS
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.recipe import UNLESS_GIVEN, data_of
+from boltbox.detector.training.recipe import data_of
 
 
 def recipe_callbacks() -> dict[str, type[L.Callback]]:
@@ -24,12 +24,12 @@ def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
     """The text of a config.yaml with the options that the objects were made with; commands take it
     like that of a fit."""
     assert isinstance(detector, Detector)
-    data, linked = data_of(trainer), {"names", *UNLESS_GIVEN}
+    data = data_of(trainer)
     options: dict[str, Any] = {
         "seed_everything": data.seed,
         "data": {name: value for name, value in data.options.items() if name != "seed"}
         | {"batch_size": data.batch_size},
-        "model": {name: value for name, value in detector.hparams.items() if name not in linked},
+        "model": {name: value for name, value in detector.hparams.items() if name != "names"},
     }
     for group, kind in recipe_callbacks().items():
         for callback in [c for c in trainer.callbacks if type(c) is kind]:  # type: ignore[attr-defined]

@@ -20,8 +20,8 @@ class EMA(L.Callback):
     checkpoints and predictions use it. It is the submodule `ema` beside `network`, so checkpoints
     hold both and nothing is ever swapped.
 
-    Unless model.bn_momentum is given, the batch norm statistics that it averages are those of each
-    step's last batch, not running ones, which would lag behind the weights twice
+    Unless model.network.bn_momentum is given, the batch norm statistics that it averages are those
+    of each step's last batch, not running ones, which would lag behind the weights twice
     (benchmarks/batch_norm_lag.md).
 
     Args:
@@ -67,7 +67,7 @@ class EMA(L.Callback):
         # the network may have changed since setup: better anchors, a class prior
         if self.updates == 0:
             pl_module.ema.load_state_dict(pl_module.network.state_dict())
-        if pl_module.hparams["bn_momentum"] is None:
+        if pl_module.hparams["network"]["bn_momentum"] is None:
             set_momentum(pl_module.network, 1.0)
         average, current = pl_module.ema.state_dict(), pl_module.network.state_dict()
         floating = [name for name, tensor in average.items() if tensor.is_floating_point()]

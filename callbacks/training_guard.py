@@ -56,7 +56,7 @@ class TrainingGuard(L.Callback):
             that a kill before the next checkpoint loses none. off: no check; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run,
-            or until it is resumed with another model.lr0.
+            or until it is resumed with another model.optim.lr0.
 
     Attributes:
         roll_backs: how many there were. incident: after a fit that crashed because memory ran out
@@ -96,7 +96,7 @@ class TrainingGuard(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        self.lr0 = float(pl_module.hparams["lr0"])
+        self.lr0 = pl_module.lr
         for known in (self._restored, self._recorded(trainer)):
             if known.get("lr0") == self.lr0:
                 self.roll_backs = max(self.roll_backs, known["roll_backs"])

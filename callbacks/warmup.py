@@ -48,11 +48,15 @@ class Warmup(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
-        window = accumulation(pl_module.nominal_batch_size, pl_module.hparams["batch_size"])
+        window = accumulation(pl_module.nominal_batch_size, pl_module.batch_size)
         steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
         rank_zero_print(
             recipe_line(
-                pl_module.hparams, pl_module.left_open, steps, window, next(averages, "no average")
+                pl_module.optim,
+                pl_module.auto_names,
+                steps,
+                pl_module.batch_size * window,
+                next(averages, "no average"),
             )
         )
 
@@ -60,9 +64,9 @@ class Warmup(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, Detector)
-        h, batches = pl_module.hparams, int(trainer.num_training_batches)
+        batches = int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
-        rates = RATES[h["optimizer"]]
+        rates = RATES[pl_module.optim.optimizer]
         least = (
             rates.warmup_min_iterations
             if self.warmup_min_iterations is None
@@ -72,15 +76,15 @@ class Warmup(L.Callback):
             self.warmup_epochs, batches, trainer.max_epochs or 1, least, self.literal
         )
         nominal = pl_module.nominal_batch_size
-        accumulate = accumulation(nominal, h["batch_size"])
+        accumulate = accumulation(nominal, pl_module.batch_size)
         if iteration <= last and last > 0:
             bias_lr = rates.warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
             state = warmup(
                 iteration,
                 last,
                 lr=pl_module.lr_of_epoch(trainer.current_epoch),
-                momentum=h["momentum"],
-                accumulate=nominal / h["batch_size"],
+                momentum=pl_module.optim.momentum,
+                accumulate=nominal / pl_module.batch_size,
                 warmup_bias_lr=bias_lr * pl_module.lr_scale,
                 warmup_momentum=self.warmup_momentum,
             )

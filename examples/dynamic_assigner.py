@@ -44,7 +44,7 @@ class DynamicAssigner(Assigner):
         if head.anchors is None:
             raise InputError(
                 f"{type(head).__name__} has no anchors, which DynamicAssigner needs: leave"
-                " model.assigner out"
+                " model.loss.assigner out"
             )
         levels = _candidates(targets, head.anchors, map_shapes(raw), self.anchor_t)
         n, start, parts = len(targets), 0, []

@@ -3,8 +3,8 @@ pairs.
 
     python -m benchmarks.recipes --data bccd aquarium/data.yaml --seeds 0 1 2 --jobs 2 --folder
     runs/recipes \\
-        --recipe "yolov5=" --recipe "adamw=--model.optimizer AdamW --model.lr0 0.001" \\
-        -- --trainer.max_epochs 30 --data.image_size 320 --model.weights yolov5n.pt
+        --recipe "yolov5=" --recipe "adamw=--model.optim.optimizer AdamW --model.optim.lr0 0.001" \\
+        -- --trainer.max_epochs 30 --data.image_size 320 --model.start.weights yolov5n.pt
 
 A recipe is a name and options of `fit`; the first is what the others are compared with. Options
 after -- are for all. Each training is a normal `fit` with a folder of its own. The epoch is chosen
@@ -73,7 +73,9 @@ def plan(given: argparse.Namespace, common: list[str]) -> list[Training]:
 def _recipe(text: str) -> tuple[str, list[str]]:
     name, sign, words = text.partition("=")
     if not sign or not name.replace("-", "").replace("_", "").isalnum():
-        raise InputError(f'--recipe {text}: give NAME=OPTIONS, as "adam=--model.optimizer Adam"')
+        raise InputError(
+            f'--recipe {text}: give NAME=OPTIONS, as "adam=--model.optim.optimizer Adam"'
+        )
     return name, shlex.split(words)
 
 

@@ -67,7 +67,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     """
     if not is_file(path):
         raise InputError(
-            f"model.backbone_weights {path}: no such file; give a file of weights, or"
+            f"model.start.backbone_weights {path}: no such file; give a file of weights, or"
             f" `{PRETRAINED}`"
         )
     content: dict[str, Any]
@@ -85,7 +85,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     }
     if not tensors:
         raise InputError(
-            f"model.backbone_weights {path}: it holds no tensors by name, so it is no file of"
+            f"model.start.backbone_weights {path}: it holds no tensors by name, so it is no file of"
             " weights"
         )
     return tensors, licence
@@ -146,7 +146,7 @@ def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> tuple[Any
             key for key, shape in needed.items() if key not in theirs or theirs[key].shape != shape
         }
         raise InputError(
-            f"model.backbone_weights {source}: these are not of {PREFIX}{name} (of its"
+            f"model.start.backbone_weights {source}: these are not of {PREFIX}{name} (of its"
             f" {len(needed)} tensors {len(wrong)} are missing or of another shape, like"
             f" {min(wrong)}); give those, or name the backbone that they are of"
         ) from None
@@ -174,7 +174,7 @@ def _fetched(name: str) -> Any:
     except Exception as e:  # of the hub, of the network, of the operating system
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise InputError(
-            f"model.backbone_weights {PRETRAINED}: timm could not fetch the weights of"
+            f"model.start.backbone_weights {PRETRAINED}: timm could not fetch the weights of"
             f" {PREFIX}{name} ({type(e).__name__}: {reason[:200]}); without a network give a file"
-            " that was fetched elsewhere: --model.backbone_weights FILE"
+            " that was fetched elsewhere: --model.start.backbone_weights FILE"
         ) from None

@@ -58,7 +58,7 @@ def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
     if names != detector.names:
         raise InputError(
             f"the checkpoint knows the classes {names}, but here they are {detector.names}: to"
-            " train on these, start from its weights with --model.weights"
+            " train on these, start from its weights with --model.start.weights"
         )
     theirs = {name: tensor.shape for name, tensor in content["state_dict"].items()}
     ours = {name: tensor.shape for name, tensor in detector.state_dict().items()}
@@ -71,7 +71,7 @@ def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
         raise InputError(
             f"the checkpoint does not fit this network ({len(wrong)} tensors, like {min(wrong)}):"
             " leave out the options that differ from its own, or start from its weights with"
-            " --model.weights"
+            " --model.start.weights"
         )
 
 
@@ -83,14 +83,16 @@ def check_resume(detector: TrainedModule, content: dict[str, Any], max_epochs: i
     """
     if not any(content["optimizer_states"]):
         raise InputError(
-            "the checkpoint holds no optimizer state: start from its weights with --model.weights"
+            "the checkpoint holds no optimizer state: start from its weights with"
+            " --model.start.weights"
         )
     misfit = optimizer_misfit(detector.configure_optimizers(), content["optimizer_states"])
     if misfit:
         raise InputError(
-            f"the checkpoint's optimizer state is not one of {detector.hparams['optimizer']}"
+            "the checkpoint's optimizer state is not one of"
+            f" {detector.hparams['optim']['optimizer']}"
             f" ({misfit}): leave out the options that differ from its own, or start from its"
-            " weights with --model.weights"
+            " weights with --model.start.weights"
         )
     loops = content["loops"]["fit_loop"]
     if loops.get("state_dict", {}).get("combined_loader"):

@@ -42,7 +42,7 @@ from boltbox.detector.system.errors import InputError
 
 DETECTOR = fields(
     {"state_dict": mapping_of(check_tensor), "hyper_parameters": check_network_options},
-    {"origins": ORIGINS},
+    {"origins": ORIGINS, "image_size": COUNT},
 )
 CHECKPOINT = fields(
     {
@@ -63,6 +63,7 @@ CHECKPOINT = fields(
         "processes": nullable(list_of(PROCESS)),
         "window_batches": COUNT,
         "compiled": instance_of(bool),
+        "image_size": COUNT,
         "run": RUN,
         "origins": ORIGINS,
     },

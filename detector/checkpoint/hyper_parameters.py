@@ -7,6 +7,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,37 +19,30 @@ from boltbox.detector.model.box_coder import BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.parts import part_config
 
-# options that make a network
-NETWORK = (
-    *(
-        "size",
-        "depth_multiple",
-        "width_multiple",
-        "levels",
-        "anchors",
-        "activation",
-        "head",
-        "box_coder",
-        "backbone",
-    ),
-)
 # chosen by class_path
-PARTS: dict[str, type] = {"head": Head, "assigner": Assigner, "loss": Loss, "box_coder": BoxCoder}
-NOT_SAVED = ("weights", "backbone_weights", "ensemble")  # options of a Detector that are files
+PARTS: dict[str, type] = {
+    "network.head": Head,
+    "network.box_coder": BoxCoder,
+    "loss.assigner": Assigner,
+    "loss.function": Loss,
+}
+# options that are files, which a checkpoint does not name
+FILES = ("weights", "backbone_weights", "ensemble")
 
 
 def build_network(num_classes: int, options: dict[str, Any]) -> YOLOv5:
     """A network from hyper-parameters, with fresh weights.
 
     Args:
-        options: some of NETWORK.
+        options: of `NetworkOptions`, by name.
 
     Raises:
         InputError: they make no network.
     """
-    return YOLOv5(num_classes, **options)
+    return NetworkOptions(**options).build(num_classes)
 
 
 def empty_network(num_classes: int, options: dict[str, Any]) -> YOLOv5:
@@ -68,8 +62,9 @@ def _empty_network(num_classes: int, options: str) -> YOLOv5:
 
 
 def network_options(hyper_parameters: dict[str, Any]) -> dict[str, Any]:
-    """Those of NETWORK that are given."""
-    return {key: hyper_parameters[key] for key in NETWORK if hyper_parameters.get(key) is not None}
+    """Those of the network that are given."""
+    given = hyper_parameters.get("network", {})
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def check_network_options(value: Any, where: str) -> None:
@@ -79,22 +74,17 @@ def check_network_options(value: Any, where: str) -> None:
         InvalidContent: something is missing, of another type, or out of its range.
     """
     check_map(value, where)
-    hints = argument_types(YOLOv5)
-    own = {"names": list[str], "image_size": int | None, "batch_size": int | None}
-    _check_types(value, own | {name: hints[name] for name in NETWORK}, where)
+    _check_types(value, {"names": list[str], "network": NetworkOptions}, where)
     if not value.get("names"):
         raise InvalidContent(f"{where}.names is missing or empty")
     if any("\ud800" <= letter <= "\udfff" for name in value["names"] for letter in name):
         raise InvalidContent(f"{where}.names holds half characters, which cannot be written")
-    for name, least in (
-        ("image_size", 1),
-        ("batch_size", 1),
-        ("depth_multiple", 0),
-        ("width_multiple", 0),
-    ):
-        given = value.get(name)
-        if given is not None and not least <= given <= (16 if "multiple" in name else 2**24):
-            raise InvalidContent(f"{where}.{name} is {kind_of(given)}, which makes no detector")
+    for name in ("depth_multiple", "width_multiple"):
+        given = value.get("network", {}).get(name)
+        if given is not None and not 0 <= given <= 16:
+            raise InvalidContent(
+                f"{where}.network.{name} is {kind_of(given)}, which makes no detector"
+            )
 
 
 def check_parts(options: dict[str, Any]) -> None:
@@ -105,7 +95,8 @@ def check_parts(options: dict[str, Any]) -> None:
         MissingPart: one is not found. InputError: one is no subclass of the part's base class.
     """
     for option, base in PARTS.items():
-        part_config(options.get(option), base, f"model.{option}")
+        group, name = option.split(".")
+        part_config(options.get(group, {}).get(name), base, f"model.{option}")
 
 
 def check_options(value: dict[str, Any], constructor: Callable[..., Any], where: str) -> None:
@@ -116,7 +107,7 @@ def check_options(value: dict[str, Any], constructor: Callable[..., Any], where:
     """
     _check_types(
         value,
-        {name: hint for name, hint in argument_types(constructor).items() if name not in NOT_SAVED},
+        {name: hint for name, hint in argument_types(constructor).items() if name not in FILES},
         where,
     )
 
@@ -129,7 +120,14 @@ def argument_types(constructor: Callable[..., Any]) -> dict[str, Any]:
 
 def _check_types(value: dict[str, Any], hints: dict[str, Any], where: str) -> None:
     for name, hint in hints.items():
-        if name in value and not fits(value[name], hint):
+        if is_dataclass(hint) and name in value:
+            group = f"{where}.{name}"
+            check_map(value[name], group)
+            known = argument_types(hint)
+            for option in value[name].keys() - known.keys():
+                raise InvalidContent(f"{group}.{option} is no option")
+            _check_types(value[name], known, group)
+        elif name in value and not fits(value[name], hint):
             raise InvalidContent(
                 f"{where}.{name} is {kind_of(value[name])}, which the option cannot be"
             )

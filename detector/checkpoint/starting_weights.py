@@ -68,8 +68,8 @@ def start(
     keep_anchors: bool,
     reuse_head: bool,
 ) -> Iterator[str]:
-    """Start a network from what model.weights and model.backbone_weights name, if they name
-    anything; a line for each.
+    """Start a network from what model.start.weights and model.start.backbone_weights name, if they
+    name anything; a line for each.
 
     Raises:
         InputError: both are given, or the backbone is not one of timm's; else see `load_weights`
@@ -77,15 +77,16 @@ def start(
     """
     if weights and backbone_weights:
         raise InputError(
-            "model.weights starts the backbone too: give it or model.backbone_weights, not both"
+            "model.start.weights starts the backbone too: give it or model.start.backbone_weights,"
+            " not both"
         )
     if weights:
         yield load_weights(network, weights, keep_anchors, reuse_head)
     if backbone_weights:
         if not isinstance(network.backbone, TimmBackbone):
             raise InputError(
-                "model.backbone_weights is for an image backbone of timm: name it with"
-                " --model.backbone timm/NAME"
+                "model.start.backbone_weights is for an image backbone of timm: name it with"
+                " --model.network.backbone timm/NAME"
             )
         line, origin = load_backbone(network.backbone, backbone_weights)
         network.origins = [origin]
@@ -118,8 +119,8 @@ def _read_ours(path: str | Path) -> dict[str, Any]:
 def _as_typed(options: dict[str, Any]) -> str:
     """
     >>> _as_typed({"size": "n", "levels": [3, 4]})
-    '--model.size n --model.levels [3,4]'
+    '--model.network.size n --model.network.levels [3,4]'
     """
     return " ".join(
-        f"--model.{name} {str(value).replace(' ', '')}" for name, value in options.items()
+        f"--model.network.{name} {str(value).replace(' ', '')}" for name, value in options.items()
     )

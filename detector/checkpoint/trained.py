@@ -15,7 +15,7 @@ from torch import Tensor
 from boltbox.detector.checkpoint.compatibility import TrainedModule
 from boltbox.detector.checkpoint.file import CheckpointFile, read_checkpoint
 from boltbox.detector.checkpoint.hyper_parameters import (
-    NOT_SAVED,
+    FILES,
     build_network,
     empty_network,
     network_options,
@@ -43,9 +43,9 @@ class Trained:
 
     path: the file · names: class names · image_size: longer side in pixels of the training's input
     (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) · options: what makes
-    such a network (NETWORK, as far as the file says) · tensors: by the network's names, the moving
-    average's if there is one · checkpoint: of a file of ours, all that it holds · origins: of the
-    weights.
+    such a network (NetworkOptions, if the file states it) · tensors: by the network's names, the
+    moving average's if there is one · checkpoint: of a file of ours, all that it holds · origins:
+    of the weights.
     """
 
     path: Path
@@ -65,15 +65,13 @@ class Trained:
         return network
 
     def arguments(self, constructor: Callable[..., Any]) -> dict[str, Any]:
-        """Arguments that make such a module, by name: all that the file knows and the constructor
-        takes."""
-        known = {"names": self.names, "image_size": self.image_size, **self.options}
+        """Arguments that make such a module, by name, its groups of options as maps: all that the
+        file knows and the constructor takes."""
+        known: dict[str, Any] = {"names": self.names, "network": self.options}
         if self.checkpoint:
             known |= self.checkpoint.content["hyper_parameters"]
         taken = inspect.signature(constructor).parameters
-        return {
-            name: value for name, value in known.items() if name in taken and name not in NOT_SAVED
-        }
+        return {name: value for name, value in known.items() if name in taken and name not in FILES}
 
     def fill(self, detector: TrainedModule) -> None:
         """Give a detector the file's weights; of a checkpoint of ours network and moving average.
@@ -89,7 +87,8 @@ class Trained:
         if len(here) != len(there):
             raise InputError(
                 f"{self.path} knows {len(there)} classes, but here there are {len(here)}: use it on"
-                f" data with its classes, or train it on these with fit --model.weights {self.path}"
+                " data with its classes, or train it on these with fit --model.start.weights"
+                f" {self.path}"
             )
         differing = [i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
         if differing:
@@ -172,7 +171,7 @@ def shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 def _ours(file: CheckpointFile) -> Trained:
     known, tensors = file.content["hyper_parameters"], averaged(file.content["state_dict"])
-    size, origins = known.get("image_size") or 640, origins_of(file.content)
+    size, origins = file.content.get("image_size", 640), origins_of(file.content)
     return Trained(
         file.path, list(known["names"]), size, network_options(known), tensors, file, origins
     )

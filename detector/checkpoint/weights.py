@@ -87,7 +87,7 @@ def copy_weights(
     network.load_state_dict({**fresh, **given})
     taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
     if keep_anchors:
-        taken += "; not the anchors, which model.anchors gives"
+        taken += "; not the anchors, which model.network.anchors gives"
     if another_kind:
         taken += "; not the head, which is of another kind and starts fresh"
     elif reused:

@@ -202,7 +202,7 @@ def _size_hint(weights: Weights) -> str:
     if reason := unscaled_layers(weights):
         return f"they are of size {sizes[0]}, but {reason}" if sizes else reason
     return (
-        f"they are of size {sizes[0]}: use --model.size {sizes[0]}"
+        f"they are of size {sizes[0]}: use --model.network.size {sizes[0]}"
         if sizes
         else "they are of another size or topology"
     )

@@ -96,7 +96,8 @@ def refuse_yolox(path: str | Path) -> None:
     if read_yolox(path) is not None:
         raise InputError(
             f"{path}: YOLOX's weights hold no class names, and their head is not used here: train a"
-            f" detector from them with fit --model.weights {path} --model.backbone yolox, and use"
+            f" detector from them with fit --model.start.weights {path} --model.network.backbone"
+            " yolox, and use"
             " its checkpoint"
         )
 
@@ -138,8 +139,8 @@ def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Te
     if any(".dconv." in name or ".pconv." in name for name in names):
         raise InputError(
             f"{source}: these weights are of depthwise convolutions, like YOLOX-Nano's, which no"
-            " network here has; start from yolox_tiny.pth, with --model.backbone yolox"
-            " --model.depth_multiple 0.33 --model.width_multiple 0.375"
+            " network here has; start from yolox_tiny.pth, with --model.network.backbone yolox"
+            " --model.network.depth_multiple 0.33 --model.network.width_multiple 0.375"
         )
     unknown = [name for name, ours in names.items() if ours is None]
     if STEM not in tensors or tensors[STEM].shape[1:] != (12, 3, 3):

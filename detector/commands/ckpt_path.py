@@ -60,7 +60,8 @@ class ResolvedCkptPath:
         content = self.checkpoint.content if self.checkpoint else {}
         text = (content.get("run") or {}).get("config")
         options = _config(text, str(self.path)) if text else {}
-        return {name: (options.get("model") or {}).get(name) for name in STARTS}
+        start = (options.get("model") or {}).get("start") or {}
+        return {name: start.get(name) for name in STARTS}
 
     def line(self, command: str, takes_config: bool) -> str:
         """What is inherited from where."""
@@ -127,15 +128,17 @@ def resolve_ckpt_path(
     if is_published(ckpt_path) and command == "fit":
         raise InputError(
             f"ckpt_path {ckpt_path}: published weights hold no training to go on with; to start one"
-            f" from them, give --model.weights {ckpt_path}"
+            f" from them, give --model.start.weights {ckpt_path}"
         )
     trained = _find_trained(ckpt_path, run, command, constructor)
     if trained is None:
         return None
-    arguments = trained.arguments(constructor)
-    defaults = {
-        f"model.{name}": value for name, value in arguments.items() if f"model.{name}" not in LINKS
-    }
+    defaults = {}
+    for name, value in trained.arguments(constructor).items():
+        if name in ("network", "loss", "optim", "start"):
+            defaults |= {f"model.{name}.{option}": v for option, v in value.items()}
+        elif f"model.{name}" not in LINKS:
+            defaults[f"model.{name}"] = value
     defaults |= {"data.names": trained.names, "data.image_size": trained.image_size}
     return ResolvedCkptPath(
         trained.path,

@@ -132,8 +132,8 @@ class DetectorCLI(SubcommandCLI):
             if options.get("ckpt_path"):
                 folder = Path(options.run) if options.run else None
                 self.resolved = resolve_ckpt_path(options.ckpt_path, folder, command, Detector)
-            elif options.model.weights and not options.data.dataset and command == "predict":
-                defaults["data.names"] = class_names(options.model.weights)
+            elif options.model.start.weights and not options.data.dataset and command == "predict":
+                defaults["data.names"] = class_names(options.model.start.weights)
             if self.resolved:
                 defaults = {**self.resolved.defaults, **DEFAULTS.get(command, {})}
                 if not options.config:
@@ -199,7 +199,7 @@ class DetectorCLI(SubcommandCLI):
         self.text = self._config_text(options)
         if self.resolved:
             for name in STARTS:
-                options.model[name] = None  # never opened: the file may be gone
+                options.model.start[name] = None  # never opened: the file may be gone
         self.run = self._run_folder(options)
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
         if "ckpt_path" in options:
@@ -262,7 +262,7 @@ class DetectorCLI(SubcommandCLI):
         elif self.resolved.checkpoint:
             check_network(self.model, self.resolved.checkpoint.content)
             if self.subcommand == "fit":
-                self.model.settle(self.resolved.checkpoint.content)
+                self.model.restore_auto_options(self.resolved.checkpoint.content)
                 check_resume(self.model, self.resolved.checkpoint.content, self.trainer.max_epochs)
             # Lightning need not read the file again
             self.checkpoint_io.preloaded = self.resolved.release()
@@ -316,12 +316,14 @@ def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str])
     """Have config.yaml name what the training started from, whatever is typed beside a
     checkpoint."""
     for name, before in resolved.started_from.items():
-        given = options.model[name]
-        asked = any(word.partition("=")[0] == f"--model.{name}" for word in typed)
+        given = options.model.start[name]
+        asked = any(word.partition("=")[0] == f"--model.start.{name}" for word in typed)
         if asked and given != before and options.ckpt_path != "auto":
-            rank_zero_print(f"model.{name} {given} is not read: {resolved.path} gives the weights")
+            rank_zero_print(
+                f"model.start.{name} {given} is not read: {resolved.path} gives the weights"
+            )
         if resolved.checkpoint:
-            options.model[name] = before
+            options.model.start[name] = before
 
 
 def quiet_lightning() -> None:

@@ -104,7 +104,7 @@ def predict(
     """
     numbers = class_numbers(classes, detector.names)
     thresholds = NMSThresholds(
-        conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["rounded_nms"]
+        conf, iou, max_det, agnostic, numbers, rounded=detector.hparams["literal"]
     )
     one = isinstance(images, str | Path | np.ndarray | Image.Image)
     given: Sequence[Picture] = [images] if one else images  # type: ignore[assignment, list-item]

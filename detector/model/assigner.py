@@ -33,7 +33,7 @@ class Assignment(NamedTuple):
 
 
 class Assigner(ABC):
-    """The base class of assigners. One of your own is chosen by `model.assigner`
+    """The base class of assigners. One of your own is chosen by `model.loss.assigner`
     (docs/parts.md)."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class YOLOv5Assigner(Assigner):
         if head.anchors is None:
             raise InputError(
                 f"{type(head).__name__} has no anchors, which YOLOv5Assigner needs: give another"
-                " --model.assigner"
+                " --model.loss.assigner"
             )
         return assign_targets(targets, head.anchors, map_shapes(raw), self.anchor_t)
 

@@ -16,8 +16,8 @@ from boltbox.detector.system.errors import InputError
 
 
 class Head(nn.Module, ABC):
-    """The base class of heads. A head of your own (`model.head`, docs/parts.md) is called with
-    `channels`, `strides` and `num_classes`, and whatever its init_args say:
+    """The base class of heads. A head of your own (`model.network.head`, docs/parts.md) is called
+    with `channels`, `strides` and `num_classes`, and whatever its init_args say:
 
         def __init__(self, channels: Sequence[int], strides: Sequence[int], num_classes: int, ...)
 
@@ -78,10 +78,11 @@ class Head(nn.Module, ABC):
         return None
 
     def set_class_prior(self, class_counts: Tensor) -> None:
-        """Start from the classes' shares in the training labels (model.class_prior frequency);
-        class_counts (C,)."""
+        """Start from the classes' shares in the training labels (model.start.class_prior
+        frequency); class_counts (C,)."""
         raise InputError(
-            f"model.class_prior frequency: {type(self).__name__} has no set_class_prior; leave the"
+            f"model.start.class_prior frequency: {type(self).__name__} has no set_class_prior;"
+            " leave the"
             " option out"
         )
 
@@ -174,7 +175,7 @@ def _anchor_pixels(
     """(levels, A, 2) float32, levels in the order of the strides."""
     if isinstance(anchors, int) and not 1 <= anchors <= 20:
         raise InputError(
-            f"model.anchors {anchors}: give 1 to 20 anchors a level, or a list of them"
+            f"model.network.anchors {anchors}: give 1 to 20 anchors a level, or a list of them"
         )
     if anchors is None or isinstance(anchors, int):
         anchors = default_anchors([stride.bit_length() - 1 for stride in strides], anchors or 3)
@@ -187,7 +188,7 @@ def _anchor_pixels(
         or not all(0 < v < math.inf for v in flat)
     ):
         rows = f"one row of positive pixels w, h, w, h, ... for each of the {len(strides)} levels"
-        raise InputError(f"model.anchors: give {rows}")
+        raise InputError(f"model.network.anchors: give {rows}")
     return in_level_order(np.array(anchors, np.float32).reshape(len(anchors), -1, 2), strides)
 
 

@@ -15,8 +15,8 @@ from boltbox.detector.model.head import Head
 
 
 class Loss(nn.Module, ABC):
-    """The base class of losses. One of your own (`model.loss`, docs/parts.md) is called with
-    `num_classes`, `strides` and `assigner`, and whatever its init_args say:
+    """The base class of losses. One of your own (`model.loss.function`, docs/parts.md) is called
+    with `num_classes`, `strides` and `assigner`, and whatever its init_args say:
 
         def __init__(self, num_classes: int, strides: Sequence[int], assigner: Assigner, ...)
     """

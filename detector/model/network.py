@@ -143,12 +143,14 @@ class YOLOv5(Network):
             tuple(range(low, high)) for low in range(2, 8) for high in range(low + 1, 9)
         ]:
             raise InputError(
-                f"model.levels {list(levels)}: give consecutive levels between 2 and 7, like [3,"
+                f"model.network.levels {list(levels)}: give consecutive levels between 2 and 7,"
+                " like [3,"
                 " 4, 5]"
             )
         if activation not in ACTIVATIONS:
             raise InputError(
-                f"model.activation '{activation}' is not known; {nearest(activation, ACTIVATIONS)}"
+                f"model.network.activation '{activation}' is not known;"
+                f" {nearest(activation, ACTIVATIONS)}"
             )
         top = max(5, levels[-1])
         channels = {k: scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
@@ -160,14 +162,14 @@ class YOLOv5(Network):
         if head is None:
             the_head: Head = AnchorHead(*of_head, anchors, class_counts)
         elif anchors is None:
-            the_head = build_part(head, Head, "model.head", *of_head)  # type: ignore[type-abstract]
+            the_head = build_part(head, Head, "model.network.head", *of_head)  # type: ignore[type-abstract]
         else:
             raise InputError(
-                "model.anchors is for the head that boltbox has; give those of your own to"
-                " model.head.init_args"
+                "model.network.anchors is for the head that boltbox has; give those of your own to"
+                " model.network.head.init_args"
             )
         if box_coder is not None:
-            the_head.box_coder = build_part(box_coder, BoxCoder, "model.box_coder")  # type: ignore[type-abstract]
+            the_head.box_coder = build_part(box_coder, BoxCoder, "model.network.box_coder")  # type: ignore[type-abstract]
         super().__init__(the_backbone, neck, the_head, levels, 2**top)
         if activation != "silu":
             for module in self.modules():
@@ -198,13 +200,14 @@ class YOLOv5(Network):
 def _backbone(
     name: str, channels: dict[int, int], depth: float, low: int
 ) -> Backbone | TimmBackbone:
-    """model.backbone, with the neck's channels by level; low: the lowest level that the neck
-    takes."""
+    """model.network.backbone, with the neck's channels by level; low: the lowest level that the
+    neck takes."""
     if name.startswith(PREFIX):
         return TimmBackbone(name.removeprefix(PREFIX), channels, low)
     if name not in BACKBONES:
         raise InputError(
-            f"model.backbone '{name}' is not known; {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}"
+            f"model.network.backbone '{name}' is not known;"
+            f" {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}"
         )
     repeats = {k: scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
     return Backbone(channels, repeats, pool_first=name == "yolox")

@@ -35,7 +35,7 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
         choice: None; a class; functools.partial of a class and keyword arguments; or what this
             function returns.
         base: the class that it must be a subclass of.
-        option: for messages, like "model.head".
+        option: for messages, like "model.network.head".
 
     Returns:
         None, or {"class_path": ..., "init_args": {...}}.

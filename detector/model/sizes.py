@@ -41,7 +41,7 @@ YOLOX_REPEATS = {**STAGE_REPEATS, 3: 9}
 def resolve_size(size: str) -> Size:
     """The row of SIZES; an unknown name is an InputError that gives the nearest."""
     if size not in SIZES:
-        raise InputError(f"model.size '{size}' is not known; {nearest(size, SIZES)}")
+        raise InputError(f"model.network.size '{size}' is not known; {nearest(size, SIZES)}")
     return SIZES[size]
 
 

@@ -162,7 +162,7 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
     # timm takes names of files and of hubs too
     if arch not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):
         raise InputError(
-            f"model.backbone {PREFIX}{name}: timm knows no such model;"
+            f"model.network.backbone {PREFIX}{name}: timm knows no such model;"
             f" {_that_serves(arch, known, levels)}"
         )
     found = _maps(name)
@@ -174,7 +174,8 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
             else f"only of {', '.join(str(2**k) for k in found.number)}"
         )
         raise InputError(
-            f"model.backbone {PREFIX}{name} gives no maps of the strides {strides} for images of"
+            f"model.network.backbone {PREFIX}{name} gives no maps of the strides {strides} for"
+            " images of"
             f" any size ({reason}); {_that_serves(arch, known - {arch}, levels)}"
         )
     return found
@@ -190,7 +191,8 @@ def timm() -> Any:
         return importlib.import_module("timm")
     except ImportError:
         raise InputError(
-            'model.backbone timm/...: the package timm is missing; pip install -e ".[backbones]"'
+            "model.network.backbone timm/...: the package timm is missing; pip install -e"
+            ' ".[backbones]"'
         ) from None
 
 

@@ -45,10 +45,11 @@ def check_combinations(options: Any) -> None:
     Raises:
         InputError: it names every such feature, with the reason.
     """
-    if options.trainer.sync_batchnorm and options.model.backbone.startswith(PREFIX):
+    if options.trainer.sync_batchnorm and options.model.network.backbone.startswith(PREFIX):
         raise InputError(
-            "trainer.sync_batchnorm does not go together with model.backbone"
-            f" {options.model.backbone}: torch would replace timm's batch norms, which hold an"
+            "trainer.sync_batchnorm does not go together with model.network.backbone"
+            f" {options.model.network.backbone}: torch would replace timm's batch norms, which"
+            " hold an"
             " activation, by some without; leave it out"
         )
     strategy = strategy_name(options.trainer.strategy)

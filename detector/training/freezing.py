@@ -11,7 +11,7 @@ from boltbox.detector.system.errors import InputError
 
 
 class FrozenLayers:
-    """What model.freeze, freeze_epochs, freeze_bn and freeze_backbone_bn ask for.
+    """What model.start.freeze, freeze_epochs, freeze_bn and freeze_backbone_bn ask for.
 
     Args:
         network: whose layers for the whole run are marked here.
@@ -39,11 +39,12 @@ class FrozenLayers:
         numbers = list(range(freeze)) if isinstance(freeze, int) else freeze
         if numbers and not 0 <= min(numbers) <= max(numbers) <= max(layers):
             raise InputError(
-                f"model.freeze {freeze}: the network has the layers 0 to {max(layers)}"
+                f"model.start.freeze {freeze}: the network has the layers 0 to {max(layers)}"
             )
         if epochs is not None and not numbers:
             raise InputError(
-                "model.freeze_epochs: say which layers with model.freeze; 10 is the backbone"
+                "model.start.freeze_epochs: say which layers with model.start.freeze; 10 is the"
+                " backbone"
             )
         self.layers = [body_of(network.get_submodule(layers[i])) for i in numbers if i in layers]
         self.epochs, self.batch_norm = epochs, batch_norm

@@ -27,8 +27,8 @@ Kind = Literal[
 ]
 
 ADVICE: dict[Kind, str] = {
-    "non-finite loss": "look at these images and their labels, or lower model.lr0",
-    "non-finite gradient": "lower model.lr0, or use --trainer.precision 32-true",
+    "non-finite loss": "look at these images and their labels, or lower model.optim.lr0",
+    "non-finite gradient": "lower model.optim.lr0, or use --trainer.precision 32-true",
     "out of memory": (
         "use a smaller data.batch_size (in validation: data.val_batch_size) or data.image_size"
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import lightning as L
 import numpy as np
@@ -17,9 +18,8 @@ from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
 from boltbox.detector.checkpoint.compatibility import check_network
-from boltbox.detector.checkpoint.hyper_parameters import NOT_SAVED, PARTS
+from boltbox.detector.checkpoint.hyper_parameters import FILES
 from boltbox.detector.checkpoint.origins import origins_of, to_plain
-from boltbox.detector.checkpoint.starting_weights import start
 from boltbox.detector.checkpoint.trained import read_trained
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch
@@ -36,35 +36,30 @@ from boltbox.detector.inference.rows import (
     rows_of_tiles,
     to_rows,
 )
-from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
-from boltbox.detector.model.batch_norm import set_momentum
-from boltbox.detector.model.box_coder import BoxCoder
-from boltbox.detector.model.head import Head
-from boltbox.detector.model.loss import DetectionLoss, Loss
+from boltbox.detector.model.loss_options import LossOptions
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.parts import PartConfig, build_part, part_config
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.compilation import Choice, Compilation, compile_for
 from boltbox.detector.training.evaluation import Evaluation
-from boltbox.detector.training.freezing import FrozenLayers
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
-from boltbox.detector.training.optimizer import (
-    OptimizerName,
-    build_optimizer,
-    choose_open,
-    lr_share,
-)
-from boltbox.detector.training.recipe import UNLESS_GIVEN, follow, missing
-from boltbox.detector.training.schedule import (
-    LrSchedule,
-    effective_weight_decay,
-    fitting_batch_size,
-    lr_factor,
-)
+from boltbox.detector.training.optim_options import OptimOptions
+from boltbox.detector.training.optimizer import lr_share
+from boltbox.detector.training.recipe import missing
+from boltbox.detector.training.schedule import fitting_batch_size
+from boltbox.detector.training.start_options import StartOptions
+
+GROUPS = ("network", "loss", "optim", "start")
+T = TypeVar("T")
+
+
+def as_options(kind: type[T], given: T | Mapping[str, Any]) -> T:
+    """A group of options, which a checkpoint holds as a map."""
+    return kind(**given) if isinstance(given, Mapping) else given
 
 
 class Detector(L.LightningModule):
@@ -75,66 +70,11 @@ class Detector(L.LightningModule):
 
     Args:
         names: Class names; their number is the number of classes.
-        size: Network size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
-        weights: Weights to start from: a YOLOv5 .pt file, a YOLOX .pth file or a checkpoint of
-            ours.
-        backbone: yolov5; yolox, for YOLOX's weights; or timm/NAME, an image backbone of timm
-            (docs/backbones.md).
-        backbone_weights: Weights of image classification for a timm backbone: a file (.safetensors,
-            .pth), or pretrained: timm fetches its own.
-        reuse_head: Where weights are for other classes, take their head's boxes and objectness too;
-            false: the whole head starts fresh, as in YOLOv5.
-        image_size: Longer side of the input in pixels, for the scale of the objectness loss;
-            default: the training data's.
-        batch_size: Images a batch over all devices, for accumulation and weight decay; default: the
-            training data's.
-        seed: Of the random image sizes (multi_scale); default: the training data's.
-        depth_multiple: Instead of that of the size.
-        width_multiple: Instead of that of the size.
-        levels: Detection levels, level k has stride 2**k; instead of those of the size.
-        anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor makes so many a
-            level; default: the size's.
-        activation: silu, relu, leaky_relu or hardswish.
-        class_prior: Starting bias of the classes: all alike, or by their frequency in the training
-            labels.
-        box: Gain of the box loss.
-        obj: Gain of the objectness loss, for 640 px.
-        cls: Gain of the class loss, for 80 classes.
-        cls_pw: Weight of positives in the class loss.
-        obj_pw: Weight of positives in the objectness loss.
-        label_smoothing: Epsilon of the class targets.
-        fl_gamma: Exponent of the focal loss; 0 is off.
-        anchor_t: Anchors whose sides differ from the object's by less than this factor are trained
-            on it.
-        autobalance: Adapt the weights of the levels' objectness losses.
-        shared_cell: Objectness target where objects share cell and anchor: best overlap, or the
-            last one (YOLOv5 on a CPU).
-        optimizer: SGD (Nesterov), Adam, AdamW or Muon. auto: AdamW where model.weights are given,
-            else Muon.
-        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008,
-            with backbone_weights 0.016.
-        lrf: The learning rate falls towards lr0 * lrf.
-        momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon
-            0.95.
-        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor
-            of norms; default: SGD and Adam 0.0005, AdamW and Muon 0.05.
-        backbone_lr: As lr0, for the backbone, which Muon then leaves to AdamW; default: lr0, but
-            with Muon and backbone_weights 0.001.
-        backbone_weight_decay: As weight_decay, for the backbone; default: weight_decay.
-        nominal_batch_size: Gradients are accumulated to about so many images. auto: to 64, or fewer
-            in a run that would have few steps (docs/recipe.md).
-        lr_schedule: linear, cosine or cosine_restarts.
-        t_0: Epochs of the first cosine before a restart.
-        t_mult: Each further cosine is so many times as long.
-        schedule_lag: YOLOv5's way: from epoch 1 on, the learning rate of the epoch before.
-        freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer
-            numbers.
-        freeze_epochs: First epochs that freeze holds for; default: all.
-        freeze_bn: Statistics of frozen layers stay too; YOLOv5 lets them move.
-        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where
-            boltbox.callbacks.EMA averages them as it averages the weights, else 0.1.
-        freeze_backbone_bn: Batch norm of the backbone stays as it was loaded, statistics and all;
-            the rest of it is trained.
+        network: Which network it is.
+        loss: What it is trained on.
+        optim: How it is trained.
+        start: What it starts from, and which of that stays.
+        literal: YOLOv5's accidents, for comparing runs number by number (docs/decisions.md).
         multi_scale: Vary the image size by +- 50 % from batch to batch.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
             auto: as the run that is resumed, else without. `cli.py benchmark` measures whether it
@@ -143,21 +83,11 @@ class Detector(L.LightningModule):
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         agnostic: Suppress across classes.
-        rounded_nms: Suppress as YOLOv5 does, which rounds the boxes it compares, those of higher
-            classes more: up to 1/16 px.
         classes: Only detections of these classes, by name or number (predict).
         tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment;
             not during a training).
         ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that predict too, with the same
             classes (not during a training).
-        head: A head of your own instead of YOLOv5's, by class_path and init_args (docs/parts.md);
-            here and below, what it does not take of the options above has no effect.
-        box_coder: A box coder of your own instead of the head's.
-        assigner: An assigner of your own instead of YOLOv5's, which has anchor_t.
-        loss: A loss of your own instead of YOLOv5's, which has the gains and so on.
-
-    In Python head, box_coder, assigner and loss are a class, or functools.partial of a class and
-    its arguments.
 
     Raises:
         InputError: an option that does not fit, or weights that do not.
@@ -166,106 +96,49 @@ class Detector(L.LightningModule):
     def __init__(
         self,
         names: list[str],
-        size: str = "n",
-        weights: str | None = None,
-        backbone: str = "yolov5",
-        backbone_weights: str | None = None,
-        reuse_head: bool = True,
-        image_size: int | None = None,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        depth_multiple: float | None = None,
-        width_multiple: float | None = None,
-        levels: list[int] | None = None,
-        anchors: list[list[float]] | int | None = None,
-        activation: str = "silu",
-        class_prior: Literal["uniform", "frequency"] = "uniform",
-        box: float = 0.05,
-        obj: float = 1.0,
-        cls: float = 0.5,
-        cls_pw: float = 1.0,
-        obj_pw: float = 1.0,
-        label_smoothing: float = 0.0,
-        fl_gamma: float = 0.0,
-        anchor_t: float = 4.0,
-        autobalance: bool = False,
-        shared_cell: Literal["best", "last"] = "best",
-        optimizer: OptimizerName | Literal["auto"] = "auto",
-        lr0: float | None = None,
-        lrf: float = 0.01,
-        momentum: float | None = None,
-        weight_decay: float | None = None,
-        backbone_lr: float | None = None,
-        backbone_weight_decay: float | None = None,
-        nominal_batch_size: int | Literal["auto"] = "auto",
-        lr_schedule: LrSchedule = "linear",
-        t_0: int = 10,
-        t_mult: int = 1,
-        schedule_lag: bool = False,
-        freeze: int | list[int] = 0,
-        freeze_epochs: int | None = None,
-        freeze_bn: bool = True,
-        freeze_backbone_bn: bool = False,
-        bn_momentum: float | None = None,
+        network: NetworkOptions = NetworkOptions(),  # noqa: B008 (never changed)
+        loss: LossOptions = LossOptions(),  # noqa: B008
+        optim: OptimOptions = OptimOptions(),  # noqa: B008
+        start: StartOptions = StartOptions(),  # noqa: B008
+        literal: bool = False,
         multi_scale: bool = False,
         compile: Choice = "auto",
         conf: float = 0.001,
         iou: float = 0.6,
         max_det: int = 300,
         agnostic: bool = False,
-        rounded_nms: bool = False,
         classes: list[int | str] | None = None,
         tta: bool = False,
         ensemble: list[str] | None = None,
-        head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None,
-        box_coder: Callable[[], BoxCoder] | None = None,
-        assigner: Callable[[], Assigner] | None = None,
-        loss: Callable[[int, Sequence[int], Assigner], Loss] | None = None,
     ) -> None:
         super().__init__()
+        # those of a checkpoint are maps
+        network, loss = as_options(NetworkOptions, network), as_options(LossOptions, loss)
+        optim, start = as_options(OptimOptions, optim), as_options(StartOptions, start)
         # logger=False: boltbox.callbacks.Dashboard shows the whole configuration
-        self.save_hyperparameters(ignore=[*NOT_SAVED, *PARTS], logger=False)
-        parts = {"head": head, "box_coder": box_coder, "assigner": assigner, "loss": loss}
-        chosen = {
-            name: part_config(part, PARTS[name], f"model.{name}") for name, part in parts.items()
-        }
-        self.hparams.update(chosen)  # plain types: they go into checkpoints
-        self.not_given = [name for name in UNLESS_GIVEN if self.hparams[name] is None]
-        self.hparams.update({name: UNLESS_GIVEN[name] for name in self.not_given})
-        self.left_open = choose_open(self.hparams, weights, backbone_weights)
+        self.save_hyperparameters(ignore=[*FILES, *GROUPS], logger=False)
+        plain = {"network": network.plain(), "loss": loss.plain(), "start": start.plain()}
+        self.hparams.update(plain)  # they go into checkpoints
+        self.auto_names = optim.auto_names()  # options of `optim` that were left to be chosen
+        self.optim = optim.chosen(start.weights, start.backbone_weights)
         check_ranges(self.hparams, "model")
         if not names:
             raise InputError(
                 "no class names: give --data.dataset FILE, or a checkpoint or weights that bring"
                 " them"
             )
-        self.network = YOLOv5(
-            len(names),
-            size,
-            depth_multiple,
-            width_multiple,
-            levels,
-            anchors,
-            activation,
-            head=chosen["head"],
-            box_coder=chosen["box_coder"],
-            backbone=backbone,
-        )
-        set_momentum(self.network, 0.1 if bn_momentum is None else bn_momentum)
-        self.network.to(memory_format=torch.channels_last)
+        self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         # the moving average, once boltbox.callbacks.EMA is in charge
         self.ema: YOLOv5 | None = None
-        for line in start(self.network, weights, backbone_weights, anchors is not None, reuse_head):
-            rank_zero_print(line)
-        self.loss = self._build_loss(chosen["assigner"], chosen["loss"])
-        self.set_image_size(self.hparams["image_size"])
+        start.load(self.network, keep_anchors=network.anchors is not None)
+        self.loss = loss.build(len(names), self.network.strides, literal)
+        self.batch_size, self.seed = 16, 0  # of the data, once they are known
+        self.set_image_size(640)
         self.evaluation = Evaluation(len(names))
         # of all learning rates; boltbox.callbacks.TrainingGuard lowers it after a roll-back
         self.lr_scale = 1.0
         self.result: Result | None = None  # of the last validation or test, on the first process
-        self.frozen = FrozenLayers(
-            self.network, freeze, freeze_epochs, freeze_bn, freeze_backbone_bn
-        )
+        self.frozen = start.frozen(self.network, literal)
         self.window = GradientWindow(self.network)
         self.compilation = Compilation()  # of the training that is on
         self._compiled_before: bool | None = None  # in the run that is resumed
@@ -287,6 +160,7 @@ class Detector(L.LightningModule):
         """
         trained = read_trained(path, cls)
         detector = cls(**trained.arguments(cls))
+        detector.set_image_size(trained.image_size)
         trained.fill(detector)
         return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
@@ -304,26 +178,15 @@ class Detector(L.LightningModule):
         """Sides of the input are multiples of it, for all networks that predict."""
         return max(network.max_stride for network in (self.network, *self.inference.members))
 
-    def _build_loss(self, assigner: PartConfig | None, loss: PartConfig | None) -> Loss:
-        """The chosen assigner and loss, or YOLOv5's with the options of this detector."""
-        h, options = self.hparams, (len(self.names), self.network.strides)
-        the_assigner: Assigner = YOLOv5Assigner(h["anchor_t"])
-        if assigner is not None:
-            the_assigner = build_part(assigner, Assigner, "model.assigner")  # type: ignore[type-abstract]
-        if loss is not None:
-            return build_part(loss, Loss, "model.loss", *options, the_assigner)  # type: ignore[type-abstract]
-        own = [
-            "box",
-            "obj",
-            "cls",
-            "cls_pw",
-            "obj_pw",
-            "label_smoothing",
-            "fl_gamma",
-            "autobalance",
-            "shared_cell",
-        ]
-        return DetectionLoss(*options, the_assigner, **{name: h[name] for name in own})
+    @property
+    def optim(self) -> OptimOptions:
+        """The optimizer and its rates, none of them left open."""
+        return self._optim
+
+    @optim.setter
+    def optim(self, optim: OptimOptions) -> None:
+        self._optim = optim
+        self.hparams["optim"] = vars(optim).copy()
 
     def set_image_size(self, image_size: int) -> None:
         """Longer side of the input in pixels; the gains of the loss go by it."""
@@ -332,14 +195,28 @@ class Detector(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         data = getattr(self.trainer, "datamodule", None)
-        if stage == "fit" and isinstance(data, DetectionData):
-            follow(self, data)
+        if isinstance(data, DetectionData):
+            self.sync_with(data)
         if (
             stage == "fit"
-            and self.hparams["class_prior"] == "frequency"
+            and self.hparams["start"]["class_prior"] == "frequency"
             and not is_sharded(self.network)
         ):
             self.network.head.set_class_prior(self._class_counts())
+
+    def sync_with(self, data: DetectionData) -> None:
+        """Take image size, batch size and seed from the data.
+
+        Raises:
+            InputError: the data are of other classes.
+        """
+        if list(data.names) != self.names:
+            raise InputError(
+                f"the Detector knows the classes {self.names}, its data have {data.names}: give it"
+                " data.names"
+            )
+        self.set_image_size(data.image_size)
+        self.batch_size, self.seed = data.batch_size, data.seed
 
     def _class_counts(self) -> Tensor:
         """(C,) training labels of each class."""
@@ -353,51 +230,37 @@ class Detector(L.LightningModule):
                     shard(network, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Optimizer:
-        h = self.hparams
-        decays = [h["weight_decay"], h["backbone_weight_decay"]]
-        if h["nominal_batch_size"] != "auto":  # with it, a step sees just as many images
-            sizes = h["nominal_batch_size"], h["batch_size"]
-            decays = [
-                None if decay is None else effective_weight_decay(decay, *sizes) for decay in decays
-            ]
-        rates = h["lr0"], h["momentum"], decays[0], h["backbone_lr"], decays[1]
-        return build_optimizer(self.network, h["optimizer"], *rates)
+        return self.optim.build(self.network, self.batch_size)
 
     @property
     def nominal_batch_size(self) -> int:
         """Images that gradients are accumulated to after warm-up, once a training has begun."""
-        chosen, trainer = self.hparams["nominal_batch_size"], self.trainer
+        chosen, trainer = self.optim.nominal_batch_size, self.trainer
         if chosen != "auto":
             return chosen
-        return fitting_batch_size(
-            self.hparams["batch_size"],
-            int(trainer.num_training_batches) * (trainer.max_epochs or 1),
-        )
+        batches = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
+        return fitting_batch_size(self.batch_size, batches)
 
     @property
     def lr(self) -> float:
         """lr0, by the name under which Lightning's Tuner.lr_find sets it."""
-        return self.hparams["lr0"]
+        assert self.optim.lr0 is not None
+        return self.optim.lr0
 
     @lr.setter
     def lr(self, lr0: float) -> None:
-        self.hparams["lr0"] = lr0
-        self.left_open = [name for name in self.left_open if name != "lr0"]
+        self.optim = replace(self.optim, lr0=lr0)
+        self.auto_names = [name for name in self.auto_names if name != "lr0"]
 
     def lr_of_epoch(self, epoch: int) -> float:
         """The learning rate of an epoch outside warm-up."""
-        h = self.hparams
         epochs = self.trainer.max_epochs
         if not epochs or epochs < 1:
             raise InputError(
                 "trainer.max_epochs must be a positive number: the learning rate falls over the"
                 " whole run"
             )
-        return (
-            self.lr_scale
-            * h["lr0"]
-            * lr_factor(epoch, epochs, h["lrf"], h["lr_schedule"], h["t_0"], h["t_mult"])
-        )
+        return self.lr_scale * self.optim.lr(epoch, epochs)
 
     def on_fit_start(self) -> None:
         lacking = missing(self.trainer)
@@ -415,7 +278,7 @@ class Detector(L.LightningModule):
 
     def _compile(self) -> None:
         h, trainer = self.hparams, self.trainer
-        shape = (h["batch_size"] // trainer.world_size, 3, self.image_size, self.image_size)
+        shape = (self.batch_size // trainer.world_size, 3, self.image_size, self.image_size)
         varied = h["multi_scale"] or getattr(getattr(trainer, "datamodule", None), "rect", False)
         self.compilation = compile_for(
             self.network, h["compile"], self._compiled_before, shape, varied
@@ -426,13 +289,13 @@ class Detector(L.LightningModule):
         self.epoch_losses = LossSums.empty(self.epoch_losses.names)
 
     def _prepare_epoch(self) -> None:
-        lag = int(self.hparams["schedule_lag"])
+        lag = int(self.hparams["literal"])  # from epoch 1 on, the learning rate of the epoch before
         has_scheduler = bool(self.trainer.lr_scheduler_configs)  # in a search for the learning rate
         for group in self.trainer.optimizers[0].param_groups:
             if not has_scheduler:
                 group["lr"] = self.lr_of_epoch(max(self.current_epoch - lag, 0)) * lr_share(group)
             if "momentum" in group:
-                group["momentum"] = self.hparams["momentum"]
+                group["momentum"] = self.optim.momentum
         self.frozen.start_epoch(self.current_epoch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
@@ -459,7 +322,7 @@ class Detector(L.LightningModule):
             return images
         stride, size = max(self.network.max_stride, 32), self.image_size
         iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
-        rng = np.random.default_rng(np.random.SeedSequence((self.hparams["seed"], 2, iteration)))
+        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 2, iteration)))
         size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
         sides = [
             math.ceil(s * size / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]
@@ -531,9 +394,7 @@ class Detector(L.LightningModule):
     def nms_thresholds(self) -> NMSThresholds:
         """Which detections count."""
         h = self.hparams
-        return NMSThresholds(
-            h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["rounded_nms"]
-        )
+        return NMSThresholds(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["literal"])
 
     def predict_batch(
         self, batch: Batch, thresholds: NMSThresholds, at_once: int | None = None
@@ -546,7 +407,7 @@ class Detector(L.LightningModule):
             return self.inference.predict(self.evaluated, images, thresholds.conf)[0]
 
         if batch.windows is not None:
-            at_once = at_once or min(self.hparams["batch_size"], 32)
+            at_once = at_once or min(self.batch_size, 32)
             return [rows_of_tiles(decoded, batch, thresholds, at_once)], None
         rows, raw = self.inference.predict(self.evaluated, batch.images, thresholds.conf)
         return to_rows(rows, batch.letterboxes, thresholds), raw
@@ -584,19 +445,21 @@ class Detector(L.LightningModule):
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["image_size"] = self.image_size
         checkpoint["compiled"] = self.compilation.shape is not None
         checkpoint["window_batches"] = self.window.batches
         checkpoint["origins"] = to_plain(self.network.origins)
 
-    def settle(self, checkpoint: Mapping[str, Any]) -> None:
+    def restore_auto_options(self, checkpoint: Mapping[str, Any]) -> None:
         """Options that were left to be chosen are those of the training that is continued, whatever
         it started from."""
-        theirs = checkpoint.get("hyper_parameters", {})
-        self.hparams.update({name: theirs[name] for name in self.left_open if name in theirs})
+        saved = checkpoint.get("hyper_parameters", {}).get("optim", {})
+        chosen = {name: saved[name] for name in self.auto_names if name in saved}
+        self.optim = replace(self.optim, **chosen)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         check_network(self, checkpoint)
-        self.settle(checkpoint)
+        self.restore_auto_options(checkpoint)
         self._compiled_before = checkpoint.get("compiled", False)
         self.window.batches = checkpoint.get("window_batches", 0)
         self.network.origins = origins_of(checkpoint)

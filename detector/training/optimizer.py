@@ -1,6 +1,6 @@
 """The optimizer and its three groups of parameters."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -32,8 +32,6 @@ RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measu
     "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
     "Muon": Rates(0.008, 0.95, 0.05, 0.0, 0),
 }
-# may be chosen by what a training starts from
-LEFT_OPEN = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 
 
@@ -56,30 +54,13 @@ def default_rates(optimizer: str, backbone_weights: str | None) -> dict[str, flo
         InputError: no such optimizer.
     """
     if optimizer not in RATES:
-        raise InputError(f"model.optimizer {optimizer}: it is one of auto, {', '.join(RATES)}")
+        raise InputError(
+            f"model.optim.optimizer {optimizer}: it is one of auto, {', '.join(RATES)}"
+        )
     chosen = RATES[optimizer]._asdict()
     if optimizer == "Muon" and backbone_weights:
         chosen |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
     return chosen
-
-
-def choose_open(
-    options: MutableMapping[str, Any], weights: str | None, backbone_weights: str | None
-) -> list[str]:
-    """Choose, in place, the optimizer and its rates where a Detector's options leave them open:
-    None, or auto. weights, backbone_weights: what the network starts from.
-
-    Returns:
-        The names of those left open.
-
-    Raises:
-        InputError: no such optimizer.
-    """
-    left_open = [name for name in LEFT_OPEN if options[name] in (None, "auto")]
-    options["optimizer"] = chosen_optimizer(options["optimizer"], weights)
-    chosen = default_rates(options["optimizer"], backbone_weights)
-    options.update({option: chosen[option] for option in left_open if option in chosen})
-    return left_open
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
@@ -127,7 +108,8 @@ def build_optimizer(
     if backbone_lr is not None or backbone_weight_decay is not None:
         if not lr and backbone_lr:
             raise InputError(
-                "model.backbone_lr: the backbone's rate follows that of the rest, but model.lr0"
+                "model.optim.backbone_lr: the backbone's rate follows that of the rest, but"
+                " model.optim.lr0"
                 " is 0"
             )
         of_backbone = parameter_groups(body_of(module.get_submodule("backbone")))

@@ -28,6 +28,7 @@ from boltbox.detector.model.anchors import (
     measure,
 )
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.module import Detector
 
 STRIDES = (8, 16, 32)
@@ -306,11 +307,13 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
     assert "stride 16" in told
 
     (here / "pasted.yaml").write_text(report["yaml"])
-    assert yaml.safe_load(report["yaml"])["model"]["anchors"] == report["after"]["anchors"]
+    assert (
+        yaml.safe_load(report["yaml"])["model"]["network"]["anchors"] == report["after"]["anchors"]
+    )
     cli.main(
         ["fit", "--config", "pasted.yaml", "--data.dataset", str(flat_data), *QUICK, "--run", "run"]
     )
-    assert "anchors of model.anchors are kept" in capsys.readouterr().out
+    assert "anchors of model.network.anchors are kept" in capsys.readouterr().out
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     assert state["network.anchors"].flatten(1)[0].tolist() == pytest.approx(
         [v / 8 for v in report["after"]["anchors"][0]]
@@ -322,7 +325,16 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
 
 def test_a_number_of_anchors_a_level(flat_data: Path, here: Path) -> None:
     cli.main(
-        ["fit", "--data.dataset", str(flat_data), *QUICK, "--run", "run", "--model.anchors", "2"]
+        [
+            "fit",
+            "--data.dataset",
+            str(flat_data),
+            *QUICK,
+            "--run",
+            "run",
+            "--model.network.anchors",
+            "2",
+        ]
     )
     state = load(here / "run/checkpoints/last.ckpt")["state_dict"]
     report = json.loads((here / "run/anchors.json").read_text())
@@ -347,7 +359,7 @@ class Remember(L.Callback):
 
 
 def test_two_processes_have_the_same_anchors(flat_data: Path, here: Path) -> None:
-    module = Detector(["a", "b"], width_multiple=0.125, image_size=64, batch_size=8)
+    module = Detector(["a", "b"], network=NetworkOptions(width_multiple=0.125))
     data = DetectionData(str(flat_data), image_size=64, batch_size=8, workers=0)
     trainer = L.Trainer(
         accelerator="cpu", devices=2, strategy="ddp_fork", max_epochs=1, limit_train_batches=1, limit_val_batches=0,

@@ -76,7 +76,7 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     (here / "loggers.yaml").write_text(LOGGERS)
     options = {
         "config": here / "loggers.yaml", "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8,
-        "data.workers": 0, "model.width_multiple": 0.125, "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
+        "data.workers": 0, "model.network.width_multiple": 0.125, "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
         "trainer.enable_progress_bar": "false", "trainer.precision": "32-true",
         "autoanchor.enabled": "false", "report.enabled": "false", "run": here / "first",
         "dashboard.images": 3, "dashboard.conf": 0.001, "dashboard.artifacts": "all", "checkpoints.save_period": 2,
@@ -110,7 +110,7 @@ def test_one_wandb_run_with_name_and_configuration(run: Run) -> None:
         for config in run.records("config")
         for item in config.update
     }
-    assert options["model"]["lrf"] == 0.01
+    assert options["model"]["optim"]["lrf"] == 0.01
     assert options["data"]["image_size"] == 64
     assert options["trainer"]["max_epochs"] == 3  # the resumed run's
     assert len(options["names"]) == 5
@@ -254,7 +254,8 @@ def test_tensorboard_shows_the_same(run: Run) -> None:
         range(len(events.Scalars("lr/bias")))
     )
     assert (
-        b"model.lr0" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+        b"model.optim.lr0"
+        in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     )
 
 
@@ -358,7 +359,7 @@ def test_a_budget_that_is_used_up_and_a_dashboard_that_fails_are_said(
         "8",
         "--data.workers",
         "0",
-        "--model.width_multiple",
+        "--model.network.width_multiple",
         "0.125",
     ]
     line += [

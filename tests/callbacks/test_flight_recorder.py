@@ -73,7 +73,7 @@ def test_stop_reports_the_batch(small_data: Path, tmp_path: Path) -> None:
         *report["files"][:3],
         "and 5 more",
         "incident-1-1.json",
-        "model.lr0",
+        "model.optim.lr0",
     ):
         assert part in sentence
     assert told.value.report == tmp_path / "checkpoints/incident-1-1.json"

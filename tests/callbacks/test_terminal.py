@@ -26,7 +26,7 @@ QUICK = [
     "8",
     "--data.workers",
     "0",
-    "--model.width_multiple",
+    "--model.network.width_multiple",
     "0.125",
 ]
 QUICK += [

@@ -16,8 +16,8 @@ from boltbox.detector.checkpoint.file import validate
 from boltbox.detector.checkpoint.snapshot import snapshot
 
 OPTIONS = {
-    "data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.width_multiple": 0.125, "model.depth_multiple": 0.1,
-    "model.nominal_batch_size": 8, "trainer.max_epochs": 3, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
+    "data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1,
+    "model.optim.nominal_batch_size": 8, "trainer.max_epochs": 3, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
     "autoanchor.enabled": "false", "trainer.enable_progress_bar": "false", "report.enabled": "false",
     "pictures.enabled": "false", "seed_everything": 5, "checkpoints.save_period": 1,
     "trainer.callbacks": "test_background_checkpoints.Trained",

@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "2",
         "--data.workers",
         "0",
-        "--model.width_multiple",
+        "--model.network.width_multiple",
         "0.125",
     ]
     options += [
@@ -69,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--checkpoints.every_batches",
         "1",
     ]
-    options += ["--model.nominal_batch_size", "4"]  # two batches a step, of four batches
+    options += ["--model.optim.nominal_batch_size", "4"]  # two batches a step, of four batches
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("BOLTBOX_RUN", raising=False)
         cli.main(["fit", "--data.dataset", str(data), *options, "--run", str(folder / "run")])
@@ -273,12 +273,12 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "predict": (lambda c: c["state_dict"].pop("ema.anchors"), "1 tensors, like ema.anchors"),
     "ensemble": (
-        lambda c: c["hyper_parameters"].update(levels="345"),
-        "hyper_parameters.levels is a str",
+        lambda c: c["hyper_parameters"]["network"].update(levels="345"),
+        "hyper_parameters.network.levels is a str",
     ),
     "export": (
-        lambda c: c["hyper_parameters"].update(depth_multiple=1e9),
-        "hyper_parameters.depth_multiple is 1000000000.0",
+        lambda c: c["hyper_parameters"]["network"].update(depth_multiple=1e9),
+        "hyper_parameters.network.depth_multiple is 1000000000.0",
     ),
     "doctor": (
         lambda c: c["state_dict"].update({"network.anchors": torch.zeros(2)}),
@@ -307,11 +307,11 @@ def test_one_sentence_and_nothing_half_done(
         "fit": ["fit", "--ckpt_path", "best", "--run", "run", "--trainer.logger", str(logger)],
         "fit weights": [
             "fit",
-            "--model.weights",
+            "--model.start.weights",
             str(crafted),
             "--data.dataset",
             data,
-            "--model.width_multiple",
+            "--model.network.width_multiple",
             "0.125",
         ],
         "validate": ["validate", "--ckpt_path", str(crafted), "--data.dataset", data],

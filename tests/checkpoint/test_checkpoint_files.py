@@ -21,8 +21,8 @@ from boltbox.detector.checkpoint.file import newest_intact, read_checkpoint, val
 from boltbox.detector.checkpoint.runs import next_run
 from boltbox.detector.system.errors import InputError
 
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
-         "--model.depth_multiple", "0.1",
+QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
+         "--model.network.depth_multiple", "0.1",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
          "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 
@@ -325,7 +325,7 @@ def test_nothing_in_a_checkpoint_is_executed(
     assert str(last) in passed[0]
     for line in (
         ["validate", "--ckpt_path", str(last)],
-        ["fit", "--data.dataset", "demo", "--model.weights", str(last)],
+        ["fit", "--data.dataset", "demo", "--model.start.weights", str(last)],
     ):
         with pytest.raises(SystemExit) as leaving:
             cli.main(line)

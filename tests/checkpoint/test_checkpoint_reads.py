@@ -16,7 +16,7 @@ from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
 from boltbox.detector.checkpoint.file import read_checkpoint
 from boltbox.detector.system.errors import InputError
 
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
+QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
          "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 

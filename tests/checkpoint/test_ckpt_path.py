@@ -17,8 +17,10 @@ from boltbox.detector.checkpoint.relative_paths import PathOrigin
 from boltbox.detector.checkpoint.trained import read_trained
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.start_options import StartOptions
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 QUIET = [
@@ -66,9 +68,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "1",
         ]
         options += [
-            "--model.width_multiple",
+            "--model.network.width_multiple",
             "0.125",
-            "--model.weights",
+            "--model.start.weights",
             "start.ckpt",
             "--config",
             "debug.yaml",
@@ -121,7 +123,7 @@ def test_another_folder_is_as_good(
     assert trainer["limit_val_batches"] in (None, 1.0)
     assert config["ema"]["tau"] is None
     assert config["data"]["batch_size"] == 2
-    assert config["model"]["weights"] == "start.ckpt", "where it comes from stays known"
+    assert config["model"]["start"]["weights"] == "start.ckpt", "where it comes from stays known"
     assert not list((here / "runs/validate-1").rglob("lightning_logs"))
 
 
@@ -133,7 +135,7 @@ def test_a_training_goes_on_from_another_folder(
     assert "took" not in capsys.readouterr().out
     assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
     config = yaml.safe_load((run / "config.yaml").read_text())
-    assert config["model"]["weights"] == "start.ckpt"
+    assert config["model"]["start"]["weights"] == "start.ckpt"
     assert config["data"]["dataset"] == str(moved / "my/demo/data.yaml")
     assert config["trainer"]["limit_train_batches"] == 1, (
         "a training goes on with all of its options"
@@ -178,12 +180,13 @@ def test_typed_weights_do_not_replace_a_checkpoint(
         "--trainer.max_epochs",
         "1",
     ]
-    cli.main([*line, "--model.weights", "nowhere.pt"])
+    cli.main([*line, "--model.start.weights", "nowhere.pt"])
     assert (
-        f"model.weights nowhere.pt is not read: {last} gives the weights" in capsys.readouterr().out
+        f"model.start.weights nowhere.pt is not read: {last} gives the weights"
+        in capsys.readouterr().out
     )
     assert (
-        yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["weights"]
+        yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["start"]["weights"]
         == "start.ckpt"
     )
 
@@ -240,12 +243,15 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
         "names": names,
     }
     (here / "six.yaml").write_text(yaml.safe_dump(content))
-    line = ["fit", "--data.dataset", "six.yaml", "--model.weights", str(checkpoint), "--data.image_size", "64",
+    line = ["fit", "--data.dataset", "six.yaml", "--model.start.weights", str(checkpoint), "--data.image_size", "64",
             "--data.batch_size", "2", "--data.workers", "0", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
             *QUIET]  # fmt: skip
     assert f"{checkpoint}: these weights do not fit the network" in (told := error(line, capsys))
-    assert "its network was made with --model.size n --model.width_multiple 0.125" in told
-    cli.main([*line, "--model.width_multiple", "0.125", "--run", "out"])
+    assert (
+        "its network was made with --model.network.size n --model.network.width_multiple 0.125"
+        in told
+    )
+    cli.main([*line, "--model.network.width_multiple", "0.125", "--run", "out"])
     told = capsys.readouterr().out
     assert (
         f"{checkpoint}: took 349 of 349 tensors; of the head for 5 classes boxes and objectness, its 6 classes start fresh"
@@ -258,11 +264,13 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     assert ended["state_dict"]["network.head.convs.0.bias"].shape == (3 * 11,)
 
     torch.manual_seed(0)
-    fresh = Detector(names, width_multiple=0.125).network.state_dict()
+    fresh = Detector(names, network=NetworkOptions(width_multiple=0.125)).network.state_dict()
     torch.manual_seed(0)
     capsys.readouterr()
     network = Detector(
-        names, width_multiple=0.125, weights=str(checkpoint), reuse_head=False
+        names,
+        network=NetworkOptions(width_multiple=0.125),
+        start=StartOptions(weights=str(checkpoint), reuse_head=False),
     ).network.state_dict()
     assert (
         "took 343 of 349 tensors; not the head (5 classes there, 6 here), which starts fresh"
@@ -273,7 +281,11 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
         assert torch.equal(tensor, wanted), name
     anchors = [[10.0, 20.0] * 2, [30.0, 40.0] * 2, [64.0, 96.0] * 2]
     capsys.readouterr()
-    other = Detector(names, width_multiple=0.125, weights=str(checkpoint), anchors=anchors)
+    other = Detector(
+        names,
+        network=NetworkOptions(width_multiple=0.125, anchors=anchors),
+        start=StartOptions(weights=str(checkpoint)),
+    )
     assert (
         "not the head (5 classes there, 6 here; 3 anchors a level there, 2 here)"
         in capsys.readouterr().out
@@ -297,7 +309,7 @@ def test_load_from_checkpoint(project: Path) -> None:
     assert any(name.startswith("ema.") for name in saved)
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in saved.items())
     with pytest.raises(
-        InputError, match=r"does not fit this network \(12 tensors, .* with --model.weights$"
+        InputError, match=r"does not fit this network \(12 tensors, .* with --model.start.weights$"
     ):
         Detector.load_from_checkpoint(checkpoint, map_location="cpu", names=["a", "b"])
 
@@ -307,7 +319,7 @@ def test_weights_bring_their_class_names_to_predict(project: Path, here: Path) -
         project / "runs/fit-1/checkpoints/last.ckpt",
         project / "my/demo/images/val/0000.jpg",
     )
-    cli.main(["predict", "--model.weights", str(checkpoint), "--model.width_multiple", "0.125", "--data.source", str(image),
+    cli.main(["predict", "--model.start.weights", str(checkpoint), "--model.network.width_multiple", "0.125", "--data.source", str(image),
               "--data.image_size", "64", "--data.workers", "0", "--run", "out", *QUIET[:2]])  # fmt: skip
     assert yaml.safe_load((here / "out/config.yaml").read_text())["data"]["names"] == NAMES
 
@@ -367,7 +379,7 @@ def test_predict_and_validate_take_a_file_of_yolov5(
     assert f"class names, image size from {published}" in told
     assert "took" not in told
     assert (here / "figures/metrics.json").is_file()
-    assert "--model.weights" in error(["fit", *common, *data], capsys)
+    assert "--model.start.weights" in error(["fit", *common, *data], capsys)
 
 
 def test_a_file_of_yolov5_on_data_with_other_classes(
@@ -383,9 +395,9 @@ def test_a_file_of_yolov5_on_data_with_other_classes(
     (here / "six.yaml").write_text(yaml.safe_dump(content))
     told = error(["validate", "--ckpt_path", str(published), "--data.dataset", "six.yaml"], capsys)
     assert "knows 5 classes, but here there are 6" in told
-    assert f"fit --model.weights {published}" in told
+    assert f"fit --model.start.weights {published}" in told
     with pytest.raises(InputError, match="leave out the options of the model that differ"):
-        read_trained(published).fill(Detector(NAMES, width_multiple=0.25))
+        read_trained(published).fill(Detector(NAMES, network=NetworkOptions(width_multiple=0.25)))
 
 
 @pytest.mark.parametrize(

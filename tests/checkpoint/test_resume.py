@@ -108,7 +108,7 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     assert together == alone
 
 
-LOGGED = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
+LOGGED = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
           "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true",
           "--report.enabled", "false", "--pictures.enabled", "false", "--run", "run"]  # fmt: skip
 
@@ -185,14 +185,14 @@ def test_commands_that_fail_early_leave_nothing(small_data: Path, here: Path) ->
     before = sorted(p for p in here.rglob("*"))
     for wrong in (
         ["fit", "--data.dataset", "nowhere.yaml"],
-        ["fit", "--data.dataset", str(small_data), "--model.weights", "nowhere.pt"],
+        ["fit", "--data.dataset", str(small_data), "--model.start.weights", "nowhere.pt"],
         [
             "fit",
             "--data.dataset",
             str(small_data),
             "--ckpt_path",
             "run/checkpoints/last.ckpt",
-            "--model.width_multiple",
+            "--model.network.width_multiple",
             "0.25",
         ],
         [
@@ -201,7 +201,7 @@ def test_commands_that_fail_early_leave_nothing(small_data: Path, here: Path) ->
             str(small_data),
             "--ckpt_path",
             "run/checkpoints/last.ckpt",
-            "--model.levels",
+            "--model.network.levels",
             "[3, 4]",
         ],
         ["predict", "--ckpt_path", "run/checkpoints/last.ckpt", "--data.source", "nowhere"],

@@ -27,6 +27,7 @@ from boltbox.detector.checkpoint.run_lock import RunLock
 from boltbox.detector.checkpoint.runs import own_run
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.video_file import VideoFile
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -212,7 +213,9 @@ def test_a_script_has_its_folder_alone(
 ) -> None:
     """And evaluates in another one."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
-    detector = Detector(data.names, width_multiple=0.125, depth_multiple=0.1)
+    detector = Detector(
+        data.names, network=NetworkOptions(width_multiple=0.125, depth_multiple=0.1)
+    )
     quiet: dict[str, Any] = {
         "enable_progress_bar": False,
         "accelerator": "cpu",

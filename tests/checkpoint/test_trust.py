@@ -30,7 +30,7 @@ WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within
 # by another way: an import path, a file of options
 OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}
 # with all payloads; the others with two
-EVERYTHING = {"model.head", "data.augment.after", "trainer.callbacks"}
+EVERYTHING = {"model.network.head", "data.augment.after", "trainer.callbacks"}
 TRAP = """
 from pathlib import Path
 from boltbox.detector.data.formats.yolo_txt import YoloText
@@ -203,7 +203,7 @@ def test_other_commands_run_nothing(
         line += ["--out", "made.onnx", "--source", str(small_data)]  # no images: it ends there
     taken = command in ("validate", "test", "anchors", "doctor")  # the others take over no class
     for option in (
-        ("model.head", "data.augment.after", "data.format") if taken else ("data.format",)
+        ("model.network.head", "data.augment.after", "data.format") if taken else ("data.format",)
     ):
         for name, payload in {k: payloads(mark)[k] for k in ("module", "shell")}.items():
             if option == "data.format" and name != "module":
@@ -221,13 +221,11 @@ def test_other_commands_run_nothing(
                 )
 
 
-def change_checkpoint(foreign: Path, **parts: str) -> Path:
-    """Its last checkpoint, with the classes of these options in its hyper-parameters."""
+def change_checkpoint(foreign: Path, head: str) -> Path:
+    """Its last checkpoint, with this class of a head in its hyper-parameters."""
     path = foreign / "checkpoints/last.ckpt"
     content = torch.load(path, weights_only=True)
-    content["hyper_parameters"] |= {
-        option: {"class_path": name, "init_args": {}} for option, name in parts.items()
-    }
+    content["hyper_parameters"]["network"]["head"] = {"class_path": head, "init_args": {}}
     torch.save(content, path)
     return path
 
@@ -256,7 +254,7 @@ def test_a_checkpoint_alone(
         ]
     said = told(line, capsys)
     assert (
-        "model.head names trap.Trap, which is not part of boltbox and is not imported because a file names it"
+        "model.network.head names trap.Trap, which is not part of boltbox and is not imported because a file names it"
         in said
     )
     assert "name it on the command line too or add --trust_parts true" in said
@@ -278,7 +276,7 @@ def test_what_the_user_trusts(
 ) -> None:
     """Named on the command line, in a file that is given there, or all of it; to name one class is
     not to trust another."""
-    put(foreign, "model.head", {"class_path": "trap.Trap"})
+    put(foreign, "model.network.head", {"class_path": "trap.Trap"})
     change_checkpoint(foreign, head="trap.Trap")
     line = [
         "fit",
@@ -292,20 +290,20 @@ def test_what_the_user_trusts(
         "1",
     ]
     assert "not part of boltbox" in told(line, capsys)
-    put(foreign, "model.assigner", "trap_2.Trap")
+    put(foreign, "model.loss.assigner", "trap_2.Trap")
     assert "trap_2.Trap, which is not part of boltbox" in told(
-        [*line, "--model.head", "trap.Trap"], capsys
+        [*line, "--model.network.head", "trap.Trap"], capsys
     )
     assert "trap_2" not in sys.modules
-    put(foreign, "model.assigner", {"class_path": "torch.load", "init_args": {"f": "x"}})
-    named = ["--model.head", "trap.Trap", "--data.augment.after.hsv", "[torch.nn.Identity]"]
-    assert "model.assigner names torch.load" in told([*line, *named], capsys)
-    put(foreign, "model.assigner", None)
+    put(foreign, "model.loss.assigner", {"class_path": "torch.load", "init_args": {"f": "x"}})
+    named = ["--model.network.head", "trap.Trap", "--data.augment.after.hsv", "[torch.nn.Identity]"]
+    assert "model.loss.assigner names torch.load" in told([*line, *named], capsys)
+    put(foreign, "model.loss.assigner", None)
     said = told([*line, "--trust_parts", "true"], capsys)
     assert "error" not in said
     assert "trust_parts" not in (foreign / "config.yaml").read_text()
     line[line.index("2")] = "3"
-    assert "error" not in told([*line, "--model.head", "trap.Trap"], capsys)
+    assert "error" not in told([*line, "--model.network.head", "trap.Trap"], capsys)
 
 
 def test_a_run_of_our_own_classes_resumes(
@@ -329,7 +327,11 @@ def test_a_run_of_our_own_classes_resumes(
         "trainer.strategy",
         {"class_path": "lightning.pytorch.strategies.SingleDeviceStrategy"},
     )
-    put(foreign, "model.assigner", {"class_path": "boltbox.detector.model.assigner.YOLOv5Assigner"})
+    put(
+        foreign,
+        "model.loss.assigner",
+        {"class_path": "boltbox.detector.model.assigner.YOLOv5Assigner"},
+    )
     put(
         foreign,
         "data.augment.after",

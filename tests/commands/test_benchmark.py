@@ -29,7 +29,7 @@ from boltbox.detector.commands.benchmark.search import (
 from boltbox.detector.commands.benchmark.trial import Trial, attempt
 
 TINY = [
-    "--model.width_multiple",
+    "--model.network.width_multiple",
     "0.125",
     "--data.image_size",
     "64",
@@ -280,7 +280,7 @@ def test_precisions_over_whole_trainings(
     not done again."""
     line = ["--data", str(small_data), "--epochs", "1", "--image-size", "64", "--seeds", "0", "--folder", str(tmp_path / "gpu"),
             "--page", str(tmp_path / "gpu.md"), "--data.batch_size", "4", "--trainer.accelerator", "cpu",
-            "--model.width_multiple", "0.125", "--autoanchor.enabled", "false"]  # fmt: skip
+            "--model.network.width_multiple", "0.125", "--autoanchor.enabled", "false"]  # fmt: skip
     both = [*line, "--precisions", "32-true", "bf16-mixed", "--data.workers", "0"]
     with forks():
         gpu.main(both)
@@ -298,7 +298,7 @@ def test_precisions_over_whole_trainings(
         gpu.main(both)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "gpu").rglob("*.ckpt")} == began
     with pytest.raises(SystemExit):
-        gpu.main([*both, "--model.lr0", "true"])
+        gpu.main([*both, "--model.optim.lr0", "true"])
     assert "holds runs with other options" in capsys.readouterr().err
 
 

@@ -288,7 +288,7 @@ def test_fine_tuning_from_a_checkpoint_of_ours(
     (here / "six.yaml").write_text(yaml.safe_dump(content))
     fit(
         here / "six.yaml",
-        "--model.weights",
+        "--model.start.weights",
         str(trained / "checkpoints/best.ckpt"),
         "--trainer.max_epochs",
         "1",
@@ -323,7 +323,7 @@ def test_a_checkpoint_does_not_override_what_was_typed(
     """The new learning rate holds from the first resumed epoch on; so does the new patience of the
     early stop."""
     shutil.copytree(trained, here / "run")
-    cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "4", "--model.lr0", "0.123",
+    cli.main(["fit", "--run", "run", "--ckpt_path", "last", "--trainer.max_epochs", "4", "--model.optim.lr0", "0.123",
               "--warmup.warmup_epochs", "0", "--early_stop.patience", "7"])  # fmt: skip
     table = rows(here / "run")
     # epoch 2 of 4, linear: (1 - 2 / 4) * (1 - 0.01) + 0.01 = 0.505
@@ -344,7 +344,7 @@ def test_a_demo_run_keeps_its_sizes(
     monkeypatch.setattr(demo, "make_demo", lambda root: make_demo(root, train=8, val=4))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     small = [
-        "--model.width_multiple",
+        "--model.network.width_multiple",
         "0.125",
         "--data.workers",
         "0",

@@ -32,7 +32,7 @@ def test_sizes_of_the_demo_are_for_the_demo(capsys: pytest.CaptureFixture, here:
     """They are defaults: a configuration counts more, what is typed most. Other data have
     YOLOv5's."""
     recipe = ["--config", str(ROOT / "configs/yolo.yaml")]
-    (here / "my_hyp.yaml").write_text("model:\n  lr0: 0.02\n")
+    (here / "my_hyp.yaml").write_text("model:\n  optim:\n    lr0: 0.02\n")
     (here / "of_demo.yaml").write_text("data:\n  dataset: demo\n  batch_size: 32\n")
     assert sizes(printed(capsys, "fit", *recipe)) == ("demo", 128, 64, 60)
     own = printed(
@@ -47,7 +47,7 @@ def test_sizes_of_the_demo_are_for_the_demo(capsys: pytest.CaptureFixture, here:
         "4",
     )
     assert sizes(own) == ("my.yaml", 640, 4, 100)
-    assert own["model"]["lr0"] == 0.02
+    assert own["model"]["optim"]["lr0"] == 0.02
     assert sizes(printed(capsys, "fit", "--config", "of_demo.yaml", "--data.image_size", "96")) == (
         "demo",
         96,

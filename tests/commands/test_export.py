@@ -46,11 +46,11 @@ def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     it says then differs from place to place, as a trained network's words do."""
     run = tmp_path_factory.mktemp("exported") / "run"
     options = [
-        "--model.width_multiple",
+        "--model.network.width_multiple",
         "0.0625",
-        "--model.depth_multiple",
+        "--model.network.depth_multiple",
         "0.1",
-        "--model.levels",
+        "--model.network.levels",
         "[4, 5]",
     ]
     options += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]
@@ -237,7 +237,7 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     ]
     cli.main(["export", "--ckpt_path", str(weights), *arguments])
     options = ["--data.dataset", str(coco), "--data.image_size", "256", *QUICK[2:]]
-    cli.main(["validate", "--model.weights", str(weights), *options, "--run", "torch"])
+    cli.main(["validate", "--model.start.weights", str(weights), *options, "--run", "torch"])
     cli.main(["validate", "--ckpt_path", str(path), *options, "--run", "file"])
     ours, theirs = (json.loads(Path(run, "metrics.json").read_text()) for run in ("torch", "file"))
     assert ours["mAP50"] > 0.3
@@ -249,7 +249,7 @@ def test_validate_and_predict_take_the_file(coco: Path, tmp_path: Path, here: Pa
     cli.main(
         [
             "predict",
-            "--model.weights",
+            "--model.start.weights",
             str(weights),
             "--data.source",
             str(files[0]),
@@ -304,7 +304,7 @@ def test_a_file_of_one_size_is_fed_that_size(
     assert json.loads(Path("val/metrics.json").read_text())["images"] == 8
     config = yaml.safe_load(Path("val/config.yaml").read_text())
     assert config["data"]["dataset"] == str(small_data)
-    assert config["model"]["width_multiple"] == 0.0625
+    assert config["model"]["network"]["width_multiple"] == 0.0625
     assert "leave --data.image_size out" in error(
         ["validate", "--ckpt_path", str(path), "--data.image_size", "128"], capsys
     )

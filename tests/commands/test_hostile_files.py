@@ -96,7 +96,7 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
         ([*FIT, "--run", "run"], ["run run: run/checkpoints is not a folder"]),
         (["fit", "--ckpt_path", "last", "--run", "run"], ["run run: run/checkpoints is not a folder"]),
         ([*FIT, "--ckpt_path", LONG], ["ckpt_path aaa", "no such file"]),
-        ([*FIT, "--model.weights", LONG], ["no such weights file"]),
+        ([*FIT, "--model.start.weights", LONG], ["no such weights file"]),
         (["report", LONG], ["File name too long"]),
     ],
     ids=lambda x: " ".join(x)[:60],

@@ -61,7 +61,7 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
     code, told, _ = run(capsys, "import-hyp", "my_hyp.yaml", "--out", "to/some place/overlay.yaml")
     assert code == 0
     assert re.search(r"iou_t 0\.2: left out; nothing reads it", told)
-    assert "anchors 3.412: model.anchors 3" in told
+    assert "anchors 3.412: model.network.anchors 3" in told
     code, printed, _ = run(
         capsys,
         "fit",
@@ -73,8 +73,8 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
     )
     options = yaml.safe_load(printed)
     assert code == 0
-    assert options["model"].pop("anchors") == 3
-    assert options["model"]["label_smoothing"] == 0.11
+    assert options["model"]["network"].pop("anchors") == 3
+    assert options["model"]["loss"]["label_smoothing"] == 0.11
     for gene in YOLOV5_GENES.values():
         if gene.name != "anchors":
             place = options
@@ -90,7 +90,10 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
         ("lr0: [", "cannot be read"),
         (b"\xff\xfe\x00", "not a text file in UTF-8"),
         ("- 0.1\n- 0.2\n", "expected a line for each number"),
-        ("model:\n  lr0: 0.01\n", "is already an overlay: give it with --config hyp.yaml"),
+        (
+            "model:\n  optim:\n    lr0: 0.01\n",
+            "is already an overlay: give it with --config hyp.yaml",
+        ),
         (
             "lr0: 0.1\nmosaik: 1.0\nnames: [a]\n",
             "'mosaik' (did you mean 'mosaic'?), 'names' (see --help): no hyper-parameter",
@@ -155,7 +158,7 @@ def test_anchors_0_leaves_the_anchors_alone(here: Path, capsys: pytest.CaptureFi
     Path("hyp.yaml").write_text("anchors: 0\nlr0: 0.5\n")
     assert "anchors 0: left out" in run(capsys, "import-hyp", "hyp.yaml")[1]
     assert yaml.safe_load(Path("hyp_boltbox.yaml").read_text()) == {
-        "model": {"optimizer": "SGD", "lr0": 0.5}
+        "model": {"optim": {"optimizer": "SGD", "lr0": 0.5}}
     }
 
 
@@ -165,4 +168,4 @@ def test_a_flat_file_given_to_fit_is_answered_with_the_command(
     Path("hyp.yaml").write_text("lr0: 0.5\n")
     assert "python cli.py import-hyp hyp.yaml" in run(capsys, "fit", "--config", "hyp.yaml")[2]
     assert "python cli.py import-hyp" in run(capsys, "fit", "--hyp", "hyp.yaml")[2]
-    assert "model.lr0" in run(capsys, "fit", "--lr0", "0.5")[2]
+    assert "model.optim.lr0" in run(capsys, "fit", "--lr0", "0.5")[2]

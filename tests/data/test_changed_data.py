@@ -139,7 +139,7 @@ def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
     have caught up."""
     data = make_demo(tmp_path / "data", train=24, val=8)
     line = command(
-        data, tmp_path / "run", workers=0, ranks=1, more=("--model.nominal_batch_size", "4")
+        data, tmp_path / "run", workers=0, ranks=1, more=("--model.optim.nominal_batch_size", "4")
     )[2:]
     cli.main([*line, "--trainer.max_epochs", "2"])
     before = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]

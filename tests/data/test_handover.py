@@ -107,7 +107,7 @@ def test_batches_larger_than_shm(many: Path, tmp_path: Path) -> None:
 def test_a_training_with_1_mb_of_shm(small_data: Path, tmp_path: Path) -> None:
     line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "256", "--data.batch_size", "8",
             "--data.workers", "2", "--trainer.precision", "32-true",
-            "--data.cache", "ram", "--model.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false",
+            "--data.cache", "ram", "--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1", "--report.enabled", "false",
             "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.enable_progress_bar", "false",
             "--trainer.accelerator", "cpu", "--run", str(tmp_path / "run")]  # fmt: skip
     said = with_shm("1m", lambda: cli.main(line), tmp_path / "log")

@@ -57,7 +57,7 @@ def test_batches_are_the_same_bit_for_bit(
 def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """Through the front door."""
     line = ["fit", "--data.dataset", str(small_data), "--data.image_size", "64", "--data.batch_size", "8",
-            "--data.workers", "0", "--model.width_multiple", "0.125", "--trainer.max_epochs", "1",
+            "--data.workers", "0", "--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1",
             "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false",
             "--trainer.precision", "32-true",
             "--trainer.accelerator", "cpu"]  # fmt: skip
@@ -135,8 +135,8 @@ def test_a_store_in_memory_cannot_be_changed(data: Path, monkeypatch: pytest.Mon
     assert np.array_equal(dataset[0].image, picture(30, 64, 0))
 
 
-SMALL = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.width_multiple", "0.125",
-         "--model.depth_multiple", "0.1", "--trainer.enable_progress_bar", "false", "--report.enabled", "false",
+SMALL = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
+         "--model.network.depth_multiple", "0.1", "--trainer.enable_progress_bar", "false", "--report.enabled", "false",
          "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.max_epochs", "1"]  # fmt: skip
 
 

@@ -382,7 +382,7 @@ def test_a_fit_says_the_same_the_second_time(
     line = ["--data.dataset", str(small_data), "--data.image_size", "64", "--data.workers", "0"]
     said = []
     for _ in range(2):
-        cli.main(["anchors", *line, "--model.width_multiple", "0.125"])
+        cli.main(["anchors", *line, "--model.network.width_multiple", "0.125"])
         said.append(capsys.readouterr().out.splitlines()[:2])
     assert said[0] == said[1]
     assert said[0][0].startswith("train: 24 images")

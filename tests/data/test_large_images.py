@@ -18,6 +18,7 @@ import cli
 from boltbox.detector.commands.doctor.picture import look_at
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes, read_image
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -78,7 +79,7 @@ def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> N
         assert str(refused.value) == f"{path}: {said}"
     seen = look_at(str(path), lambda: "")
     assert (seen.remarks, seen.thumbnail) == ([("fault", "too_large_image", said)], b"")
-    detector = Detector(["a"], width_multiple=0.0625).eval()
+    detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
     for tiled in (False, True):
         for given in (path, Image.open(path)):
             with pytest.raises(InputError, match="image too large"):

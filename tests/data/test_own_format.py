@@ -64,7 +64,7 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
         "8",
     ]
     quiet = ["--report.enabled", "false", "--pictures.enabled", "false"]
-    tiny = ["--model.width_multiple", "0.125", "--trainer.max_epochs", "1", *quiet]
+    tiny = ["--model.network.width_multiple", "0.125", "--trainer.max_epochs", "1", *quiet]
     cli.main(["fit", *options, *tiny, "--run", "run"])
     dropped = (here / "run/dropped.txt").read_text()
     assert f"train: {data / 'train.csv'}, line 2: not a number\n" in dropped

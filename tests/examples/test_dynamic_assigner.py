@@ -184,9 +184,9 @@ def test_a_training_with_it_has_finite_gradients(classes: int) -> None:
 def test_it_is_chosen_by_its_class_path(small_data: Path, here: Path) -> None:
     """A training with it is another than one without, and its checkpoint names it."""
     chosen = [
-        "--model.assigner",
+        "--model.loss.assigner",
         "examples.dynamic_assigner.DynamicAssigner",
-        "--model.assigner.init_args.anchor_t",
+        "--model.loss.assigner.init_args.anchor_t",
         "3",
     ]
     for run, words in (("with", chosen), ("without", [])):

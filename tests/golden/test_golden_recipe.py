@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from golden.cases import Case, close, detector, each
+from made_options import made_detector
 from original_recipe import MODEL, yolov5_average
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -18,6 +19,7 @@ from boltbox.detector.checkpoint.yolov5_weights import Weights, key_map, load_yo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
@@ -76,9 +78,7 @@ def options(case: Case) -> dict[str, Any]:
         "lr_schedule": "cosine" if meta["cos_lr"] else "linear",
         "nominal_batch_size": meta.get("nbs", 64),
         "freeze": freeze,
-        "freeze_bn": False,
-        "schedule_lag": True,
-        "shared_cell": "best" if meta.get("sort_obj_iou") else "last",
+        "literal": True,
         **{
             k: hyp[k]
             for k in (
@@ -131,7 +131,7 @@ class Featherweight(Detector):
 @each("schedule")
 def test_schedule(case: Case) -> None:
     meta = case.meta
-    module = Featherweight(["a"], width_multiple=0.0625, **options(case))
+    module = made_detector(["a"], width_multiple=0.0625, kind=Featherweight, **options(case))
     for layer in (module.network.backbone, module.network.neck):
         layer.requires_grad_(False)
     recorder = Recorder()
@@ -158,7 +158,7 @@ def test_ema(case: Case) -> None:
     decays = [ema_decay(n, decay, tau) for n in case.meta["updates_list"]]
     close(decays, case["out_decay_at"], 1e-12)
 
-    module = Detector(["a"], width_multiple=0.0625)
+    module = Detector(["a"], network=NetworkOptions(width_multiple=0.0625))
     module.network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))  # type: ignore[assignment]
     weight = nn.Parameter(case.tensor("in_weight_seq")[0].clone())
     module.network[0].weight, module.network[0].bias = (
@@ -309,13 +309,11 @@ def p6_trace(data: Path, memory: torch.memory_format | None) -> np.ndarray:
     torch.manual_seed(0)
     hyp = {
         "lr0": 0.01,
-        "batch_size": 8,
         "nominal_batch_size": 8,
-        "schedule_lag": True,
-        "shared_cell": "last",
+        "literal": True,
     }
     loaders = DetectionData(str(data), 256, 8, workers=0)
-    module = Detector(loaders.names, "n6", image_size=256, width_multiple=0.125, **MODEL | hyp)
+    module = made_detector(loaders.names, size="n6", width_multiple=0.125, **MODEL | hyp)
     if memory is not None:
         module.network.to(memory_format=memory)  # type: ignore[call-overload]
     recorder = Recorder()

@@ -402,6 +402,7 @@ def test_frozen_layers_of_a_training(tmp_path: Path, freeze: list[int], layers: 
         "optimizer": "SGD",
         "cos_lr": False,
         "label_smoothing": 0.0,
+        "sort_obj_iou": True,
         "hyp_full": hyp,
     }
     network = YOLOv5(2, "n", depth_multiple=0.33, width_multiple=0.0625)
@@ -414,8 +415,6 @@ def test_frozen_layers_of_a_training(tmp_path: Path, freeze: list[int], layers: 
     inputs = written(tmp_path, meta, out_order=np.arange(4).reshape(2, 2), **arrays)
     told: dict[str, Any] = {
         "freeze": sorted(layers),
-        "freeze_bn": False,
-        "shared_cell": "best",
         "nominal_batch_size": 2,
     }
     module, recorder, ema = recipe.trained(inputs, tmp_path / "told", **told)

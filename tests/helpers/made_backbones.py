@@ -8,10 +8,10 @@ RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = (
     "test_mambaout",
     "test_efficientnet",
 )
-BACKBONE = ["--model.backbone", f"timm/{RESNET}"]
+BACKBONE = ["--model.network.backbone", f"timm/{RESNET}"]
 FINE_TUNED = [
-    *BACKBONE, "--model.freeze", "10", "--model.freeze_epochs", "1", "--model.backbone_lr", "0.0008",
-    "--model.backbone_weight_decay", "0.01",
+    *BACKBONE, "--model.start.freeze", "10", "--model.start.freeze_epochs", "1", "--model.optim.backbone_lr", "0.0008",
+    "--model.optim.backbone_weight_decay", "0.01",
 ]  # fmt: skip
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import lightning as L
 import pytest
 import torch
+from made_options import made_detector
 
 import cli
 from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
-from boltbox.detector.training.module import Detector
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 
@@ -20,7 +20,7 @@ def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a detector that has learned next to nothing, so that it finds something everywhere."""
     path = tmp_path_factory.mktemp("trained") / "last.ckpt"
     torch.manual_seed(0)
-    detector = Detector(NAMES, width_multiple=0.125, image_size=64)
+    detector = made_detector(NAMES, width_multiple=0.125, image_size=64)
     with torch.no_grad():
         for conv in detector.network.head.convs:
             conv.weight.mul_(40)

@@ -27,7 +27,7 @@ QUICK += [
     "--trainer.precision",
     "32-true",
 ]
-QUICK += ["--model.width_multiple", "0.125", "--model.depth_multiple", "0.1"]
+QUICK += ["--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1"]
 
 
 def fit(data: Path, *options: str) -> None:

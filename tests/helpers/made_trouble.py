@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from made_options import made_detector
 from plain_loop import CLIP
 from torch import nn
 
@@ -82,7 +83,7 @@ def trainer_in(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Traine
 
 def detector_of_the_data(**options: Any) -> Detector:
     torch.manual_seed(0)
-    return Detector(
+    return made_detector(
         NAMES,
         width_multiple=0.125,
         image_size=64,

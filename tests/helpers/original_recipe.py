@@ -9,7 +9,13 @@ from boltbox.callbacks import EMA
 
 FILE = Path(__file__).parents[2] / "configs/yolov5.yaml"
 _CONTENT = yaml.safe_load(FILE.read_text())
-MODEL: dict[str, Any] = {name: value for name, value in _CONTENT["model"].items() if name != "size"}
+# without their groups
+MODEL: dict[str, Any] = {
+    name: value
+    for group in _CONTENT["model"].values()
+    for name, value in group.items()
+    if name != "size"
+}
 
 
 def yolov5_average() -> EMA:

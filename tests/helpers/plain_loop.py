@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from made_options import made_detector
 from original_recipe import MODEL
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -42,14 +43,8 @@ def batches() -> list[Batch]:
 
 def small_detector(**options: Any) -> Detector:
     torch.manual_seed(0)
-    return Detector(
-        ["a", "b"],
-        width_multiple=0.125,
-        depth_multiple=0.1,
-        image_size=64,
-        batch_size=BATCH,
-        **MODEL | options,
-    )
+    small = {"width_multiple": 0.125, "depth_multiple": 0.1}
+    return made_detector(["a", "b"], image_size=64, batch_size=BATCH, **small | MODEL | options)
 
 
 def plain_loop(
@@ -61,7 +56,7 @@ def plain_loop(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[int]]:
     """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that
     stepped."""
-    network, h = module.network, module.hparams
+    network, h = module.network, module.hparams["optim"]
     optimizer = build_optimizer(
         network,
         "SGD",

@@ -73,7 +73,7 @@ def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatc
         str(small_data),
         "--data.image_size",
         "64",
-        "--model.width_multiple",
+        "--model.network.width_multiple",
         "0.125",
     ]
     options += [

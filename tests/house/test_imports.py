@@ -125,7 +125,7 @@ def test_a_fit_imports_no_library_that_nobody_asked_for(small_data: Path, tmp_pa
     """With its pictures and its report, in a process of its own."""
     (tmp_path / "fit.py").write_text(FIT)
     options = {"data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
-               "model.width_multiple": 0.125, "trainer.max_epochs": 1, "trainer.accelerator": "cpu"}  # fmt: skip
+               "model.network.width_multiple": 0.125, "trainer.max_epochs": 1, "trainer.accelerator": "cpu"}  # fmt: skip
     words = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
     line = [sys.executable, str(tmp_path / "fit.py"), "fit", *words, "--run", "run"]
     environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"} | {

@@ -93,7 +93,7 @@ def test_a_study(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What is done is not trained again, what was interrupted goes on, what failed is named."""
-    common = ["--trainer.max_epochs", "1", "--data.image_size", "64", "--model.width_multiple", "0.125", "--data.workers", "0",
+    common = ["--trainer.max_epochs", "1", "--data.image_size", "64", "--model.network.width_multiple", "0.125", "--data.workers", "0",
               "--trainer.accelerator", "cpu", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
     words = [
         "--data",
@@ -108,7 +108,7 @@ def test_a_study(
         "plain=",
     ]
     monkeypatch.setattr(
-        sys, "argv", ["recipes", *words, "--recipe", "wrong=--model.lr0 much", "--", *common]
+        sys, "argv", ["recipes", *words, "--recipe", "wrong=--model.optim.lr0 much", "--", *common]
     )
     with pytest.raises(SystemExit, match=r"wrong on .*, seed 0: fit ended with code 2"):
         recipes.main()
@@ -116,7 +116,7 @@ def test_a_study(
     written = {name: done.with_name(name).read_bytes() for name in ("figures.json", "metrics.csv")}
     done.unlink()  # as if it had been interrupted after its last epoch
     monkeypatch.setattr(
-        sys, "argv", ["recipes", *words, "--recipe", "slow=--model.lr0 0.001", "--", *common]
+        sys, "argv", ["recipes", *words, "--recipe", "slow=--model.optim.lr0 0.001", "--", *common]
     )
     capsys.readouterr()
     recipes.main()

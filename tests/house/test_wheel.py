@@ -80,7 +80,7 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
         )
     line = [sys.executable, str(installed / "bin/boltbox"), "fit", "--config", "configs/hyp/med.yaml", "--config", "debug",
             "--data.dataset", str(small_data), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
-            "--model.width_multiple", "0.125", "--report.enabled", "false", "--pictures.enabled", "false",
+            "--model.network.width_multiple", "0.125", "--report.enabled", "false", "--pictures.enabled", "false",
             "--autoanchor.enabled", "false"]  # fmt: skip
     done = subprocess.run(
         line, capture_output=True, text=True, check=False, env=environment(".", installed)
@@ -92,7 +92,7 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
     assert not {"optuna", "openvino", "onnx", "onnxruntime", "wandb", "tensorboard"} & set(modules)
     config = yaml.safe_load((hostile / "runs/fit-1/config.yaml").read_text())
     assert (
-        config["model"]["cls"],
+        config["model"]["loss"]["cls"],
         config["data"]["augment"]["mixup"],
         config["data"]["image_size"],
     ) == (0.3, 0.1, 64)
@@ -129,7 +129,7 @@ def test_a_checkout_without_symbolic_links(tmp_path: Path) -> None:
     done = subprocess.run(
         line, capture_output=True, text=True, check=False, env=environment(tmp_path), cwd=tmp_path
     )
-    assert "did you mean 'model.lr0'?" in done.stderr
+    assert "did you mean 'model.optim.lr0'?" in done.stderr
 
 
 def test_the_decoder_is_ours(small_data: Path, hostile: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_decoder_is_ours(small_data: Path, hostile: Path) -> None:
 def test_a_file_that_is_here_counts_more_than_a_shipped_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "med.yaml").write_text("model:\n  lr0: 0.5\n")
+    (here / "med.yaml").write_text("model:\n  optim:\n    lr0: 0.5\n")
     with pytest.raises(SystemExit):
         cli.main(
             [
@@ -155,7 +155,11 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
             ]
         )
     found = yaml.safe_load(capsys.readouterr().out)
-    assert (found["model"]["lr0"], found["model"]["cls"], found["data"]["workers"]) == (
+    assert (
+        found["model"]["optim"]["lr0"],
+        found["model"]["loss"]["cls"],
+        found["data"]["workers"],
+    ) == (
         0.00334,
         0.21638,
         1,
@@ -174,4 +178,8 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
             ]
         )
     found = yaml.safe_load(capsys.readouterr().out)
-    assert (found["model"]["lr0"], found["model"]["cls"], found["data"]["workers"]) == (0.5, 0.3, 1)
+    assert (
+        found["model"]["optim"]["lr0"],
+        found["model"]["loss"]["cls"],
+        found["data"]["workers"],
+    ) == (0.5, 0.3, 1)

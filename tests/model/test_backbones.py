@@ -17,6 +17,7 @@ import timm
 import torch
 from agreement import apart, diaries_that_agree
 from made_backbones import BACKBONE, CONVNEXT, EFFICIENT, FINE_TUNED, MAMBAOUT, RESNET, settled
+from made_options import made_detector
 from made_payloads import Call
 from ranks import together
 from safetensors.torch import save_file
@@ -32,7 +33,6 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import UNRECORDED
 from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.module import Detector
 
 CHANNELS = {1: 16, 2: 32, 3: 64, 4: 128, 5: 256}
 
@@ -202,7 +202,8 @@ def test_batch_norm_over_processes_is_refused(
         capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true")
     )
     assert (
-        "trainer.sync_batchnorm does not go together with model.backbone timm/test_resnet" in said
+        "trainer.sync_batchnorm does not go together with model.network.backbone timm/test_resnet"
+        in said
     )
 
 
@@ -229,23 +230,23 @@ def test_without_a_network(
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    said = a_fit(*BACKBONE, "--model.backbone_weights", "pretrained")
+    said = a_fit(*BACKBONE, "--model.start.backbone_weights", "pretrained")
     assert f"could not fetch the weights of timm/{RESNET}" in said
-    assert "--model.backbone_weights FILE" in said
+    assert "--model.start.backbone_weights FILE" in said
 
 
 def test_options_that_need_each_other(a_fit: Callable[..., str]) -> None:
-    weights = ["--model.backbone_weights", "a.pth"]
-    assert "not both" in a_fit(*BACKBONE, *weights, "--model.weights", "a.pth")
-    assert "--model.backbone timm/NAME" in a_fit(*weights)
+    weights = ["--model.start.backbone_weights", "a.pth"]
+    assert "not both" in a_fit(*BACKBONE, *weights, "--model.start.weights", "a.pth")
+    assert "--model.network.backbone timm/NAME" in a_fit(*weights)
     assert "a.pth: no such file" in a_fit(*BACKBONE, *weights)
-    assert "say which layers with model.freeze" in a_fit("--model.freeze_epochs", "2")
-    assert "did you mean 'yolov5'" in a_fit("--model.backbone", "yolov")
+    assert "say which layers with model.start.freeze" in a_fit("--model.start.freeze_epochs", "2")
+    assert "did you mean 'yolov5'" in a_fit("--model.network.backbone", "yolov")
 
 
 def test_weights_of_another_backbone(a_fit: Callable[..., str], tmp_path: Path) -> None:
     torch.save(timm.create_model(EFFICIENT).state_dict(), tmp_path / "other.pth")
-    said = a_fit(*BACKBONE, "--model.backbone_weights", str(tmp_path / "other.pth"))
+    said = a_fit(*BACKBONE, "--model.start.backbone_weights", str(tmp_path / "other.pth"))
     assert "these are not of timm/test_resnet (of its 75 tensors" in said
 
 
@@ -255,7 +256,7 @@ def test_nothing_in_a_file_is_executed(
 ) -> None:
     proof = tmp_path / "executed"
     torch.save({"conv1.0.weight": Call(os.mkdir, str(proof))}, tmp_path / name)
-    said = a_fit(*BACKBONE, "--model.backbone_weights", str(tmp_path / name))
+    said = a_fit(*BACKBONE, "--model.start.backbone_weights", str(tmp_path / name))
     assert "refused" in said or "not a readable" in said
     assert not proof.exists()
 
@@ -284,8 +285,8 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     alike."""
     torch.manual_seed(0)
     save_file(settled(timm.create_model(RESNET)).state_dict(), here / "model.safetensors")
-    more = [*FINE_TUNED, "--model.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
-            "agreement.Diary", "--trainer.max_epochs", "2", "--model.freeze_backbone_bn", "true"]  # fmt: skip
+    more = [*FINE_TUNED, "--model.start.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
+            "agreement.Diary", "--trainer.max_epochs", "2", "--model.start.freeze_backbone_bn", "true"]  # fmt: skip
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
     two = diaries_that_agree(here)
@@ -316,7 +317,7 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     words = [
         *BACKBONE,
-        "--model.backbone_weights",
+        "--model.start.backbone_weights",
         str(folder / "model.safetensors"),
         "--trainer.max_epochs",
         "1",
@@ -391,7 +392,7 @@ def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path)
         "depth_multiple": 0.1,
         "backbone": f"timm/{RESNET}",
     }
-    network = Detector(["a", "b"], weights=str(trained), **options).network
+    network = made_detector(["a", "b"], weights=str(trained), **options).network
     content = torch.load(trained, weights_only=True)["state_dict"]
     assert torch.equal(
         network.backbone.body.conv1[0].weight, content["ema.backbone.body.conv1.0.weight"]
@@ -412,7 +413,7 @@ def test_licences_are_told(
             small_data,
             here / "next",
             *BACKBONE,
-            "--model.weights",
+            "--model.start.weights",
             str(trained),
             "--trainer.max_epochs",
             "1",
@@ -466,8 +467,8 @@ def test_a_run_goes_on_as_its_file_made_it_start(
     """Muon for neck and head, AdamW at its own rate for the backbone, also where the file is gone
     and the options are open."""
     save_file(timm.create_model(RESNET).state_dict(), here / "model.safetensors")
-    open_ones = [*BACKBONE, "--model.optimizer", "auto", "--model.backbone_lr", "null"]
-    start = ["--model.backbone_weights", "model.safetensors", "--trainer.max_epochs", "1"]
+    open_ones = [*BACKBONE, "--model.optim.optimizer", "auto", "--model.optim.backbone_lr", "null"]
+    start = ["--model.start.backbone_weights", "model.safetensors", "--trainer.max_epochs", "1"]
     cli.main(small_fit(small_data, here / "run", *open_ones, *start))
     (here / "model.safetensors").unlink()
     cli.main(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from boltbox.detector.model.batch_norm import BatchNorm2d
 from boltbox.detector.model.layers import Conv
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.module import Detector
 
 CHANNELS_LAST = torch.channels_last
@@ -103,7 +104,7 @@ def test_one_value_a_channel() -> None:
 
 
 def test_the_detector_has_it() -> None:
-    detector = Detector(["a"], width_multiple=0.125)
+    detector = Detector(["a"], network=NetworkOptions(width_multiple=0.125))
     seen = []
     for module in detector.network.modules():
         if isinstance(module, Conv):

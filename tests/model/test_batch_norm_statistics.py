@@ -6,6 +6,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from made_options import made_detector
 from original_recipe import MODEL
 from torch import Tensor, nn
 
@@ -37,7 +38,8 @@ def train(
 ) -> tuple[Detector, list[tuple[Tensor, Tensor]]]:
     L.seed_everything(0)
     seen, module = Seen(), DetectionData(str(data), image_size=64, batch_size=4, workers=0)
-    detector = Detector(module.names, width_multiple=0.125, depth_multiple=0.1, **options)
+    small = {"width_multiple": 0.125, "depth_multiple": 0.1}
+    detector = made_detector(module.names, **small, **options)
     quiet = {"enable_progress_bar": False, "precision": "32-true", "accelerator": "cpu"}
     trainer = L.Trainer(**recipe(run=run, max_epochs=2, callbacks=[seen, average], **quiet))
     trainer.fit(detector, module)
@@ -85,5 +87,5 @@ def test_running_statistics(
 
 def test_a_momentum_out_of_range(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["fit", "--model.bn_momentum", "0"])
-    assert "model.bn_momentum" in capsys.readouterr().err
+        cli.main(["fit", "--model.network.bn_momentum", "0"])
+    assert "model.network.bn_momentum" in capsys.readouterr().err

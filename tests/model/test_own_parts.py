@@ -1,5 +1,6 @@
 """A head, an assigner and a loss of the user's own, as docs/parts.md shows them."""
 
+import copy
 import csv
 import os
 import re
@@ -21,21 +22,23 @@ from boltbox.detector.model.box_coder import YOLOv5BoxCoder
 from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.start_options import StartOptions
 
 ROOT = Path(cli.__file__).parent
 OWN = [
-    "--model.head",
+    "--model.network.head",
     "my_parts.FreeHead",
-    "--model.head.init_args.hidden",
+    "--model.network.head.init_args.hidden",
     "8",
-    "--model.assigner",
+    "--model.loss.assigner",
     "my_parts.BestCells",
 ]
-SMALL = ["--data.image_size", "64", "--data.workers", "0", "--data.batch_size", "12", "--model.width_multiple", "0.125",
-         "--model.depth_multiple", "0.1", "--trainer.accelerator", "cpu", "--trainer.precision", "32-true",
+SMALL = ["--data.image_size", "64", "--data.workers", "0", "--data.batch_size", "12", "--model.network.width_multiple", "0.125",
+         "--model.network.depth_multiple", "0.1", "--trainer.accelerator", "cpu", "--trainer.precision", "32-true",
          "--trainer.enable_progress_bar", "false", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
 
 
@@ -92,8 +95,8 @@ def trained(folder: Path, small_data: Path) -> Path:
     whole, run = folder / "whole", folder / "run"
     # Six steps leave scores that differ by rounding errors only, unless statistics lag: an export
     # could not tell them apart.
-    short = ["--trainer.max_epochs", "2", "--model.depth_multiple", "0.1"]
-    short += ["--model.bn_momentum", "0.03"]
+    short = ["--trainer.max_epochs", "2", "--model.network.depth_multiple", "0.1"]
+    short += ["--model.network.bn_momentum", "0.03"]
     assert fit([*command(small_data, whole, 0, 1), *short, *OWN], folder) == 0
     assert (
         fit([*command(small_data, run, 0, 1), *short, *OWN], folder, "batch:7") == -signal.SIGKILL
@@ -120,8 +123,11 @@ def trained(folder: Path, small_data: Path) -> Path:
 def test_they_train_and_resume_to_the_bit(trained: Path) -> None:
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
     options = content["hyper_parameters"]
-    assert options["head"] == {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 8}}
-    assert options["assigner"] == {
+    assert options["network"]["head"] == {
+        "class_path": "my_parts.FreeHead",
+        "init_args": {"hidden": 8},
+    }
+    assert options["loss"]["assigner"] == {
         "class_path": "my_parts.BestCells",
         "init_args": {"top": 2, "side": 4.0},
     }
@@ -162,8 +168,10 @@ def test_a_head_without_anchors_is_told(
     cli.main(["anchors", "--data.dataset", str(small_data), "--run", "a", *SMALL[:-2], *OWN[:2]])
     assert "anchors: FreeHead has none" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        cli.main(["fit", "--data.dataset", str(small_data), *SMALL, *OWN, "--model.anchors", "3"])
-    assert "model.anchors is for the head that boltbox has" in capsys.readouterr().err
+        cli.main(
+            ["fit", "--data.dataset", str(small_data), *SMALL, *OWN, "--model.network.anchors", "3"]
+        )
+    assert "model.network.anchors is for the head that boltbox has" in capsys.readouterr().err
 
 
 def test_a_loss_with_a_part_more(
@@ -171,7 +179,7 @@ def test_a_loss_with_a_part_more(
 ) -> None:
     """Its name is everywhere; chosen in a file."""
     (here / "own.yaml").write_text(
-        "model: {loss: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}\n"
+        "model: {loss: {function: {class_path: my_loss.Modest, init_args: {price: 0.5, box: 0.1}}}}\n"
     )
     cli.main(["fit", "--config", "own.yaml", "--data.dataset", str(small_data), *SMALL, "--trainer.max_epochs", "1",
               "--run", "run"])  # fmt: skip
@@ -197,7 +205,7 @@ def test_a_class_that_is_missing(
         with pytest.raises(SystemExit):
             cli.main([*line, "--trust_parts", "true"])
         told = capsys.readouterr().err
-        assert "model.head is my_parts.FreeHead, which is not found" in told
+        assert "model.network.head is my_parts.FreeHead, which is not found" in told
         assert "PYTHONPATH" in told
 
 
@@ -211,7 +219,8 @@ def test_a_checkpoint_calls_nothing_else(
         "import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n"
     )
     monkeypatch.syspath_prepend(str(here))
-    for option in ("head", "assigner", "loss", "box_coder"):
+    for option in ("network.head", "loss.assigner", "loss.function", "network.box_coder"):
+        group, name = option.split(".")
         for path in (
             "os.system",
             "pathlib.Path",
@@ -221,7 +230,8 @@ def test_a_checkpoint_calls_nothing_else(
             "boltbox.detector.model.head.nms",
             "",
         ):
-            changed = {**content["hyper_parameters"], option: {"class_path": path, "init_args": {}}}
+            changed = copy.deepcopy(content["hyper_parameters"])
+            changed[group][name] = {"class_path": path, "init_args": {}}
             torch.save({**content, "hyper_parameters": changed}, here / "odd.ckpt")
             with pytest.raises(InputError, match=f"model.{option}"):
                 Detector.load(here / "odd.ckpt", "cpu")
@@ -232,25 +242,36 @@ def test_a_script_gives_classes(own: Path) -> None:
     from my_parts import FreeHead
 
     made = Detector(
-        ["a", "b"], width_multiple=0.125, head=partial(FreeHead, hidden=4), box_coder=YOLOv5BoxCoder
+        ["a", "b"],
+        network=NetworkOptions(
+            width_multiple=0.125, head=partial(FreeHead, hidden=4), box_coder=YOLOv5BoxCoder
+        ),
     )
-    assert made.hparams["head"] == {"class_path": "my_parts.FreeHead", "init_args": {"hidden": 4}}
+    assert made.hparams["network"]["head"] == {
+        "class_path": "my_parts.FreeHead",
+        "init_args": {"hidden": 4},
+    }
     assert isinstance(made.network.head.box_coder, YOLOv5BoxCoder)
     for wrong, told in (
         (FreeHead([8], [8], 2), "give a class, or functools.partial"),
-        (partial(FreeHead, hidden=torch.zeros(1)), "model.head.init_args.hidden is a Tensor"),
+        (
+            partial(FreeHead, hidden=torch.zeros(1)),
+            "model.network.head.init_args.hidden is a Tensor",
+        ),
         (dict, "dict is no subclass of boltbox.detector.model.head.Head"),
     ):
         with pytest.raises(InputError, match=re.escape(told)):
-            Detector(["a"], head=wrong)
+            Detector(["a"], network=NetworkOptions(head=wrong))
     with pytest.raises(InputError, match="cannot be made"):
-        Detector(["a"], head=partial(FreeHead, hidden=4, colour=1))
+        Detector(["a"], network=NetworkOptions(head=partial(FreeHead, hidden=4, colour=1)))
     with pytest.raises(InputError, match="cannot be made"):
         build_part(
-            {"class_path": "boltbox.detector.model.loss.Loss", "init_args": {}}, Loss, "model.loss"
+            {"class_path": "boltbox.detector.model.loss.Loss", "init_args": {}},
+            Loss,
+            "model.loss.function",
         )
-    assert find_part({"class_path": "my_parts.FreeHead"}, Head, "model.head") is FreeHead
-    assert part_config(None, Head, "model.head") is None
+    assert find_part({"class_path": "my_parts.FreeHead"}, Head, "model.network.head") is FreeHead
+    assert part_config(None, Head, "model.network.head") is None
 
 
 def test_test_time_augmentation_asks_the_head(own: Path) -> None:
@@ -280,7 +301,11 @@ def test_weights_of_another_head(
     last = str(trained / "checkpoints/last.ckpt")
     content = torch.load(last, weights_only=True)["state_dict"]
     names = torch.load(last, weights_only=True)["hyper_parameters"]["names"]
-    made = Detector(names, width_multiple=0.125, depth_multiple=0.1, weights=last)
+    made = Detector(
+        names,
+        network=NetworkOptions(width_multiple=0.125, depth_multiple=0.1),
+        start=StartOptions(weights=last),
+    )
     assert isinstance(made.network.head, AnchorHead)
     assert torch.equal(
         made.network.backbone.stem.conv.weight, content["ema.backbone.stem.conv.weight"]

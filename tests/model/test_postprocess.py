@@ -18,6 +18,7 @@ from boltbox.detector.inference.detections import Detections
 from boltbox.detector.model import postprocess
 from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from boltbox.detector.model.head import Head
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, candidates, decode, nms
 from boltbox.detector.training.module import Detector
 
@@ -384,7 +385,9 @@ def test_rounded_nms_is_an_option_of_the_model() -> None:
     assert exact.scores.tolist() != rounded.scores.tolist()
     for option, wanted in ((False, exact), (True, rounded)):
         detector = Detector(
-            [f"class{i}" for i in range(80)], width_multiple=0.0625, rounded_nms=option
+            [f"class{i}" for i in range(80)],
+            network=NetworkOptions(width_multiple=0.0625),
+            literal=option,
         ).eval()
         detector.inference.predictor = lambda images: rows
         evaluated, _ = detector.predict_batch(

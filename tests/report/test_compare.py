@@ -18,7 +18,7 @@ def make_run(
     folder.mkdir(parents=True)
     options = {
         "data": {"dataset": "demo"},
-        "model": {"lr0": lr0, "size": "n"},
+        "model": {"optim": {"lr0": lr0}, "network": {"size": "n"}},
         "trainer": {"max_epochs": epochs},
         **config,
     }
@@ -54,7 +54,7 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert lines[0].split() == ["option", "fit-2", "fit-1"]
     assert sorted(line.split() for line in lines[1:4]) == [
         ["extra", "<b>", "None"],
-        ["model.lr0", "0.02", "0.01"],
+        ["model.optim.lr0", "0.02", "0.01"],
         ["trainer.max_epochs", "5", "3"],
     ]
     best = lines.index("") + 2

@@ -27,7 +27,7 @@ QUICK = [
     "8",
     "--data.workers",
     "0",
-    "--model.width_multiple",
+    "--model.network.width_multiple",
     "0.125",
 ]
 QUICK += [
@@ -186,7 +186,7 @@ def test_the_detections_give_the_figures(trained: Path) -> None:
 def test_what_differs_from_the_defaults(trained: Path) -> None:
     """Also after a resume, when the checkpoint's own options are the defaults of the parser."""
     changed = yaml.safe_load((trained / "changed.yaml").read_text())
-    assert changed["model.width_multiple"] == 0.125
+    assert changed["model.network.width_multiple"] == 0.125
     assert changed["trainer.max_epochs"] == 2
     assert not {
         name for name in changed if name.partition(".")[0] in ("warmup", "ema", "run", "ckpt_path")
@@ -231,7 +231,13 @@ def test_the_page_is_whole(trained: Path) -> None:
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
     assert set(shown) >= {"Curves", "Iterations", "Confidence", "Confusion", "Labels", "Anchors"}
     assert shown.count("Training batches, as the network sees them") == 3
-    for text in ("model.width_multiple", "poor localisation", "best epoch", "disc", "triangle"):
+    for text in (
+        "model.network.width_multiple",
+        "poor localisation",
+        "best epoch",
+        "disc",
+        "triangle",
+    ):
         assert text in page.text, text
 
 

@@ -20,15 +20,18 @@ import cli
 from boltbox.detector.training.optimizer import RATES
 
 ERRORS = {
-    "unknown option": (["--model.wdth", "3"], "did you mean 'model.width_multiple'"),
+    "unknown option": (["--model.wdth", "3"], "did you mean 'model.network.width_multiple'"),
     "abbreviation": (["--trainer.max_epoch", "3"], "did you mean 'trainer.max_epochs'"),
     "option of YOLOv5": (["--epochs", "3"], "here it is --trainer.max_epochs"),
     "wrong type": (["--data.batch_size", "many"], "data.batch_size"),
     "no such data": (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
     "no such GPU": (["--trainer.accelerator", "gpu"], "no GPU"),
-    "no such size": (["--model.size", "xx"], "model.size 'xx' is not known"),
-    "no such weights": (["--model.weights", "nowhere.pt"], "nowhere.pt: no such weights file"),
-    "no such layer": (["--model.freeze", "99"], "model.freeze 99"),
+    "no such size": (["--model.network.size", "xx"], "model.network.size 'xx' is not known"),
+    "no such weights": (
+        ["--model.start.weights", "nowhere.pt"],
+        "nowhere.pt: no such weights file",
+    ),
+    "no such layer": (["--model.start.freeze", "99"], "model.start.freeze 99"),
     "no checkpoint": (["--ckpt_path", "last"], "no checkpoint in runs/fit-*/checkpoints"),
     "no such transform": (
         ["--data.augment.albumentations", "[{Blurr: {}}]"],
@@ -72,7 +75,7 @@ def test_errors_are_one_sentence(
         ),
         (
             "fit --weights yolov5n.pt",
-            "error: there is no option --weights; here it is --model.weights\n",
+            "error: there is no option --weights; here it is --model.start.weights\n",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def test_without_a_compiler(
 def test_images_of_several_sizes(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.width_multiple": 0.125, "run": "run",
+    options = {"data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.network.width_multiple": 0.125, "run": "run",
                "trainer.max_epochs": 1, "report.enabled": "false", "pictures.enabled": "false", "data.rect": "true",
                "model.compile": "true", "trainer.enable_progress_bar": "false"}  # fmt: skip
     cli.main(

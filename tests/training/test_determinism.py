@@ -17,7 +17,7 @@ QUIET = [
     "--pictures.enabled",
     "false",
 ]
-SMALL = ["--model.width_multiple", "0.25", "--model.depth_multiple", "0.1"]
+SMALL = ["--model.network.width_multiple", "0.25", "--model.network.depth_multiple", "0.1"]
 
 
 def train(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:
@@ -66,20 +66,27 @@ def test_another_seed_gives_other_weights(
         [
             "--data.rect",
             "true",
-            "--model.optimizer",
+            "--model.optim.optimizer",
             "AdamW",
-            "--model.lr_schedule",
+            "--model.optim.lr_schedule",
             "cosine_restarts",
-            "--model.t_0",
+            "--model.optim.t_0",
             "1",
         ],
-        ["--model.freeze", "10", "--model.class_prior", "frequency", "--data.single_class", "true"],
+        [
+            "--model.start.freeze",
+            "10",
+            "--model.start.class_prior",
+            "frequency",
+            "--data.single_class",
+            "true",
+        ],
         [
             "--config",
             str(ROOT / "configs/albumentations.yaml"),
-            "--model.fl_gamma",
+            "--model.loss.fl_gamma",
             "1.5",
-            "--model.autobalance",
+            "--model.loss.autobalance",
             "true",
         ],
         [
@@ -119,17 +126,17 @@ def test_frozen_layers_do_not_move(small_data: Path, tmp_path: Path) -> None:
     still = [
         "--trainer.max_epochs",
         "1",
-        "--model.lr0",
+        "--model.optim.lr0",
         "0",
         "--warmup.warmup_epochs",
         "0",
-        "--model.freeze",
+        "--model.start.freeze",
         "10",
     ]
     start = cli_weights(small_data, tmp_path / "start", *still)
-    trained = cli_weights(small_data, tmp_path / "frozen", "--model.freeze", "10")
+    trained = cli_weights(small_data, tmp_path / "frozen", "--model.start.freeze", "10")
     moving = cli_weights(
-        small_data, tmp_path / "moving", "--model.freeze", "10", "--model.freeze_bn", "false"
+        small_data, tmp_path / "moving", "--model.start.freeze", "10", "--model.literal", "true"
     )
     backbone = [k for k in start if k.startswith("network.backbone.")]
     assert all(torch.equal(start[k], trained[k]) for k in backbone)

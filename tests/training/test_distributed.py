@@ -68,7 +68,7 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
     """Loss and gradients of the first step; rates, windows and steps at each batch; weights and
     average in the end. The last batch of each epoch is smaller."""
     line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
-            "--data.batch_size", "8", "--model.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
+            "--data.batch_size", "8", "--model.optim.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
             "--trainer.max_epochs", "4", "--trainer.callbacks", "agreement.Diary"]  # fmt: skip
     cli.main([*line, "--run", "one"])
     together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
@@ -111,6 +111,8 @@ def test_gradients_are_summed_over_processes() -> None:
     module = small_detector()
     wanted, _, _ = plain_loop(small_detector(), None, literal=False, shards=halves, training=False)
     trained = FixedNorms(**module.hparams)
+    trained.set_image_size(module.image_size)
+    trained.batch_size = module.batch_size
     trained.load_state_dict(module.state_dict())
     spawn(2, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[Warmup(), yolov5_average()]).fit(
         trained, Halves()
@@ -165,7 +167,7 @@ def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str
 
     def of_two() -> None:
         cli.main(["fit", *line, *both, "--run", "run", "--trainer.max_epochs", "3", "--trainer.val_check_interval", "1",
-                  "--warmup.warmup_epochs", "0", "--model.bn_momentum", "0.03"])  # fmt: skip
+                  "--warmup.warmup_epochs", "0", "--model.network.bn_momentum", "0.03"])  # fmt: skip
         for size in (2, 3, 16):  # four batches, three, and one for two processes
             cli.main(["validate", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"two{size}",
                       "--data.val_batch_size", str(size)])  # fmt: skip

@@ -22,7 +22,7 @@ def test_a_rate_of_its_own_and_frozen_epochs(small_data: Path, here: Path) -> No
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
     save_file(state, here / "model.safetensors")
-    more = [*FINE_TUNED, "--model.backbone_weights", "model.safetensors", "--model.freeze_backbone_bn", "true",
+    more = [*FINE_TUNED, "--model.start.backbone_weights", "model.safetensors", "--model.start.freeze_backbone_bn", "true",
             "--ema.enabled", "false", "--checkpoints.save_period", "1"]  # fmt: skip
     cli.main(small_fit(small_data, here / "run", *more, "--trainer.max_epochs", "2"))
     names = {name for name in state if not name.startswith("fc.")}

@@ -7,15 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from made_options import made_detector
 from torch import nn
 
 import cli
 from boltbox.callbacks import recipe
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised
+from boltbox.detector.training.optim_options import OptimOptions
 from boltbox.detector.training.optimizer import build_optimizer
 
 
@@ -118,7 +121,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     config = str(Path(cli.__file__).parent / "configs/yolo.yaml")
     given = {
         "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
-        "model.width_multiple": 0.125, "model.depth_multiple": 0.1, "trainer.limit_train_batches": 1,
+        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "trainer.limit_train_batches": 1,
         "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "report.enabled": "false",
     }  # fmt: skip
 
@@ -144,7 +147,7 @@ def test_auto_goes_by_what_a_training_starts_from(
         "tuned",
         "--trainer.max_epochs",
         "1",
-        "--model.weights",
+        "--model.start.weights",
         "fresh/checkpoints/last.ckpt",
     )
     assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in tuned
@@ -158,9 +161,9 @@ def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1}
     off = {"enable_progress_bar": False, "limit_train_batches": 1}
-    began = Detector(data.names, optimizer="AdamW", lr0=0.002, **small)
+    began = made_detector(data.names, optimizer="AdamW", lr0=0.002, **small)
     L.Trainer(**recipe(run="run", max_epochs=1, **off)).fit(began, data)
-    goes_on = Detector(data.names, **small)
+    goes_on = made_detector(data.names, **small)
     trainer = L.Trainer(**recipe(run="run", max_epochs=2, **off))
     trainer.fit(goes_on, data, ckpt_path="run/checkpoints/last.ckpt")
     assert isinstance(trainer.optimizers[0], torch.optim.AdamW)
@@ -169,6 +172,8 @@ def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
 
 def test_no_such_optimizer() -> None:
     with pytest.raises(
-        InputError, match=r"model.optimizer Sgd: it is one of auto, SGD, Adam, AdamW, Muon"
+        InputError, match=r"model.optim.optimizer Sgd: it is one of auto, SGD, Adam, AdamW, Muon"
     ):
-        Detector(["a"], width_multiple=0.125, optimizer="Sgd")  # type: ignore[arg-type]
+        Detector(
+            ["a"], network=NetworkOptions(width_multiple=0.125), optim=OptimOptions(optimizer="Sgd")
+        )  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ class Trouble(L.Callback):
 def command(data: Path, run: Path, *more: str) -> list[str]:
     return ["fit", "--data.dataset", str(data), *SMALL, "--data.batch_size", "4", "--trainer.max_epochs", "2",
             "--trainer.devices", "2", "--trainer.callbacks", "test_ranks_die.Trouble", "--checkpoints.every_batches", "1",
-            "--model.nominal_batch_size", "64", "--run", str(run), *more]  # fmt: skip
+            "--model.optim.nominal_batch_size", "64", "--run", str(run), *more]  # fmt: skip
 
 
 def start(line: list[str], trouble: str, log: Path) -> tuple[int, str]:

@@ -25,8 +25,8 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.schedule import ema_exponent, power_decay
 
 EVERYTHING = {
-    "model.nominal_batch_size": "auto", "model.optimizer": "AdamW", "model.lr0": 0.001, "model.lr_schedule": "cosine",
-    "model.assigner": "examples.dynamic_assigner.DynamicAssigner", "data.augment.close_mosaic": 1, "ema.width": 0.1,
+    "model.optim.nominal_batch_size": "auto", "model.optim.optimizer": "AdamW", "model.optim.lr0": 0.001, "model.optim.lr_schedule": "cosine",
+    "model.loss.assigner": "examples.dynamic_assigner.DynamicAssigner", "data.augment.close_mosaic": 1, "ema.width": 0.1,
 }  # fmt: skip
 ALL_ON = [str(word) for name, value in EVERYTHING.items() for word in (f"--{name}", value)]
 
@@ -63,7 +63,7 @@ def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
     steps = {}
     for nominal in ("auto", "64"):
         options = [
-            "--model.nominal_batch_size",
+            "--model.optim.nominal_batch_size",
             nominal,
             "--warmup.warmup_epochs",
             "0",

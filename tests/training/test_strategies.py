@@ -83,8 +83,8 @@ def options(data: Path, **more: Any) -> list[Any]:
     optimizer can hold."""
     given = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
-        "model.width_multiple": 0.125, "model.depth_multiple": 0.1,
-        "model.nominal_batch_size": 24, "model.freeze": 2, "model.class_prior": "frequency",
+        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1,
+        "model.optim.nominal_batch_size": 24, "model.start.freeze": 2, "model.start.class_prior": "frequency",
         "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
         "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", **more,
@@ -257,7 +257,9 @@ def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) 
         Started(torchrun(0, ports[0], *longer, "--ckpt_path", "auto"), first) as a,
         Started(torchrun(1, ports[0], *longer, "--ckpt_path", "auto"), second) as b,
         Started(torchrun(0, ports[1], *line), tmp_path / "third") as c,
-        Started(torchrun(1, ports[1], *line, "--model.lrf", "0.02"), tmp_path / "fourth") as d,
+        Started(
+            torchrun(1, ports[1], *line, "--model.optim.lrf", "0.02"), tmp_path / "fourth"
+        ) as d,
     ):
         told = a.ends(1) + b.ends(1)  # said once, by whoever is first
         assert (
@@ -266,5 +268,7 @@ def test_two_machines_without_a_common_folder(small_data: Path, tmp_path: Path) 
         )
         assert "has none: copy the first machine's run folder" in told
         told = c.ends(1) + d.ends(1)
-        assert "error: model.lrf is 0.01 in the first process and 0.02 in process 1 on" in told
+        assert (
+            "error: model.optim.lrf is 0.01 in the first process and 0.02 in process 1 on" in told
+        )
     assert not (tmp_path / "third/run").exists()

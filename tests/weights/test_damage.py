@@ -43,7 +43,7 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "1",
         "--trainer.limit_val_batches",
         "1",
-        "--model.bn_momentum",
+        "--model.network.bn_momentum",
         "0.03",
     ]
     cli.main([*small_fit(small_data, run, "--trainer.max_epochs", "1"), *limits])
@@ -128,15 +128,15 @@ def test_a_flipped_bit_changes_no_tensor(kind: str, files: dict[str, Path]) -> N
 
 
 DOORS = {
-    "fit --model.weights x.ckpt": (".ckpt", ["fit", "--model.weights", "FILE"]),
-    "fit --model.weights x.pt": (".pt", ["fit", "--model.weights", "FILE"]),
-    "fit --model.weights x.pth": (
+    "fit --model.start.weights x.ckpt": (".ckpt", ["fit", "--model.start.weights", "FILE"]),
+    "fit --model.start.weights x.pt": (".pt", ["fit", "--model.start.weights", "FILE"]),
+    "fit --model.start.weights x.pth": (
         ".pth",
-        ["fit", "--model.backbone", "yolox", "--model.weights", "FILE"],
+        ["fit", "--model.network.backbone", "yolox", "--model.start.weights", "FILE"],
     ),
-    "fit --model.backbone_weights": (
+    "fit --model.start.backbone_weights": (
         ".backbone.pth",
-        ["fit", *BACKBONE, "--model.backbone_weights", "FILE"],
+        ["fit", *BACKBONE, "--model.start.backbone_weights", "FILE"],
     ),
     "fit --ckpt_path": (".ckpt", ["fit", "--ckpt_path", "FILE"]),
     "validate --ckpt_path x.ckpt": (".ckpt", ["validate", "--ckpt_path", "FILE"]),
@@ -320,5 +320,5 @@ def test_a_claimed_size_takes_no_memory(
     message, grown = ran.stdout.splitlines()
     assert message.startswith(f"{path}: refused, because ")
     assert int(grown) < 50
-    line = [*small_fit(small_data, tmp_path / "run"), "--model.weights", str(path)]
+    line = [*small_fit(small_data, tmp_path / "run"), "--model.start.weights", str(path)]
     refused(line, path, "refused, because ", capsys)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from made_networks import same, small, yolov5_converter  # noqa: F401
+from made_options import made_detector
 from shared import published_file  # noqa: F401
 
 from boltbox.detector.checkpoint.starting_weights import load_weights
@@ -14,7 +15,6 @@ from boltbox.detector.checkpoint.yolov5_weights import key_map, load_yolov5, rea
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.sizes import CHANNELS, SIZES
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.training.module import Detector
 
 
 def test_published_weights(published: Path) -> None:
@@ -52,7 +52,7 @@ def test_published_weights_of_another_size(size: str, published: Path) -> None:
     network = YOLOv5(80, size, width_multiple=0.5 if size == "s" else 0.25)
     before = {name: t.clone() for name, t in network.state_dict().items()}
     with pytest.raises(
-        InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.size n$"
+        InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.network.size n$"
     ):
         load_weights(network, published)
     assert same(network.state_dict(), before), "nothing is half loaded"
@@ -110,7 +110,9 @@ def test_the_error_names_the_size_that_fits(
 ) -> None:
     yaml = {"depth_multiple": multiples[0], "width_multiple": multiples[1]}
     torch.save({"model": as_yolov5(small(size=size), nc=3, yaml=yaml)}, tmp_path / "other.pt")
-    with pytest.raises(InputError, match=rf"they are of size {size}: use --model.size {size}$"):
+    with pytest.raises(
+        InputError, match=rf"they are of size {size}: use --model.network.size {size}$"
+    ):
         load_weights(small(size="p2"), tmp_path / "other.pt")
 
 
@@ -147,7 +149,7 @@ def test_layers_that_yolov5_left_unscaled(
             InputError, match=rf"they are of size {size}, but YOLOv5 does not scale .*{said}"
         ) as error:
             load_weights(network, tmp_path / "wide.pt")
-        assert "--model.size" not in str(error.value)
+        assert "--model.network.size" not in str(error.value)
     with pytest.raises(InputError, match=said):
         read_trained(tmp_path / "wide.pt")
 
@@ -178,12 +180,12 @@ def test_anchors_that_were_asked_for_stay(tmp_path: Path, as_yolov5: Any) -> Non
     }
     anchors = [[10.0, 20.0] * 3, [30.0, 40.0] * 3, [64.0, 96.0] * 3]
     assert (
-        Detector(["a", "b", "c"], **options, anchors=anchors)
+        made_detector(["a", "b", "c"], anchors=anchors, **options)
         .network.head.anchors_px.flatten(1)
         .tolist()
         == anchors
     )
-    assert torch.equal(Detector(["a", "b", "c"], **options).network.anchors, small().anchors)
+    assert torch.equal(made_detector(["a", "b", "c"], **options).network.anchors, small().anchors)
 
 
 def checkpoint(names: list[str], **networks: YOLOv5) -> dict[str, Any]:

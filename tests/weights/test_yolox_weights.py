@@ -234,12 +234,12 @@ def test_a_fit_starts_from_it(
         "0",
     ]
     options += [
-        "--model.weights",
+        "--model.start.weights",
         "yolox.pth",
         *(word for k, v in NARROW.items() for word in (f"--model.{k}", str(v))),
     ]
     options += [
-        "--model.lr0",
+        "--model.optim.lr0",
         "0",
         "--warmup.warmup_bias_lr",
         "0",
@@ -267,11 +267,15 @@ def test_a_fit_starts_from_it(
 @pytest.mark.parametrize(
     ("depth", "width", "options"),
     [
-        (0.33, 0.375, "--model.depth_multiple 0.33 --model.width_multiple 0.375"),  # tiny
-        (0.33, 0.5, "--model.size s"),
-        (0.67, 0.75, "--model.size m"),
-        (1.0, 1.0, "--model.size l"),
-        (1.33, 1.25, "--model.size x"),
+        (
+            0.33,
+            0.375,
+            "--model.network.depth_multiple 0.33 --model.network.width_multiple 0.375",
+        ),  # tiny
+        (0.33, 0.5, "--model.network.size s"),
+        (0.67, 0.75, "--model.network.size m"),
+        (1.0, 1.0, "--model.network.size l"),
+        (1.33, 1.25, "--model.network.size x"),
     ],
 )
 def test_the_error_names_the_options_that_fit(depth: float, width: float, options: str) -> None:
@@ -287,7 +291,8 @@ def test_the_error_names_the_options_that_fit(depth: float, width: float, option
             given[f"{name}.bn.num_batches_tracked"] = torch.empty((), dtype=torch.int64)
     network = small(**NARROW)
     with pytest.raises(
-        InputError, match=rf"these weights do not fit .*; use --model.backbone yolox {options}$"
+        InputError,
+        match=rf"these weights do not fit .*; use --model.network.backbone yolox {options}$",
     ):
         load_yolox(network, given, "yolox.pth")
 
@@ -307,7 +312,7 @@ def test_the_error_names_the_options_that_fit(depth: float, width: float, option
 def test_a_network_that_is_made_otherwise(tmp_path: Path, options: dict[str, Any]) -> None:
     network, file = small(**{**NARROW, **options}), write(tmp_path / "yolox.pth", yolox())
     before = {name: t.clone() for name, t in network.state_dict().items()}
-    fitting = "--model.backbone yolox --model.depth_multiple 0.33 --model.width_multiple 0.125"
+    fitting = "--model.network.backbone yolox --model.network.depth_multiple 0.33 --model.network.width_multiple 0.125"
     with pytest.raises(
         InputError, match=rf"yolox.pth: these weights do not fit the network .*; use {fitting}$"
     ):
@@ -347,7 +352,7 @@ NO_FIT, OTHER, NO_YOLOX = (
 ODD: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {  # and the words in the message
     "depthwise": (
         depthwise,
-        "of depthwise .*; start from yolox_tiny.pth, with --model.backbone yolox .* 0.375$",
+        "of depthwise .*; start from yolox_tiny.pth, with --model.network.backbone yolox .* 0.375$",
     ),
     "another backbone": (
         plus("backbone.backbone.dark3.2.conv.weight"),
@@ -401,7 +406,7 @@ def test_odd_files(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["validate", "--ckpt_path"], ["predict", "--data.source", "x.png", "--model.weights"]],
+    [["validate", "--ckpt_path"], ["predict", "--data.source", "x.png", "--model.start.weights"]],
 )
 def test_no_detector_without_a_training(
     here: Path, options: list[str], capsys: pytest.CaptureFixture[str]
@@ -415,7 +420,10 @@ def test_no_detector_without_a_training(
         "yolox.pth: YOLOX's weights hold no class names, and their head is not used here: train a detector"
         in said
     )
-    assert "fit --model.weights yolox.pth --model.backbone yolox, and use its checkpoint" in said
+    assert (
+        "fit --model.start.weights yolox.pth --model.network.backbone yolox, and use its checkpoint"
+        in said
+    )
 
 
 @pytest.mark.parametrize("place", ["model", "optimizer", "instead of a tensor"])

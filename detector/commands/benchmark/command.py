@@ -40,7 +40,7 @@ BARE = {
     "doctor.enabled": "false",
     "report.enabled": "false",
     "warmup.warmup_epochs": "0",
-    "model.lr0": "0",
+    "model.optim.lr0": "0",
     "trainer.max_epochs": "1000000",
     "trainer.check_val_every_n_epoch": "1000000",
     "trainer.limit_val_batches": "0",

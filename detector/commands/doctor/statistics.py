@@ -228,7 +228,8 @@ def _small_objects(split: str, objects: _Objects, image_size: int) -> list[Findi
     problem = (
         f"half of the objects are under {median:.1f} px (square root of the area) at"
         f" --data.image_size {image_size}, and the cells of the finest grid are {STRIDE} px: at"
-        f" --data.image_size {enough} the median object fills one; --model.size p2 has cells of"
+        f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
+        " cells of"
         " 4 px"
     )
     return [Finding("warning", "small_objects", split, "", "", problem)]

@@ -10,7 +10,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 OPTIONS = {
     **{gene.name: gene.option for gene in YOLOV5_GENES.values()},
-    "label_smoothing": "model.label_smoothing",
+    "label_smoothing": "model.loss.label_smoothing",
 }
 UNUSED = "iou_t"  # nothing reads it, in YOLOv5 neither
 MOST_ANCHORS = 20  # a level
@@ -62,7 +62,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
         if count:
             numbers["anchors"] = count
         what = (
-            f"model.anchors {count}; AutoAnchor finds as many for each level"
+            f"model.network.anchors {count}; AutoAnchor finds as many for each level"
             if count
             else "left out; the network's own"
         )
@@ -74,7 +74,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
         raise InputError(f"{source}: none of its keys means anything here; nothing was written")
     train = f"python cli.py fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
     # which YOLOv5's rates are made for
-    rates = {"model.optimizer": "SGD"} if "model.lr0" in options else {}
+    rates = {"model.optim.optimizer": "SGD"} if "model.optim.lr0" in options else {}
     comments = [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
     text = overlay_text({**rates, **options}, comments)
     try:

@@ -74,9 +74,9 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     """
     evolve = Evolution(**configuration["evolve"])
     options = flatten(configuration)
-    optimizer = chosen_optimizer(options["model.optimizer"], options["model.weights"])
-    for name, rate in default_rates(optimizer, options["model.backbone_weights"]).items():
-        option = f"warmup.{name}" if name.startswith("warmup") else f"model.{name}"
+    optimizer = chosen_optimizer(options["model.optim.optimizer"], options["model.start.weights"])
+    for name, rate in default_rates(optimizer, options["model.start.backbone_weights"]).items():
+        option = f"warmup.{name}" if name.startswith("warmup") else f"model.optim.{name}"
         options[option] = rate if options[option] is None else options[option]
     genes, fixed = [YOLOV5_GENES[name] for name in EVOLVED], dict[str, float]()
     if evolve.space:
@@ -84,8 +84,10 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     epochs = options["trainer.max_epochs"] or 1
     if evolve.literal:
         fixed["trainer.check_val_every_n_epoch"] = epochs
-        if options["model.anchors"] is None and all(gene.name != "anchors" for gene in genes):
-            fixed.setdefault("model.anchors", 3)
+        if options["model.network.anchors"] is None and all(
+            gene.name != "anchors" for gene in genes
+        ):
+            fixed.setdefault("model.network.anchors", 3)
     options |= fixed
     plan = Plan(
         genes=tuple(genes),

@@ -48,19 +48,23 @@ class Gene(NamedTuple):
 # Every key of a hyp*.yaml that is read here, with YOLOv5's bounds. iou_t is none: nothing reads it
 # there either.
 _BOUNDS = {
-    "model": {
+    "model.optim": {
         "lr0": (1e-5, 0.1),
         "lrf": (0.01, 1.0),
         "momentum": (0.6, 0.98),
         "weight_decay": (0.0, 0.001),
+    },
+    "model.loss": {
         "box": (0.02, 0.2),
         "cls": (0.2, 4.0),
         "cls_pw": (0.5, 2.0),
         "obj": (0.2, 4.0),
         "obj_pw": (0.5, 2.0),
         "anchor_t": (2.0, 8.0),
-        "anchors": (2.0, 10.0),
         "fl_gamma": (0.0, 2.0),
+    },
+    "model.network": {
+        "anchors": (2.0, 10.0),
     },
     "warmup": {
         "warmup_epochs": (0.0, 5.0),
@@ -95,8 +99,8 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
     """What a file says is to be searched for.
 
     Each of its lines names a number of the configuration, by YOLOv5's name or as option: `mosaic: `
-    takes YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.obj: 0.7` a value
-    that stays.
+    takes YOLOv5's bounds, `lr0: {low: 1e-4, high: 0.1, log: true}` others, `model.loss.obj: 0.7` a
+    value that stays.
 
     Args:
         configuration: option -> value (`flatten`); options that are whole numbers there are so as

@@ -13,7 +13,7 @@ from boltbox.detector.system.shipped import CONFIGS
 FOLDER = CONFIGS / "hyp"
 # low.yaml has all values, the others what differs from it
 FILES = ("low", "med", "high", "none", "voc", "objects365")
-USUAL = {"model.anchors": 3.0}  # a level, where the configuration names none
+USUAL = {"model.network.anchors": 3.0}  # a level, where the configuration names none
 
 
 def start_values(

@@ -28,7 +28,8 @@ class Metadata:
     pixels; of a dynamic file that of the training · batch: images a call, as far as it is fixed ·
     dynamic: any batch, any height and width that are multiples of the stride · nms: None, or the
     suppression inside · precision: of the weights · model: the options of the network
-    (`--model.size` and so on) · origins: source and licence of what its weights started from."""
+    (`--model.network.size` and so on) · origins: source and licence of what its weights started
+    from."""
 
     names: list[str]
     stride: int

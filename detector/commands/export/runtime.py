@@ -147,7 +147,7 @@ class Exported:
         own = {"data.names": self.metadata.names, "data.image_size": max(self.metadata.image_size)}
         return {
             **{
-                f"model.{key}": value
+                f"model.network.{key}": value
                 for key, value in self.metadata.model.items()
                 if key != "backbone"
             },

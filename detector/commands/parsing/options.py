@@ -27,13 +27,13 @@ YOLOV5_OPTIONS = {  # what people type from memory
     "image-weights": "data.image_weights",
     "cache": "data.cache",
     "source": "data.source",
-    "weights": "model.weights",
-    "cfg": "model.size",
-    "optimizer": "model.optimizer",
-    "cos-lr": "model.lr_schedule cosine",
-    "label-smoothing": "model.label_smoothing",
+    "weights": "model.start.weights",
+    "cfg": "model.network.size",
+    "optimizer": "model.optim.optimizer",
+    "cos-lr": "model.optim.lr_schedule cosine",
+    "label-smoothing": "model.loss.label_smoothing",
     "multi-scale": "model.multi_scale",
-    "freeze": "model.freeze",
+    "freeze": "model.start.freeze",
     "conf-thres": "model.conf",
     "iou-thres": "model.iou",
     "max-det": "model.max_det",
@@ -105,7 +105,7 @@ def unknown_option(name: str, known: Collection[str], command: str = "fit") -> s
     """A hint for an option that does not exist."""
     theirs = YOLOV5_EXPORT if command == "export" else YOLOV5_OPTIONS
     if name == "weights" and command in ("validate", "test", "predict"):
-        # model.weights start a training; they do not bring image size and class names
+        # model.start.weights start a training; they do not bring image size and class names
         return "here it is --ckpt_path"
     return f"here it is --{theirs[name]}" if name in theirs else nearest(name, known)
 
@@ -154,7 +154,8 @@ def check_config(given: str, known: Collection[str], groups: Collection[str], co
         )
     if keys & {"backbone", "head"}:
         raise InputError(
-            f"--config {path}: that is YOLOv5's file of a network; here it is --model.size n, s, m,"
+            f"--config {path}: that is YOLOv5's file of a network; here it is --model.network.size"
+            " n, s, m,"
             " l, x, n6, ..."
         )
     for name in _names(content, groups):
@@ -186,8 +187,8 @@ def _names(content: Mapping[Any, Any], groups: Collection[str], group: str = "")
 def typed_options(args: Sequence[str]) -> list[tuple[str, str]]:
     """The options on a command line, and their values as far as they are words.
 
-    >>> typed_options(["fit", "--model.lr0", "0.1", "--json", "--run=a", "-c", "x.yaml"])
-    [('model.lr0', '0.1'), ('json', ''), ('run', 'a'), ('config', 'x.yaml')]
+    >>> typed_options(["fit", "--model.optim.lr0", "0.1", "--json", "--run=a", "-c", "x.yaml"])
+    [('model.optim.lr0', '0.1'), ('json', ''), ('run', 'a'), ('config', 'x.yaml')]
     """
     options = []
     for k, word in enumerate(args):

@@ -9,18 +9,18 @@ from boltbox.detector.commands.parsing.signatures import Option
 WIDTH, COLUMN = 80, 30  # characters of a line; column at which the descriptions of options begin
 
 DATA = ("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache")
-MODEL = ("model.size", "model.weights")
+MODEL = ("model.network.size", "model.start.weights")
 MACHINE = ("trainer.accelerator", "trainer.devices", "trainer.precision")
 RUN = ("run", "config")
 CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
     "fit": {
         "data": (*DATA, "data.augment.mosaic"),
-        "model": (*MODEL, "model.backbone", "model.freeze"),
+        "model": (*MODEL, "model.network.backbone", "model.start.freeze"),
         "training": (
             "trainer.max_epochs",
-            "model.optimizer",
-            "model.lr0",
-            "model.lr_schedule",
+            "model.optim.optimizer",
+            "model.optim.lr0",
+            "model.optim.lr_schedule",
             "early_stop.patience",
             *MACHINE,
             "seed_everything",
@@ -31,8 +31,8 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
         "input": ("data.source", "data.image_size", "data.frame_step", "data.tiled"),
         "model": (
             "ckpt_path",
-            "model.weights",
-            "model.size",
+            "model.start.weights",
+            "model.network.size",
             "model.conf",
             "model.iou",
             "model.max_det",
@@ -53,13 +53,13 @@ CHOSEN: dict[str, dict[str, Sequence[str]]] = {  # by command: groups of options
     },
     "anchors": {
         "data": DATA[:2],
-        "model": ("ckpt_path", *MODEL, "model.anchors", "model.anchor_t"),
+        "model": ("ckpt_path", *MODEL, "model.network.anchors", "model.loss.anchor_t"),
         "anchors": ("autoanchor.bpr_limit", "autoanchor.generations", "autoanchor.augmented"),
         "run": ("json", *RUN),
     },
     "doctor": {
         "data": DATA[:2],
-        "model": ("ckpt_path", "model.size"),
+        "model": ("ckpt_path", "model.network.size"),
         "run": ("fix", "json", "strict", *RUN),
     },
     "benchmark": {
@@ -112,9 +112,9 @@ SHORTER = {  # than the docstrings of the classes, or specific to the recipe
     "data.dataset": "A data.yaml, a VOC folder, or demo: drawn on the spot.",
     "data.image_size": "Longer side of the network's input in pixels.",
     "data.cache": "Keep resized images: auto, none, ram or disk.",
-    "model.size": "n, s, m, l, x; n6 ... x6, p2, p34, p6, p7.",
-    "model.weights": "Start from a YOLOv5 .pt, a YOLOX .pth, a checkpoint of ours.",
-    "model.backbone": "yolov5, or timm/NAME with --model.backbone_weights FILE.",
+    "model.network.size": "n, s, m, l, x; n6 ... x6, p2, p34, p6, p7.",
+    "model.start.weights": "Start from a YOLOv5 .pt, a YOLOX .pth, a checkpoint of ours.",
+    "model.network.backbone": "yolov5, or timm/NAME with --model.start.backbone_weights FILE.",
     "early_stop.patience": "Stop after so many epochs without a better fitness.",
     "report.enabled": "Make report.html at the end, a page on the run.",
     "data.tiled": "Look at large images whole and in overlapping tiles.",

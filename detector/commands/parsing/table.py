@@ -41,8 +41,5 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 LINKS = {  # option: what it follows
     "data.seed": "seed_everything",
-    "model.seed": "seed_everything",
-    "model.image_size": "data.image_size",
-    "model.batch_size": "data.batch_size",
     "model.names": "data.names",
 }

@@ -25,7 +25,7 @@ from boltbox.detector.commands.evolve.study import Study
 from boltbox.detector.commands.evolve.worker import environments
 from boltbox.detector.training.optimizer import RATES
 
-TINY = ["--model.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
+TINY = ["--model.network.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
         "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]  # fmt: skip
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1",
          "--autoanchor.enabled", "false"]  # fmt: skip
@@ -121,11 +121,11 @@ def test_two_generations_of_three(
     assert "6 individuals, 6 of them done" in capsys.readouterr().out
     assert len(rows("found")) == 6
     with pytest.raises(SystemExit) as e:
-        cli.main([*line, "--model.lr0", "0.02"])
+        cli.main([*line, "--model.optim.lr0", "0.02"])
     assert e.value.code == 2
     rate = RATES["Muon"].lr0
     assert (
-        f"found was begun with other options: model.lr0 is {rate} in it and 0.02 here"
+        f"found was begun with other options: model.optim.lr0 is {rate} in it and 0.02 here"
         in capsys.readouterr().err
     )
     assert [p.name for p in here.iterdir()] == ["found"]
@@ -299,7 +299,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert settings["data.augment.mosaic"] == 0.5
     assert plan.fixed == {
         "data.augment.mosaic": 0.5,
-        "model.anchors": 3,
+        "model.network.anchors": 3,
         "trainer.check_val_every_n_epoch": 40,
     }
     Path("common.yaml").write_text(yaml.safe_dump(config))
@@ -312,15 +312,22 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], (
         "no set twice"
     )
-    assert config["model"]["anchors"] is None
+    assert config["model"]["network"]["anchors"] is None
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
     assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, (
         "workers may differ"
     )
 
-    trained = ["--model.backbone", "timm/resnet18", "--model.backbone_weights", "pretrained"]
+    trained = [
+        "--model.network.backbone",
+        "timm/resnet18",
+        "--model.start.backbone_weights",
+        "pretrained",
+    ]
     plan, settings, _ = planned(printed("evolve", *options, *trained))
-    assert (plan.start[0]["lr0"], settings["model.backbone_lr"]) == (0.016, 0.001), "as a fit would"
+    assert (plan.start[0]["lr0"], settings["model.optim.backbone_lr"]) == (0.016, 0.001), (
+        "as a fit would"
+    )
 
 
 def test_gpus_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:

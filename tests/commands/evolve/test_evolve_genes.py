@@ -14,10 +14,10 @@ from boltbox.detector.commands.evolve.start import start_values
 from boltbox.detector.system.errors import InputError
 
 CONFIGURATION = {
-    "model.lr0": 0.01,
-    "model.anchors": None,
+    "model.optim.lr0": 0.01,
+    "model.network.anchors": None,
     "data.batch_size": 64,
-    "model.size": "n",
+    "model.network.size": "n",
     "model.nested.x": 1.5,
 }
 GENES = (
@@ -97,7 +97,11 @@ def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
         YOLOV5_GENES["mosaic"]._replace(high=0.9),
         YOLOV5_GENES["anchors"],
     ]
-    options = {"data.augment.scale": 0.25, "data.augment.mosaic": 0.5, "model.anchors": None}
+    options = {
+        "data.augment.scale": 0.25,
+        "data.augment.mosaic": 0.5,
+        "model.network.anchors": None,
+    }
     start = start_values(genes, options, literal=False)
     assert [tuple(s.values()) for s in start] == [
         (0.25, 0.5, 3.0), (0.5, 0.9, 3.0), (0.9, 0.9, 3.0), (0.0, 0.0, 3.0), (0.75544, 0.85834, 3.0), (0.491, 0.9, 3.0)
@@ -112,26 +116,32 @@ def test_start_is_the_configuration_and_the_files_within_the_bounds() -> None:
 def test_space(tmp_path: Path) -> None:
     file = tmp_path / "space.yaml"
     file.write_text(
-        "mosaic:\nmodel.lr0: {low: 1e-4, high: 0.1, log: true}\ndata.batch_size: {low: 8, high: 128}\n"
+        "mosaic:\nmodel.optim.lr0: {low: 1e-4, high: 0.1, log: true}\ndata.batch_size: {low: 8, high: 128}\n"
         "model.nested.x: {low: 0, high: 3}\nanchor_t: 3\n"
     )
-    options = {**CONFIGURATION, "data.augment.mosaic": 1.0, "model.anchor_t": 4.0}
+    options = {**CONFIGURATION, "data.augment.mosaic": 1.0, "model.loss.anchor_t": 4.0}
     genes, fixed = read_space(file, options)
     assert genes == [
         YOLOV5_GENES["mosaic"],
-        Gene("lr0", "model.lr0", 1e-4, 0.1, log=True),
+        Gene("lr0", "model.optim.lr0", 1e-4, 0.1, log=True),
         Gene("data.batch_size", "data.batch_size", 8, 128, whole=True),
         Gene("model.nested.x", "model.nested.x", 0, 3),
     ]
-    assert fixed == {"model.anchor_t": 3.0}
+    assert fixed == {"model.loss.anchor_t": 3.0}
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("mosiac: {low: 0, high: 1}", "mosiac: no such option; did you mean 'mosaic'?"),
-        ("model.lr: {low: 0, high: 1}", "model.lr: no such option; did you mean 'model.lr0'?"),
-        ("model.size: {low: 0, high: 1}", "model.size: no number: the configuration says 'n'"),
+        (
+            "model.lr: {low: 0, high: 1}",
+            "model.lr: no such option; did you mean 'model.optim.lr0'?",
+        ),
+        (
+            "model.network.size: {low: 0, high: 1}",
+            "model.network.size: no number: the configuration says 'n'",
+        ),
         ("lr0: {low: 0.1, high: 0.1}", "lr0: low 0.1 is not below high 0.1"),
         ("lr0: {low: 0, log: true}", "lr0: low 0 has no logarithm"),
         ("lr0: {low: much}", "lr0: low is 'much'; expected a finite number"),
@@ -139,7 +149,7 @@ def test_space(tmp_path: Path) -> None:
         ("data.batch_size: {low: 8}", "data.batch_size: give low and high"),
         ("lr0: .inf", "lr0: it is 'inf'; expected a finite number"),
         ("lr0: 0.1", "all values are fixed"),
-        ("lr0:\nmodel.lr0:", "model.lr0: it stands there twice"),
+        ("lr0:\nmodel.optim.lr0:", "model.optim.lr0: it stands there twice"),
         ("[1, 2]", "expected a line for each number"),
         ("lr0: {", "cannot be read"),
     ],

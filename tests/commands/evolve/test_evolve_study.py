@@ -117,7 +117,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table with YOLOv5's columns first, and the best as an overlay that `fit` takes."""
-    plan = replace(PLAN, fixed={"model.obj": 0.7, "early_stop.patience": 12})
+    plan = replace(PLAN, fixed={"model.loss.obj": 0.7, "early_stop.patience": 12})
     study = search(tmp_path, plan, stop=7)
     study.ask(plan)  # one that is being trained
     write_outputs(study, plan)
@@ -152,10 +152,10 @@ def test_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             ]
         )
     options = yaml.safe_load(capsys.readouterr().out)
-    assert options["model"]["lr0"] == pytest.approx(best.params["lr0"], rel=1e-4)
-    assert options["model"]["anchors"] == best.params["anchors"]
+    assert options["model"]["optim"]["lr0"] == pytest.approx(best.params["lr0"], rel=1e-4)
+    assert options["model"]["network"]["anchors"] == best.params["anchors"]
     assert options["data"]["augment"]["scale"] == pytest.approx(best.params["scale"], rel=1e-4)
-    assert (options["model"]["obj"], options["early_stop"]["patience"]) == (0.7, 12)
+    assert (options["model"]["loss"]["obj"], options["early_stop"]["patience"]) == (0.7, 12)
     assert all(
         (tmp_path / name).stat().st_size > 5000
         for name in ("evolve.png", "fitness.png", "importances.png")
@@ -229,8 +229,8 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
     options, run, worker = json.loads((tmp_path / "trials/0000/options.json").read_text())
     assert (
         options["--data.augment.scale"],
-        options["--model.lr0"],
-        options["--model.anchors"],
+        options["--model.optim.lr0"],
+        options["--model.network.anchors"],
     ) == ("0.3", "0.05", "9")
     assert (options["--ckpt_path"], options["--doctor.enabled"], options["--pictures.enabled"]) == (
         "auto",

@@ -1,0 +1,69 @@
+"""The options of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boltbox.detector.model.batch_norm import set_momentum
+from boltbox.detector.model.box_coder import BoxCoder
+from boltbox.detector.model.head import Head
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.parts import part_config
+from boltbox.detector.system.ranges import check_ranges
+
+
+@dataclass
+class NetworkOptions:
+    """Which network it is.
+
+    Args:
+        size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
+        backbone: yolov5; yolox, for YOLOX's weights; or timm/NAME, an image backbone of timm
+            (docs/backbones.md).
+        depth_multiple: Instead of that of the size.
+        width_multiple: Instead of that of the size.
+        levels: Detection levels, level k has stride 2**k; instead of those of the size.
+        anchors: A row a level of pixels w, h, w, h, ...; or a number: AutoAnchor finds as many for
+            each level; default: the size's.
+        activation: silu, relu, leaky_relu or hardswish.
+        bn_momentum: Share of the newest batch in batch norm's running statistics. Default: 1 where
+            boltbox.callbacks.EMA averages them as it averages the weights, else 0.1.
+        head: A head of your own instead of YOLOv5's, by class_path and init_args (docs/parts.md).
+        box_coder: A box coder of your own instead of the head's.
+
+    In Python head and box_coder are a class, or functools.partial of a class and its arguments.
+    """
+
+    size: str = "n"
+    backbone: str = "yolov5"
+    depth_multiple: float | None = None
+    width_multiple: float | None = None
+    levels: list[int] | None = None
+    anchors: list[list[float]] | int | None = None
+    activation: str = "silu"
+    bn_momentum: float | None = None
+    head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
+    box_coder: Callable[[], BoxCoder] | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(vars(self), "model.network")
+
+    def plain(self) -> dict[str, Any]:
+        """By name, in plain types that a checkpoint holds."""
+        head = part_config(self.head, Head, "model.network.head")
+        box_coder = part_config(self.box_coder, BoxCoder, "model.network.box_coder")
+        return vars(self) | {"head": head, "box_coder": box_coder}
+
+    def build(self, num_classes: int) -> YOLOv5:
+        """The network, with fresh weights.
+
+        Raises:
+            InputError: the options make no network.
+        """
+        options = self.plain()
+        momentum = options.pop("bn_momentum")
+        network = YOLOv5(num_classes, **options)
+        set_momentum(network, 0.1 if momentum is None else momentum)
+        return network

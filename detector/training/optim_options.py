@@ -1,0 +1,95 @@
+"""The options of the optimizer and its learning rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import nn
+from torch.optim import Optimizer
+
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.training.optimizer import (
+    OptimizerName,
+    build_optimizer,
+    chosen_optimizer,
+    default_rates,
+)
+from boltbox.detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
+
+# may be chosen by what a training starts from
+AUTO = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"
+
+
+@dataclass
+class OptimOptions:
+    """How it is trained.
+
+    Args:
+        optimizer: SGD (Nesterov), Adam, AdamW or Muon. auto: AdamW where model.start.weights are
+            given, else Muon.
+        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008,
+            with backbone_weights 0.016.
+        lrf: The learning rate falls towards lr0 * lrf.
+        momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon
+            0.95.
+        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor
+            of norms; default: SGD and Adam 0.0005, AdamW and Muon 0.05.
+        backbone_lr: As lr0, for the backbone, which Muon then leaves to AdamW; default: lr0, but
+            with Muon and backbone_weights 0.001.
+        backbone_weight_decay: As weight_decay, for the backbone; default: weight_decay.
+        nominal_batch_size: Gradients are accumulated to about this number of images. auto: to 64,
+            or fewer in a run that would have few steps (docs/recipe.md).
+        lr_schedule: linear, cosine or cosine_restarts.
+        t_0: Epochs of the first cosine before a restart.
+        t_mult: Each further cosine is this many times as long.
+    """
+
+    optimizer: OptimizerName | Literal["auto"] = "auto"
+    lr0: float | None = None
+    lrf: float = 0.01
+    momentum: float | None = None
+    weight_decay: float | None = None
+    backbone_lr: float | None = None
+    backbone_weight_decay: float | None = None
+    nominal_batch_size: int | Literal["auto"] = "auto"
+    lr_schedule: LrSchedule = "linear"
+    t_0: int = 10
+    t_mult: int = 1
+
+    def __post_init__(self) -> None:
+        check_ranges(vars(self), "model.optim")
+
+    def auto_names(self) -> list[str]:
+        """The options that are left to be chosen."""
+        return [name for name in AUTO if getattr(self, name) in (None, "auto")]
+
+    def chosen(self, weights: str | None, backbone_weights: str | None) -> OptimOptions:
+        """With the options of `auto_names` chosen by what the network starts from.
+
+        Raises:
+            InputError: no such optimizer.
+        """
+        optimizer = chosen_optimizer(self.optimizer, weights)
+        rates: dict[str, Any] = {"optimizer": optimizer}
+        rates |= default_rates(optimizer, backbone_weights)
+        return replace(self, **{name: rates[name] for name in self.auto_names() if name in rates})
+
+    def lr(self, epoch: int, epochs: int) -> float:
+        """The learning rate of an epoch outside of the warm-up."""
+        assert self.lr0 is not None
+        schedule = self.lr_schedule, self.t_0, self.t_mult
+        return self.lr0 * lr_factor(epoch, epochs, self.lrf, *schedule)
+
+    def build(self, network: nn.Module, batch_size: int) -> Optimizer:
+        """The optimizer of a network that is trained on batches of this size, over all devices.
+
+        Raises:
+            InputError: a rate for the backbone, and none to compare it with.
+        """
+        decays = [self.weight_decay, self.backbone_weight_decay]
+        if self.nominal_batch_size != "auto":  # with it, a step sees just as many images
+            sizes = self.nominal_batch_size, batch_size
+            decays = [d if d is None else effective_weight_decay(d, *sizes) for d in decays]
+        rates: Any = self.lr0, self.momentum, decays[0], self.backbone_lr, decays[1]
+        return build_optimizer(network, self.optimizer, *rates)  # type: ignore[arg-type]

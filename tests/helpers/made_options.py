@@ -1,0 +1,37 @@
+"""A Detector from options without their groups."""
+
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from boltbox.detector.model.loss_options import LossOptions
+from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optim_options import OptimOptions
+from boltbox.detector.training.start_options import StartOptions
+
+GROUPS: dict[str, Any] = {
+    "network": NetworkOptions,
+    "loss": LossOptions,
+    "optim": OptimOptions,
+    "start": StartOptions,
+}
+T = TypeVar("T", bound=Detector)
+
+
+def made_detector(
+    names: list[str],
+    image_size: int = 640,
+    batch_size: int = 16,
+    kind: type[T] = Detector,  # type: ignore[assignment]
+    **options: Any,
+) -> T:
+    """options: of the groups by their own names, like lr0, and of the Detector. image_size,
+    batch_size: of data that it will not be given."""
+    grouped = {}
+    for group, its in GROUPS.items():
+        taken = {f.name: options.pop(f.name) for f in fields(its) if f.name in options}
+        grouped[group] = its(**taken)
+    detector = kind(names, **grouped, **options)
+    detector.set_image_size(image_size)
+    detector.batch_size = batch_size
+    return detector
