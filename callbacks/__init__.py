@@ -3,13 +3,13 @@ the result."""
 
 from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.callbacks.checkpoints import Checkpoints
-from boltbox.callbacks.collective_watchdog import CollectiveWatchdog
 from boltbox.callbacks.consistency_check import ConsistencyCheck
 from boltbox.callbacks.dashboard import Dashboard
 from boltbox.callbacks.doctor import DoctorCheck
 from boltbox.callbacks.early_stop import EarlyStop
 from boltbox.callbacks.ema import EMA
 from boltbox.callbacks.epoch_lines import EpochLines
+from boltbox.callbacks.guard import Guard
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.pictures import Pictures
@@ -19,19 +19,19 @@ from boltbox.callbacks.recipe import recipe
 from boltbox.callbacks.report import Report
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
-from boltbox.callbacks.training_guard import TrainingGuard
 from boltbox.callbacks.warmup import Warmup
+from boltbox.callbacks.watchdog import Watchdog
 
 __all__ = [
     "EMA",
     "AutoAnchor",
     "Checkpoints",
-    "CollectiveWatchdog",
     "ConsistencyCheck",
     "Dashboard",
     "DoctorCheck",
     "EarlyStop",
     "EpochLines",
+    "Guard",
     "Iterations",
     "MetricsFiles",
     "Pictures",
@@ -40,7 +40,7 @@ __all__ = [
     "Report",
     "RunFolder",
     "RunState",
-    "TrainingGuard",
     "Warmup",
+    "Watchdog",
     "recipe",
 ]

@@ -17,7 +17,7 @@ from boltbox.detector.training.recipe import data_of
 def recipe_callbacks() -> dict[str, type[L.Callback]]:
     """The classes of the recipe's callbacks that have options, by the names of their groups on the
     command line."""
-    return {group: load(place) for group, place in CALLBACKS.items() if group != "ranks"}
+    return {group: load(place) for group, place in CALLBACKS.items() if group != "watchdog"}
 
 
 def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:

@@ -31,8 +31,8 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     trainer = L.Trainer(**recipe(max_epochs=100, devices=2, callbacks=[Warmup(warmup_epochs=1)]))
     trainer.fit(Detector(data.names), data)
 
-    For the policy `roll_back` of the TrainingGuard call boltbox.detector.training.roll_back.fit in
-    place of trainer.fit.
+    For the policy `roll_back` of the Guard call boltbox.callbacks.guard.fit in place of
+    trainer.fit.
 
     Args:
         run: folder of the run; default: runs/fit-NUMBER.

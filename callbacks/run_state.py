@@ -6,13 +6,13 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-import torch.distributed as dist
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.compatibility import check_resume
+from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.versions import git_revision, versions
 from boltbox.detector.training.module import Detector
@@ -44,11 +44,7 @@ class RunState(L.Callback):
             "epoch_losses": pl_module.epoch_losses.state(),
             "random": _random_states(),
         }
-        everyone: list[Any] = [own]
-        if trainer.world_size > 1:
-            everyone = [None] * trainer.world_size
-            dist.all_gather_object(everyone, own)
-        checkpoint["processes"] = everyone
+        checkpoint["processes"] = gather(own)
         checkpoint["run"] = {
             "config": self.config or configuration(trainer, pl_module),
             "names": list(pl_module.names),

@@ -112,7 +112,7 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
         {"wait_count": COUNT, "stopped_epoch": COUNT, "best_score": _scalar, "patience": COUNT},
         {"stopping_reason": _reason, "stopping_reason_message": nullable(instance_of(str))},
     ),
-    "TrainingGuard": fields({"roll_backs": COUNT, "lr0": number}),
+    "Guard": fields({"roll_backs": COUNT, "lr0": number}),
     "Dashboard": fields({"best": mapping_of(number), "spent": mapping_of(COUNT)}),
     "EpochLines": fields({"best": _best}),
     "Iterations": _iterations,

@@ -11,9 +11,7 @@ from boltbox.detector.system.garbage import lasting_imports
 TRAINER = "lightning.pytorch.trainer.trainer:Trainer"
 COMMANDS = {
     # with a Trainer, whose options and those of the model, the data and the callbacks they share
-    "fit": Command(
-        "boltbox.detector.training.roll_back:fit", "train a detector, or continue a training"
-    ),
+    "fit": Command("boltbox.callbacks.guard:fit", "train a detector, or continue a training"),
     "validate": Command(f"{TRAINER}.validate", "figures of a trained detector on the val split"),
     "test": Command(f"{TRAINER}.test", "the same on the test split"),
     "predict": Command(f"{TRAINER}.predict", "find objects in images, videos, streams"),

@@ -8,14 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import lightning as L
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 from boltbox.detector.system import parent
-from boltbox.detector.system.errors import InputError
 
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
@@ -23,34 +22,22 @@ GONE = re.compile(
 STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
 
 
-class LostContact(InputError):
-    """Another process is gone, or timed out. The sentence names the process that waited, its batch,
-    and those of the others."""
-
-
-@runtime_checkable
-class Watchdog(Protocol):
-    """A callback that explains a lost contact in one sentence:
-    boltbox.callbacks.CollectiveWatchdog."""
-
-    lost: LostContact | None
-
-
 @contextlib.contextmanager
 def end_together(trainer: L.Trainer) -> Iterator[None]:
     """A command of the Trainer, at whose end no process that was started for it is left.
 
     Raises:
-        LostContact: in place of the error that gloo or NCCL had raised.
+        InputError: in place of a crash that a callback explains in one sentence, in its attribute
+            `explanation`: boltbox.callbacks.Watchdog, Guard.
         SystemExit: another process failed after this one had finished.
     """
     try:
         yield
     except Exception:
-        watchdogs = [c for c in trainer.callbacks if isinstance(c, Watchdog)]  # type: ignore[attr-defined]
-        lost = next((watchdog.lost for watchdog in watchdogs if watchdog.lost), None)
-        if lost:
-            raise lost from None
+        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        for explanation in (getattr(callback, "explanation", None) for callback in callbacks):
+            if explanation:
+                raise explanation from None
         raise
     children = [
         p
@@ -60,6 +47,15 @@ def end_together(trainer: L.Trainer) -> Iterator[None]:
     failed = max([abs(child.wait()) for child in children], default=0)
     if failed:
         raise SystemExit(failed)
+
+
+def gather(value: Any) -> list[Any]:
+    """The values of all processes, in order of their rank; all of them call it."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return [value]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, value)
+    return everyone
 
 
 def lost_contact(error: BaseException) -> bool:

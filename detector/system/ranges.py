@@ -105,8 +105,8 @@ RANGES = {
     "ema.tau": POSITIVE,
     "ema.width": Range(0, 0.28, above=True, below=True),
     "early_stop.patience": NOT_NEGATIVE,
-    "flight_recorder.most_roll_backs": NOT_NEGATIVE,
-    "flight_recorder.lr_factor": Range(0, 1, above=True),
+    "guard.most_roll_backs": NOT_NEGATIVE,
+    "guard.lr_factor": Range(0, 1, above=True),
     "checkpoints.save_period": Range(-1),
     "checkpoints.every_minutes": NOT_NEGATIVE,
     "checkpoints.every_batches": NOT_NEGATIVE,
@@ -115,7 +115,7 @@ RANGES = {
     "dashboard.every": COUNT,
     "dashboard.megabytes": NOT_NEGATIVE,
     "pictures.conf": SHARE,
-    "ranks.timeout": POSITIVE,
+    "watchdog.timeout": POSITIVE,
     "save.line_width": COUNT,
 }
 

@@ -135,7 +135,7 @@ class Detector(L.LightningModule):
         self.batch_size, self.seed = 16, 0  # of the data, once they are known
         self.set_image_size(640)
         self.evaluation = Evaluation(len(names))
-        # of all learning rates; boltbox.callbacks.TrainingGuard lowers it after a roll-back
+        # of all learning rates; boltbox.callbacks.Guard lowers it after a roll-back
         self.lr_scale = 1.0
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = start.frozen(self.network, literal)

@@ -33,7 +33,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-OWN = (boltbox.callbacks.Warmup, boltbox.callbacks.EMA, boltbox.callbacks.EarlyStop, boltbox.callbacks.TrainingGuard, boltbox.callbacks.Dashboard,
+OWN = (boltbox.callbacks.Warmup, boltbox.callbacks.EMA, boltbox.callbacks.EarlyStop, boltbox.callbacks.Guard, boltbox.callbacks.Dashboard,
        boltbox.callbacks.Iterations, boltbox.callbacks.MetricsFiles, boltbox.callbacks.Checkpoints)  # fmt: skip
 
 

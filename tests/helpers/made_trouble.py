@@ -1,4 +1,4 @@
-"""Trouble for a training, and trainings to make it in: for the tests of the flight recorder."""
+"""Trouble for a training, and trainings to make it in: for the tests of the guard."""
 
 import json
 from pathlib import Path

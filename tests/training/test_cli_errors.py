@@ -162,7 +162,7 @@ def test_policies_on_a_loss_that_is_not_finite(
         "3",
         "--run",
         "run",
-        "--flight_recorder.policy",
+        "--guard.policy",
         policy,
         "--warmup.warmup_epochs",
         "0",

@@ -19,20 +19,20 @@ import cli
 from boltbox.callbacks import (
     EMA,
     AutoAnchor,
+    Guard,
     MetricsFiles,
     Progress,
     Report,
-    TrainingGuard,
     Warmup,
     recipe,
 )
 from boltbox.callbacks.configuration import recipe_callbacks
+from boltbox.callbacks.guard import fit
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import RATES
 from boltbox.detector.training.recipe import CALLBACKS
-from boltbox.detector.training.roll_back import fit
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -238,7 +238,7 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
 def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """In its own run folder: from the checkpoint of the first epoch, with half the learning
     rate."""
-    guard, data = TrainingGuard("roll_back"), DetectionData(str(small_data), **SMALL)
+    guard, data = Guard("roll_back"), DetectionData(str(small_data), **SMALL)
     given = options(
         run="run",
         max_epochs=2,
@@ -247,7 +247,7 @@ def test_a_script_rolls_back(small_data: Path, here: Path, capsys: pytest.Captur
     fit(L.Trainer(**given), small_detector(data), data)
     told = capsys.readouterr().out
     assert re.search(
-        r"^warning: non-finite loss in epoch 1, batch 0.*; going on from run/checkpoints/last.ckpt$",
+        r"^warning: non-finite loss in epoch 1, batch 0.*; resuming from run/checkpoints/last.ckpt$",
         told,
         re.M,
     )

@@ -8,13 +8,13 @@ from boltbox.detector.training.trainer_options import TRAINER_OPTIONS
 # whose options are groups of the command line; the warm-up early: a LearningRateMonitor shows what
 # is used
 CALLBACKS = {
-    "ranks": "boltbox.callbacks.collective_watchdog:CollectiveWatchdog",
+    "watchdog": "boltbox.callbacks.watchdog:Watchdog",
     "doctor": "boltbox.callbacks.doctor:DoctorCheck",
     "autoanchor": "boltbox.callbacks.autoanchor:AutoAnchor",
     "warmup": "boltbox.callbacks.warmup:Warmup",
     "ema": "boltbox.callbacks.ema:EMA",
     "early_stop": "boltbox.callbacks.early_stop:EarlyStop",
-    "flight_recorder": "boltbox.callbacks.training_guard:TrainingGuard",
+    "guard": "boltbox.callbacks.guard:Guard",
     "checkpoints": "boltbox.callbacks.checkpoints:Checkpoints",
     "dashboard": "boltbox.callbacks.dashboard:Dashboard",
     "pictures": "boltbox.callbacks.pictures:Pictures",

@@ -1,0 +1,274 @@
+"""A training that goes wrong: a report, and then it stops or rolls back to the last checkpoint."""
+
+import json
+import traceback
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import lightning as L
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
+
+from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.file import newest_intact
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.distributed.process_group import gather, lost_contact
+from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.finite import not_finite, not_finite_names
+from boltbox.detector.training.gradient_window import ends_in_step
+from boltbox.detector.training.module import Detector
+
+Policy = Literal["stop", "roll_back", "off"]
+ADVICE = {  # by kind of incident
+    "non-finite loss": "look at these images and their labels, or lower model.lr0",
+    "non-finite gradient": "lower model.lr0, or use --trainer.precision 32-true",
+    "out of memory": "use a smaller data.batch_size, data.val_batch_size or data.image_size",
+    "loader killed": "the system kills processes when memory runs out; use fewer data.workers",
+    "crash": "the report holds the traceback",
+}
+
+
+class Incident(InputError):
+    """Training cannot continue. The message names the problem, the batch, its images, and what to
+    do."""
+
+
+class RollBack(Incident):
+    """Training continues from the last checkpoint, see `fit`. All processes raise it in the same
+    batch."""
+
+
+class Place(NamedTuple):
+    """A batch: `train` or `val`; its number in the epoch; the data set's numbers of its images."""
+
+    split: str
+    batch: int
+    indices: list[int]
+
+
+class Guard(L.Callback):
+    """Writes `checkpoints/incident-<epoch>-<batch>.json` when a loss or a gradient is not finite,
+    memory runs out, or a fit crashes: kind of incident, batch, images, parameters whose gradients
+    are not finite, learning rates, traceback. The first process writes; of a crash, the one that
+    crashed.
+
+    Losses and gradients are checked in on_after_backward, before clipping spreads a NaN to all
+    parameters: one small tensor is read per batch, for all processes together. Gradients are
+    checked where an accumulation window ends, but not with a GradScaler, which skips such steps by
+    itself.
+
+    Args:
+        policy: What follows on a non-finite loss or gradient. stop. roll_back: continue from the
+            last checkpoint, with a lower learning rate. off: no check; crashes are reported.
+        most_roll_backs: In a run; then it stops.
+        lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run,
+            or until it is resumed with another model.lr0.
+
+    Attributes:
+        roll_backs: how many there were; checkpoints/roll_backs.json has them too, for a kill before
+            the next checkpoint.
+        explanation: the one-sentence form of a crash that a user can put right.
+
+    Raises:
+        InputError: an option out of its range; Incident, RollBack while training.
+    """
+
+    def __init__(
+        self, policy: Policy = "stop", most_roll_backs: int = 3, lr_factor: float = 0.5
+    ) -> None:
+        self.policy, self.most_roll_backs, self.lr_factor = policy, most_roll_backs, lr_factor
+        check_ranges(vars(self), "guard")
+        self.roll_backs, self.lr0 = 0, 0.0
+        self.explanation: Incident | None = None
+        self._place: Place | None = None  # None before the training
+        self._loss = torch.zeros(())  # as it went into the backward pass
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.explanation = self._place = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        record, lr0 = _record(trainer), float(pl_module.hparams["lr0"])
+        if not trainer.ckpt_path and trainer.is_global_zero:
+            remove(record)
+        elif trainer.ckpt_path and record.is_file():
+            self.load_state_dict(json.loads(record.read_text()))
+        if self.lr0 != lr0:
+            self.roll_backs, self.lr0 = 0, lr0
+        pl_module.lr_scale = self.lr_factor**self.roll_backs
+        self._place = Place("train", 0, [])
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        self._place = Place("train", batch_idx, list(batch.indices))
+
+    def on_validation_batch_start(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self._place = Place("val", batch_idx, list(batch.indices))
+
+    def on_before_backward(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor
+    ) -> None:
+        self._loss = loss.detach()
+
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, Detector)
+        assert self._place is not None
+        if self.policy == "off":
+            return
+        checked = ends_in_step(trainer, self._place.batch) and _scaler(trainer) is None
+        groups = trainer.optimizers[0].param_groups if checked else []
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        bad_loss, bad_gradients = not_finite(self._loss, parameters, trainer.world_size)
+        if bad_loss or bad_gradients:
+            self._handle(trainer, pl_module, bad_loss)
+
+    def _handle(self, trainer: L.Trainer, module: Detector, bad_loss: bool) -> NoReturn:
+        """Report, and raise in all processes at once."""
+        assert self._place is not None
+        mine = not (bad_loss and bool(self._loss.isfinite()))  # else it is in another process
+        everyone = gather((mine, self._place.indices, not_finite_names(module)))
+        concerned = [(indices, names) for is_concerned, indices, names in everyone if is_concerned]
+        place = self._place._replace(indices=[i for indices, _ in concerned for i in indices])
+        error, done = Incident, "stopped"
+        if self.policy == "roll_back" and self.roll_backs < self.most_roll_backs:
+            self.roll_backs += 1
+            error, done = RollBack, f"roll-back {self.roll_backs} of {self.most_roll_backs}"
+        elif self.policy == "roll_back":
+            done = f"stopped after {self.roll_backs} roll-backs"
+        kind = "non-finite loss" if bad_loss else "non-finite gradient"
+        message = ""
+        if trainer.is_global_zero:
+            message = self._report(trainer, kind, place, done, parameters=concerned[0][1])
+            if error is RollBack:
+                _write_json(_record(trainer), self.state_dict())
+        # all processes wait for it: one that exits may kill the one that writes
+        raise error(trainer.strategy.broadcast(message))
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Report a crash with what this process knows, without asking the others. One that has only
+        lost contact with a crashed process reports nothing."""
+        is_crash = isinstance(exception, Exception) and not isinstance(exception, Incident)
+        if self._place is None or trainer.state.fn != TrainerFn.FITTING or not is_crash:
+            return
+        kind, text = _kind_of(exception), str(exception).strip()
+        is_user_error = isinstance(exception, InputError | MisconfigurationException)
+        if lost_contact(exception) or (kind == "crash" and is_user_error):
+            return
+        details = "".join(traceback.format_exception(exception))
+        done = f"{type(exception).__name__}: {text.rpartition(chr(10))[2]}"
+        message = self._report(trainer, kind, self._place, done, traceback=details)
+        exception.add_note(message)
+        if kind != "crash":
+            self.explanation = Incident(message)
+
+    def _report(
+        self, trainer: L.Trainer, kind: str, place: Place, done: str, **details: Any
+    ) -> str:
+        """Write the report; the sentence for the user: problem, batch, three images, what was done,
+        path of the report, advice."""
+        data: Any = getattr(trainer, "datamodule", None)
+        files = [str(data.path(place.split, i)) for i in place.indices if hasattr(data, "path")]
+        process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
+        name = f"incident-{trainer.current_epoch}-{place.batch}{process}.json"
+        path = Path(trainer.default_root_dir) / "checkpoints" / name
+        rates = {group["name"]: group["lr"] for group in trainer.optimizers[0].param_groups}
+        content = {
+            "kind": kind,
+            "epoch": trainer.current_epoch,
+            **place._asdict(),
+            "files": files,
+            "learning_rates": rates,
+            "roll_backs": self.roll_backs,
+            "done": done,
+            **details,
+        }
+        _write_json(path, content)
+        where = f"{'validation ' if place.split == 'val' else ''}batch {place.batch}"
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        images = f"; images {', '.join(files[:3])}{more}" if files else ""
+        return (
+            f"{kind} in epoch {trainer.current_epoch}, {where}{images}; {done}; report: {path};"
+            f" {ADVICE[kind]}"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"roll_backs": self.roll_backs, "lr0": self.lr0}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.roll_backs = max(self.roll_backs, state_dict["roll_backs"])
+        self.lr0 = state_dict["lr0"]
+
+
+def fit(
+    trainer: L.Trainer,
+    model: L.LightningModule,
+    datamodule: L.LightningDataModule | None = None,
+    ckpt_path: str | Path | None = None,
+    weights_only: bool | None = None,
+) -> None:
+    """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of
+    boltbox.callbacks.Guard carried out.
+
+    After a RollBack the same objects are fitted again from the newest valid checkpoint of the run
+    folder (trainer.default_root_dir).
+
+    Args:
+        ckpt_path: Continue the training from this checkpoint (last, best or a file).
+        weights_only: As in Lightning's Trainer.fit.
+
+    Raises:
+        Incident: training cannot continue, or there were too many roll-backs.
+        InputError: there is no checkpoint to go back to yet.
+    """
+    while True:
+        try:
+            return trainer.fit(
+                model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only
+            )
+        except RollBack as e:
+            folder = Path(trainer.default_root_dir) / "checkpoints"
+            checkpoint, _ = newest_intact(folder, type(model))
+            if checkpoint is None:
+                raise InputError(f"{e}; there is no checkpoint to go back to") from None
+            rank_zero_print(f"warning: {e}; resuming from {checkpoint.path}")
+            ckpt_path = str(checkpoint.path)
+            if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+                trainer.strategy.checkpoint_io.preloaded = checkpoint
+            del checkpoint
+
+
+def _kind_of(crash: BaseException) -> str:
+    """See ADVICE."""
+    text = str(crash).lower()
+    if isinstance(crash, torch.OutOfMemoryError) or "out of memory" in text:
+        return "out of memory"
+    is_killed = "killed by signal" in text or "exited unexpectedly" in text
+    return "loader killed" if "dataloader worker" in text and is_killed else "crash"
+
+
+def _record(trainer: L.Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "checkpoints" / "roll_backs.json"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with not_fatal(path):
+        write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
+
+
+def _scaler(trainer: L.Trainer) -> Any:
+    return getattr(trainer.precision_plugin, "scaler", None)
