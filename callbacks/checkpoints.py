@@ -11,6 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO, wait_for_checkpoint
 from boltbox.detector.checkpoint.file import batches_behind, read_outline
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.stop_signal import StopSignal
 
 
@@ -132,6 +133,9 @@ class Checkpoints(Checkpoint):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it."""
         self.best_on_disk(trainer)
+        paths = [_folder(trainer) / name for name in ("best.ckpt", "last.ckpt")]
+        for path in [path for path in paths if path.is_file()][:1]:
+            rank_zero_print(f"checkpoint: {path}")
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """A run that was killed between its last two saves resumes at its end, from best.ckpt: that

@@ -10,6 +10,7 @@ import lightning as L
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
+from boltbox.callbacks.iterations import step_settings
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.loggers.board import Board, Ending, Evaluation, Picture
 from boltbox.detector.loggers.tensorboard_board import TensorBoard
@@ -114,13 +115,8 @@ class Dashboard(L.Callback):
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if not every or step % every:
             return
-        groups = trainer.optimizers[0].param_groups
-        metrics = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
-        metrics["momentum"] = float(
-            groups[0]["momentum"] if "momentum" in groups[0] else groups[0]["betas"][0]
-        )
         assert isinstance(pl_module, Detector)
-        metrics["accumulate"] = float(pl_module.window.length)
+        metrics = step_settings(trainer, pl_module)
         self._tell(lambda board: board.metrics(metrics, step))
 
     def on_validation_batch_end(

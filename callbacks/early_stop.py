@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import lightning as L
 from lightning.pytorch.callbacks import EarlyStopping
+
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class EarlyStop(EarlyStopping):
@@ -21,6 +24,10 @@ class EarlyStop(EarlyStopping):
             min_delta=0.0,
             strict=False,
         )
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.stopped_epoch:
+            rank_zero_print(f"early stop: no better epoch in {self.patience} (early_stop.patience)")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """A resumed run keeps the count of epochs, but not the patience of the checkpoint: the

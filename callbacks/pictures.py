@@ -1,6 +1,5 @@
 """Pictures of a run: batches with their labels and predictions, curves."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,13 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
 from boltbox.detector.data.inputs.tiled import whole
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from boltbox.detector.report.curves import plot_curves
 from boltbox.detector.report.drawing import draw_boxes, enlarge, grid, write_image
 from boltbox.detector.system.atomic_file import not_fatal
-from boltbox.detector.system.csv_table import read_numbers
-from boltbox.detector.system.damaged_file import read_or_set_aside
+from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
@@ -67,26 +64,13 @@ class Pictures(L.Callback):
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        table = Path(trainer.default_root_dir) / "metrics.csv"
-        if trainer.is_global_zero and table.is_file():
-            checkpoints, plots = Path(trainer.default_root_dir) / "checkpoints", _folder(trainer)
-            wait_for_checkpoint(trainer)
-            written = [
-                checkpoints / name
-                for name in ("best.ckpt", "last.ckpt")
-                if (checkpoints / name).is_file()
-            ]
-            for path in written[:1]:  # without validation there is no best one
-                rank_zero_print(f"checkpoint: {path}")
-            rank_zero_print(f"metrics: {table}")
-            if self.enabled:
-                self._evaluated(trainer, pl_module)
-                with not_fatal(plots / "curves.png"):
-                    rows: list[dict[str, str]] = read_or_set_aside(
-                        table, partial(read_numbers, counter="epoch"), list
-                    )
-                    plot_curves(rows, plots / "curves.png")
-                rank_zero_print(f"pictures: {plots}")
+        rows = read_table(Path(trainer.default_root_dir) / "metrics.csv")
+        if self.enabled and trainer.is_global_zero and rows:
+            self._evaluated(trainer, pl_module)
+            path = _folder(trainer) / "curves.png"
+            with not_fatal(path):
+                plot_curves(rows, path)
+            rank_zero_print(f"pictures: {path.parent}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING and trainer.is_global_zero:

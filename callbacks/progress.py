@@ -1,202 +1,164 @@
-"""The progress bar."""
+"""What a training prints: a progress bar, what it runs on, a line an epoch, how to resume it."""
 
-import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
+from tqdm import tqdm
 
-from boltbox.detector.data.sample import Batch
-from boltbox.detector.model.loss_sums import LossSums
-from boltbox.detector.report.progress_line import LastLine, Pace, loss_label
+from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
 
-# of signs of life: seconds in between, part of the epoch in between; seconds at most
-QUIET, SHARE, MOST = 60.0, 0.05, 600.0
+METRICS = ("P", "R", "mAP50", "mAP50-95")
+WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
+EVERY = 20  # epochs under one heading
+REFRESH = 0.5  # seconds between two readings of the losses, which wait for the device
 
 
-class Progress(ProgressBar):
-    """The epoch at work on the last line of the terminal: how far it is, how long it will take,
-    running means of the losses, and as far as there is room: share of the time spent waiting for
-    data, peak memory, instances and image size of the last batch. Where nobody watches (a log file)
-    a line every minute or 5 % of a long epoch.
-
-    Only the first process shows anything. The figures of an epoch are EpochLines'.
-    """
+class Progress(TQDMProgressBar):
+    """Lightning's progress bar with the means of the losses, on terminals and in notebooks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_enabled = True
-        self._watched, self._line = LastLine.possible(), LastLine()
-        # None until the first batch of this epoch: it may be resumed within
-        self._training: Pace | None = None
-        self._other: Pace | None = None  # a validation, test, prediction
-        self._losses = LossSums.empty()
-        self._instances = 0
-        self._size = ""
-        self._waited = self._worked = 0.0
-        self._ready = self._done = 0.0
-        # when the last sign of life was given, and at which part of the pass
-        self._told, self._told_share = 0.0, 0.0
-
-    def disable(self) -> None:
-        self.is_enabled = False
-
-    def enable(self) -> None:
-        self.is_enabled = True
+        self._read_at, self._means = 0.0, dict[str, str]()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        if not trainer.is_global_zero:
+        if not sys.stdout.isatty() and not type(sys.stdout).__module__.startswith("ipykernel"):
             self.disable()
 
+    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
+        """A run that is resumed within an epoch does not get to on_train_epoch_start."""
+        super().on_train_start(trainer)
+        self.train_progress_bar.leave = False
+        self.on_train_epoch_start(trainer)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        super().on_train_epoch_start(trainer)
+        epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        self.train_progress_bar.set_description(epoch)
+
+    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+        assert isinstance(pl_module, Detector)
+        if time.monotonic() - self._read_at > REFRESH:
+            means = pl_module.epoch_losses.means()
+            self._means = {_label(name): f"{mean:.4f}" for name, mean in means.items()}
+            self._read_at = time.monotonic()
+        return dict(self._means)
+
+
+class EpochLines(L.Callback):
+    """At the start device, precision, run folder, number of images, and whether the run is new.
+    Then a line an epoch: mean losses and metrics as in metrics.csv, time, ETA, and mAP50-95 and
+    number of the best epoch by fitness. After Ctrl-C and the like: how to resume.
+
+    Args:
+        resume: command, or line of Python, that continues the run from its last checkpoint.
+    """
+
+    def __init__(self, resume: str = "") -> None:
+        self.resume = resume
+        self.best: dict[str, float] = {}  # epoch, fitness, mAP50-95
+        self._lines = 0
+        self._started = 0.0  # this epoch
+        self._validated = False
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """A run that is resumed within an epoch does not come by on_train_epoch_start."""
-        self._begin()
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self._training, self._losses = None, LossSums.empty()
-        self._waited = self._worked = 0.0
-        self._done = self._told = time.perf_counter()
-
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        self._ready = time.perf_counter()
-        if self._training is None:
-            label = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            self._training = Pace(label, trainer.num_training_batches, batch_idx)
-            self._told_share = batch_idx / trainer.num_training_batches
-            self._show(self._training)
-
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-    ) -> None:
-        assert self._training is not None
-        now = time.perf_counter()
-        self._waited, self._worked = (
-            self._waited + self._ready - self._done,
-            self._worked + now - self._ready,
+        assert isinstance(pl_module, Detector)
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        within = 0 if progress.is_last_batch else progress.current.processed
+        where = f" after batch {within}" if within else ""
+        origin = f"continued in epoch {trainer.current_epoch + 1}{where}"
+        datasets = getattr(getattr(trainer, "datamodule", None), "datasets", {})
+        images = " and ".join(f"{len(data)} {split}" for split, data in datasets.items())
+        rank_zero_print(
+            f"fit on {_device(trainer)}, {trainer.precision}; run folder"
+            f" {trainer.default_root_dir}, {origin if trainer.ckpt_path else 'new'}"
+            + (f"; {images} images, {len(pl_module.names)} classes" if images else "")
         )
-        self._training.add(now - self._done)
-        self._done = now
-        self._losses = self._losses.add(outputs["parts"])
-        self._instances = len(batch.targets)
-        height, width = batch.images.shape[2:]
-        self._size = str(width) if width == height else f"{width}x{height}"
-        self._show(self._training)
+        self._lines = 0
+        self._start_epoch()
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        self._start_epoch()
+
+    def _start_epoch(self) -> None:
+        self._started, self._validated = time.perf_counter(), False
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
+            return
+        self._validated = True
+        metrics = trainer.callback_metrics
+        fitness = float(metrics.get("val/fitness", -1))
+        if fitness > self.best.get("fitness", -1):
+            quality = float(metrics["val/mAP50-95"])
+            epoch = trainer.current_epoch
+            self.best = {"epoch": epoch, "fitness": fitness, "mAP50-95": quality}
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._line.clear()
+        # first, in all processes: after a validation within the epoch it reduces over them
+        metrics = trainer.callback_metrics
+        assert isinstance(pl_module, Detector)
+        epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 1
+        seconds = time.perf_counter() - self._started
+        cells = {"epoch": f"{epoch}/{epochs}"}
+        for name in pl_module.epoch_losses.names:
+            cells[_label(name)] = f"{float(metrics[f'train/{name}']):.4f}"[:6]
+        for name in METRICS:
+            value = metrics.get(f"val/{name}") if self._validated else None
+            cells[name] = "-" if value is None else f"{float(value):.3f}"
+        cells["time"] = tqdm.format_interval(seconds)
+        cells["ETA"] = tqdm.format_interval(seconds * (epochs - epoch))
+        best = self.best
+        cells["best"] = f"{best['mAP50-95']:.3f}@{best['epoch'] + 1:.0f}" if best else "-"
+        if self._lines % EVERY == 0:
+            rank_zero_print(_row({name: name for name in cells}))
+        self._lines += 1
+        rank_zero_print(_row(cells))
 
-    def _start_other(self, trainer: L.Trainer, name: str, batches: Any) -> None:
-        total = sum(batches) if isinstance(batches, list) else batches
-        trains = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-        label = (
-            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {name}" if trains else name
-        )
-        self._other, self._told_share = Pace(label, total), 0.0
-        self._done = time.perf_counter()
-        if not trains:
-            self._told = self._done
-        self._show(self._other)
-
-    def _next_other(self, trainer: L.Trainer, *_: Any) -> None:
-        assert self._other is not None
-        now = time.perf_counter()
-        self._other.add(now - self._done)
-        self._done = now
-        self._show(self._other)
-
-    def _end_other(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The training goes on, or prints what came out."""
-        self._other = None
-        self._line.clear()
-        self._done = time.perf_counter()  # what the training did not wait for
-        self._told_share = self._share(self._training) if self._training else 0.0
-
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        batches = (
-            trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
-        )
-        self._start_other(trainer, "validation", batches)
-
-    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._start_other(trainer, "test", trainer.num_test_batches)
-
-    def on_predict_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._start_other(trainer, "predict", trainer.num_predict_batches)
-
-    on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _next_other  # type: ignore[assignment]
-    on_validation_end = on_test_end = on_predict_end = _end_other
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.max_epochs and trainer.current_epoch < trainer.max_epochs:
+            self._stopped(trainer)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        self._line.clear()
+        if trainer.training and isinstance(exception, SystemExit | KeyboardInterrupt):
+            self._stopped(trainer)
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self._line.clear()
+    def _stopped(self, trainer: L.Trainer) -> None:
+        wait_for_checkpoint(trainer)
+        last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        hint = f"resume with: {self.resume}" if last.is_file() else "there is no checkpoint yet"
+        done = f"{trainer.current_epoch} of {trainer.max_epochs} epochs"
+        rank_zero_print(f"stopped after {done}; {hint}")
 
-    def print(self, *args: Any, **kwargs: Any) -> None:
-        """What a module's `print` calls."""
-        self._line.clear()
-        print(*args, **kwargs)
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
 
-    def _show(self, pace: Pace) -> None:
-        if not self.is_enabled:
-            return
-        if self._watched:
-            last = pace.done == pace.total
-            if pace.done == 0 or last or self._line.due():
-                computes = last and pace is self._other and not self.trainer.predicting
-                self._line.draw(pace, ["computing the figures"] if computes else self._notes())
-            return
-        now, share = time.perf_counter(), self._share(pace)
-        long = now - self._told > QUIET and share - self._told_share >= SHARE
-        if pace.done < pace.total and (long or now - self._told > MOST):
-            self._told, self._told_share = now, share
-            parts = [f"{pace.count} batches", pace.left, *self._notes()]
-            rank_zero_print(f"{pace.label}: {', '.join(part for part in parts if part)}")
-
-    @staticmethod
-    def _share(pace: Pace) -> float:
-        """The part that is done; 0 of a stream, of which nobody knows how long it is."""
-        return pace.done / pace.total if pace.total else 1.0
-
-    def _notes(self) -> list[str]:
-        """By importance."""
-        if self._other is not None or not self._losses.names:
-            return []
-        means = self._losses._replace(sums=self._losses.sums.cpu()).means()  # waits for the device
-        losses = " ".join(
-            f"{loss_label(name)} {f'{float(mean):.4f}'.lstrip('0')}" for name, mean in means.items()
-        )
-        waits = self._waited / max(self._waited + self._worked, 1e-9)
-        return [
-            losses,
-            f"wait {waits:.0%}",
-            f"mem {_memory()}",
-            f"{self._instances} instances",
-            f"size {self._size}",
-        ]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = dict(state_dict["best"])
 
 
-def _memory() -> str:
-    """Peak memory: of the GPU if there is one, else of this process."""
-    if torch.cuda.is_available():
-        return f"{torch.cuda.max_memory_reserved() / 2**30:.1f}G"
-    unit = 2**30 if sys.platform == "darwin" else 2**20
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.1f}G"
+def _label(loss: str) -> str:
+    return loss.removesuffix("_loss")
+
+
+def _row(cells: dict[str, str]) -> str:
+    return " ".join(text.rjust(WIDTHS.get(name, 6)) for name, text in cells.items())
+
+
+def _device(trainer: L.Trainer) -> str:
+    """`cpu (2 threads)`, `NVIDIA H100`, `4 x NVIDIA H100`."""
+    device: torch.device = trainer.strategy.root_device
+    name = f"cpu ({torch.get_num_threads()} threads)"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    return name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"

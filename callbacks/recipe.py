@@ -9,11 +9,10 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from boltbox.callbacks.configuration import recipe_callbacks
 from boltbox.callbacks.consistency_check import ConsistencyCheck
-from boltbox.callbacks.epoch_lines import EpochLines
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.pictures import Pictures
-from boltbox.callbacks.progress import Progress
+from boltbox.callbacks.progress import EpochLines, Progress
 from boltbox.callbacks.report import Report
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
@@ -52,7 +51,9 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         for kind in recipe_callbacks().values()
     ]
     others = [c for c in given if c not in chosen]
-    go_on = f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
+    resume = (
+        f'trainer.fit(detector, data, ckpt_path="{Path(folder) / "checkpoints" / "last.ckpt"}")'
+    )
     bar = options.get("enable_progress_bar") is not False
     kind, strategy = options.get("accelerator", "auto"), str(options.get("strategy", "auto"))
     precision = usable_precision(str(options.get("precision") or DEFAULT), kind, "fit", strategy)
@@ -61,7 +62,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         **options,
         "precision": precision,
         "default_root_dir": str(folder),
-        "callbacks": in_order([RunFolder(), EpochLines(go_on), RunState()], chosen, others, bar),
+        "callbacks": in_order([RunFolder(), EpochLines(resume), RunState()], chosen, others, bar),
         "plugins": [*as_list(options.get("plugins")), AtomicCheckpointIO()],
     }
 

@@ -46,14 +46,6 @@ def _losses(value: Any, where: str) -> None:
         raise InvalidContent(f"{where} does not hold {len(value['names']) + 1} numbers")
 
 
-def _iterations(value: Any, where: str) -> None:
-    fields({"sum": nullable(list_of(instance_of(float))), "names": list_of(instance_of(str))})(
-        value, where
-    )
-    if value["sum"] is not None:
-        list_of(instance_of(float), len(value["names"]) + 1)(value["sum"], join(where, "sum"))
-
-
 RANDOM = fields(
     {"torch": check_tensor, "python": list_of(anything, 3), "numpy": list_of(anything, 5)},
     {"cuda": check_tensor},
@@ -100,12 +92,6 @@ DATA = fields(
 )
 
 
-def _best(value: Any, where: str) -> None:
-    """Of EpochLines: nothing yet, or all of it."""
-    if value != {}:
-        fields({"epoch": COUNT, "fitness": number, "mAP50-95": number})(value, where)
-
-
 CALLBACKS = {  # by class name; the states of others' callbacks are their own matter
     "EMA": fields({"updates": COUNT}),
     "EarlyStop": fields(
@@ -114,9 +100,6 @@ CALLBACKS = {  # by class name; the states of others' callbacks are their own ma
     ),
     "Guard": fields({"roll_backs": COUNT, "lr0": number}),
     "Dashboard": fields({"best": mapping_of(number), "spent": mapping_of(COUNT)}),
-    "EpochLines": fields({"best": _best}),
-    "Iterations": _iterations,
-    "MetricsFiles": fields({"best": number}),
     "Checkpoints": fields({"best_fitness": number}),
 }
 

@@ -21,33 +21,12 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def read_numbers(path: Path, counter: str) -> list[dict[str, str]]:
-    """The rows of a table of numbers that `write_table` wrote.
-
-    Args:
-        counter: the column that numbers the rows.
-
-    Raises:
-        csv.Error, ValueError, TypeError, LookupError: the file holds something else, or not all of
-            a row.
-    """
-    rows = read_table(path)
-    if not rows and path.read_text(encoding="utf-8").strip():
-        raise ValueError("it has no rows")
-    for row in rows:
-        int(row[counter])
-        for cell in row.values():
-            float(cell or (0 if cell == "" else "a row that is cut short"))
-    return rows
-
-
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write all rows; the columns are those of any row, in the order in which they appear. A full
     or read-only disk costs a warning only."""
     text = io.StringIO()
-    writer = csv.DictWriter(
-        text, list(dict.fromkeys(name for row in rows for name in row)), restval=""
-    )
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), restval="")
     writer.writeheader()
     writer.writerows(rows)
     with not_fatal(path):

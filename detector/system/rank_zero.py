@@ -1,27 +1,28 @@
 """Telling the user something, once, whatever the number of processes."""
 
+import contextlib
 import os
-from collections.abc import Callable
+import sys
 
 from boltbox.detector.system.terminal import printable
 
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
-makes_way: Callable[[], None] | None = None  # a progress bar, from the line that it stands on
-
 
 def rank_zero_print(text: str) -> None:
-    """Print on the first process alone; control characters are shown, see `printable`."""
+    """Print on the first process alone, above a progress bar; control characters are shown, see
+    `printable`. Nothing happens if the terminal was closed."""
     # takes seconds, which a process that says nothing need not spend
     from lightning.fabric.utilities import rank_zero_only
+    from tqdm import tqdm
 
-    rank_zero_only(_print)(text)
+    @rank_zero_only
+    def write() -> None:
+        with contextlib.suppress(OSError):
+            tqdm.write(printable(text))
+            sys.stdout.flush()
 
-
-def _print(text: str) -> None:
-    if makes_way:
-        makes_way()
-    print(printable(text), flush=True)
+    write()
 
 
 def is_first_process() -> bool:
