@@ -25,8 +25,8 @@ from boltbox.detector.training.module import Detector
 
 Policy = Literal["stop", "roll_back", "off"]
 ADVICE = {  # by kind of incident
-    "non-finite loss": "look at these images and their labels, or lower model.lr0",
-    "non-finite gradient": "lower model.lr0, or use --trainer.precision 32-true",
+    "non-finite loss": "look at these images and their labels, or lower model.optim.lr0",
+    "non-finite gradient": "lower model.optim.lr0, or use --trainer.precision 32-true",
     "out of memory": "use a smaller data.batch_size, data.val_batch_size or data.image_size",
     "loader killed": "the system kills processes when memory runs out; use fewer data.workers",
     "crash": "the report holds the traceback",
@@ -67,7 +67,7 @@ class Guard(L.Callback):
             last checkpoint, with a lower learning rate. off: no check; crashes are reported.
         most_roll_backs: In a run; then it stops.
         lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run,
-            or until it is resumed with another model.lr0.
+            or until it is resumed with another model.optim.lr0.
 
     Attributes:
         roll_backs: how many there were; checkpoints/roll_backs.json has them too, for a kill before
@@ -93,7 +93,7 @@ class Guard(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        record, lr0 = _record(trainer), float(pl_module.hparams["lr0"])
+        record, lr0 = _record(trainer), pl_module.lr
         if not trainer.ckpt_path and trainer.is_global_zero:
             remove(record)
         elif trainer.ckpt_path and record.is_file():

@@ -134,8 +134,8 @@ def test_a_batch_waits_at_most_once(
     """Namely where a NaN must not get into the weights; that can be switched off. (AMP's scaler
     waits in its own way.)"""
     line = f"fit --data.dataset {small_data} --data.image_size 64 --data.batch_size 8 --trainer.max_epochs 1 --data.workers 0"
-    line += " --model.optimizer SGD"  # AdamW reads its count of steps, which lies on the CPU
-    line += f" --guard.policy {policy} --pictures.enabled false --report.enabled false --model.width_multiple 0.125"
+    line += " --model.optim.optimizer SGD"  # AdamW reads its count of steps, which lies on the CPU
+    line += f" --guard.policy {policy} --pictures.enabled false --report.enabled false --model.network.width_multiple 0.125"
     with waits_of_batches(monkeypatch) as batches:
         cli.main([*line.split(), "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"])
     assert len(batches) > 2
