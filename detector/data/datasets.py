@@ -46,14 +46,15 @@ class DetectionDataset(Dataset):
     def __init__(
         self,
         files: Sequence[str],
-        labels: Sequence[Labels],
+        labels: Sequence[Labels] | LabelTable,
         names: list[str],
         report: DataReport,
         origins: Origins | None = None,
         sources: Sequence[LabelSource] | None = None,
     ) -> None:
         self.files = list(files)
-        self.labels, self.names, self.report = LabelTable.of(labels), names, report
+        self.labels = labels if isinstance(labels, LabelTable) else LabelTable.of(labels)
+        self.names, self.report = names, report
         self.origins = origins or Origins()
         self.sources = sources or [LabelSource()] * len(self.files)
         self.store: Stored | None = None

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from numpy.random import Generator
 from boltbox.detector.system.errors import InputError
 
 NAME = "demo"  # what data.dataset calls it
-VERSION = 1  # raise it with any change to what is drawn: older copies on disk are then drawn afresh
+VERSION = 1  # raise it with any change to what is drawn
 TRAIN, VAL = 512, 64  # images
 EMPTY = 20  # one training image in so many is without an object
 OBJECTS = (2, 5)  # an image, at most: what finds no room is left out
@@ -97,12 +95,18 @@ def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
 
     It is drawn beside `root` and moved there whole, so nobody ever sees half of it and of two
     processes either may win.
+
+    Raises:
+        InputError: the folder holds something else.
     """
     mark = f"# boltbox demo data set, version {VERSION} ({train} train, {val} val)"
     config = root / "data.yaml"
-    if _mark(root) == mark:
+    if _first_line(config) == mark:
         return config
-    _refuse_foreign(root)
+    if root.is_file() or (root.exists() and any(root.iterdir())):
+        raise InputError(
+            f"{root} exists and is not the demo data set of this version: move it away or remove it"
+        )
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as beside:
         new = Path(beside, "new")
@@ -112,15 +116,15 @@ def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
         head = f"{mark}\npath: .\ntrain: images/train\nval: images/val\nnc: {len(NAMES)}\n"
         (new / "data.yaml").write_text(f"{head}names:\n{names}", encoding="utf-8")
         try:
-            if _mark(root) not in ("", mark):
-                with suppress(FileNotFoundError):
-                    os.replace(root, Path(beside, "old"))
             os.replace(new, root)
         except OSError:
-            if _mark(root) != mark:  # else another process was first, with the same images
-                _refuse_foreign(root)
+            if _first_line(config) != mark:  # else another process was first
                 raise
     return config
+
+
+def _first_line(path: Path) -> str:
+    return path.read_text(errors="replace").partition("\n")[0] if path.is_file() else ""
 
 
 def draw_image(
@@ -278,27 +282,3 @@ def _ground(height: int, width: int, rng: Generator) -> np.ndarray:
             canvas, start, end, (base + rng.uniform(-50, 50)).tolist(), int(rng.integers(1, 3))
         )
     return canvas
-
-
-def _mark(root: Path) -> str:
-    """The first line of our data.yaml in `root`, or nothing when there is none or it is not
-    ours."""
-    try:
-        line = (root / "data.yaml").read_text(encoding="utf-8").partition("\n")[0]
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return line if line.startswith("# boltbox demo data set, version ") else ""
-
-
-def _refuse_foreign(root: Path) -> None:
-    """Raises InputError unless `root` is absent, empty, or holds only what some version of this
-    module draws."""
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        return
-    drawn = re.compile(r"data\.yaml|\d{4,}\.(jpg|txt)|.*\.cache")
-    if not _mark(root) or not all(
-        drawn.fullmatch(p.name) for p in root.rglob("*") if not p.is_dir()
-    ):
-        raise InputError(
-            f"{root} exists and is not the demo data set: name another folder or move this one away"
-        )

@@ -6,11 +6,11 @@ Python object writes to its reference count. Here a process writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class LabelSource(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LabelTable(Sequence[Labels]):
+class LabelTable:
     """n images, N objects, P polygon parts, Q points; item i is the Labels of image i, made on the
     spot from views.
 
@@ -50,8 +50,6 @@ class LabelTable(Sequence[Labels]):
 
     @classmethod
     def of(cls, labels: Sequence[Labels]) -> LabelTable:
-        if isinstance(labels, cls):
-            return labels
         objects = [parts for x in labels for parts in x.polygons]
         parts = list(chain.from_iterable(objects))
 
@@ -75,27 +73,14 @@ class LabelTable(Sequence[Labels]):
     def __len__(self) -> int:
         return len(self.sizes)
 
-    @overload
-    def __getitem__(self, i: int) -> Labels: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[Labels]: ...
-    def __getitem__(self, i: int | slice) -> Labels | Sequence[Labels]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(len(self))[i]]
-        i = range(len(self))[i]
+    def __iter__(self) -> Iterator[Labels]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, i: int) -> Labels:
         a, b = self.starts[i : i + 2].tolist()
-        own = slice(a, b)
-        height, width = self.sizes[i].tolist()
-        polygons = self._polygons(a, b)
-        return Labels(
-            self.boxes[own],
-            self.classes[own],
-            polygons,
-            self.crowd[own],
-            self.area[own],
-            height,
-            width,
-        )
+        own, (height, width) = slice(a, b), self.sizes[i].tolist()
+        columns = self.boxes[own], self.classes[own], self._polygons(a, b)
+        return Labels(*columns, self.crowd[own], self.area[own], height, width)
 
     def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
         """Boxes, classes and polygons of image i but for crowd regions. No polygons at all are an
@@ -148,26 +133,17 @@ class LabelTable(Sequence[Labels]):
 
     def check(self) -> None:
         """Raises ValueError unless the arrays fit together; then no item leads out of them."""
-        n, objects, parts, points = map(
-            len, (self.sizes, self.boxes, self.point_starts, self.points)
-        )
-        of_object = {"classes": np.int64, "crowd": np.bool_, "area": np.float32}
-        wanted = {name: ((objects,), kind) for name, kind in of_object.items()} | {
-            "sizes": ((n, 2), np.int64),
-            "boxes": ((objects, 4), np.float32),
-            "points": ((points, 2), np.float32),
-        }
-        starts = {"starts": (n, objects), "part_starts": (objects, parts - 1)}
-        starts["point_starts"] = (parts - 1, points)
-        for name, (count, end) in starts.items():
-            wanted[name] = (count + 1,), np.int64
-            array = getattr(self, name)
-            if array[:1].tolist() != [0] or array[-1] != end or (np.diff(array) < 0).any():
-                raise ValueError(f"{name} do not fit to what they count")
-        for name, (shape, kind) in wanted.items():
-            array = getattr(self, name)
-            if array.shape != shape or array.dtype != kind:
-                raise ValueError(f"{name}: {array.dtype} {array.shape} in place of {shape}")
+        objects = len(self.boxes)
+        fits = len(self.starts) == len(self.sizes) + 1 and len(self.part_starts) == objects + 1
+        fits &= objects == len(self.classes) == len(self.crowd) == len(self.area)
+        for starts, end in (
+            (self.starts, objects),
+            (self.part_starts, len(self.point_starts) - 1),
+            (self.point_starts, len(self.points)),
+        ):
+            fits &= starts[0] == 0 and starts[-1] == end and bool((np.diff(starts) >= 0).all())
+        if not fits:
+            raise ValueError("its arrays do not fit together")
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:

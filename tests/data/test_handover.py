@@ -20,7 +20,6 @@ import yaml
 
 import cli
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.loading.handover import SMALL
 from boltbox.detector.data.loading.loader import make_loader
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.augment import Augment
@@ -144,7 +143,7 @@ class Loaded:
     """Its batches fit into the pipe's messages, but not into the pipe."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.zeros(SMALL // 4)
+        return torch.zeros(2**13)
 
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:

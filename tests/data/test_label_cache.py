@@ -271,8 +271,8 @@ def other_version(block: bytes) -> bytes:
         (pickled, "it cannot be read"),
         (lambda block: changed(block, boxes=np.array([Runs()], object)), "it cannot be read"),
         (other_version, "it was written by another version of boltbox"),
-        (lambda block: changed(block, starts=np.array([0, 7, 14, 21])), "starts do not fit"),
-        (lambda block: changed(block, classes=np.zeros(3)), "classes: float64"),
+        (lambda block: changed(block, starts=np.array([0, 7, 14, 21])), "its arrays do not fit together"),
+        (lambda block: changed(block, classes=np.zeros(2)), "its arrays do not fit together"),
         (lambda block: changed(block, about=np.frombuffer(b"[" * 10**5, np.uint8)), "Recursion"),
         (lambda block: written(), "it cannot be read"),
     ],
@@ -417,10 +417,6 @@ def test_table_gives_back_what_went_in() -> None:
         assert [[p.tolist() for p in parts] for parts in ours.polygons] == [
             [p.tolist() for p in parts] for parts in theirs.polygons
         ]
-    assert table[-2].boxes.tolist() == given[2].boxes.tolist()
-    assert [len(x.boxes) for x in table[1:3]] == [0, 2]
-    with pytest.raises(IndexError):
-        table[4]
     assert [table.image_of(k) for k in range(5)] == [0, 0, 0, 2, 2]
     assert len(LabelTable.of([])) == 0
 

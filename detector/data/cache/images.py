@@ -8,7 +8,6 @@ The key is a checksum of all that decides the content, and is written last.
 """
 
 import errno
-import fcntl
 import json
 import mmap
 import os
@@ -41,7 +40,6 @@ T = TypeVar("T")
 VERSION = 2  # raise it with any change to how images are decoded or resized
 _KEY = 32  # bytes
 _STEP = 256  # images between two meetings of the processes
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class ImageStore:
@@ -207,9 +205,8 @@ def _store(split: StoredSplit, folder: Path | None) -> Generator[None, None, str
     """Find or write a store; the path to open it by, None if there is no room."""
     try:
         if not folder:
-            descriptor = os.memfd_create(f"boltbox-{split.name}", os.MFD_ALLOW_SEALING)
+            descriptor = os.memfd_create(f"boltbox-{split.name}")
             yield from split.fill(descriptor)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             return f"/proc/{os.getpid()}/fd/{descriptor}"
         path = folder / split.file
         if not split.find(path):

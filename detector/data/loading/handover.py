@@ -21,13 +21,11 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.system.errors import InputError
 
 SHARED = "/dev/shm"
-SMALL = 2**15  # bytes; so many go through the pipe with the rest of the batch
 
 
 class Handed:
     """A function that makes batches, for `DataLoader(collate_fn=...)`. In a worker the batch's
-    tensors are handed over as above; in the training process itself, and where the system has no
-    memfd, they are left as they are.
+    tensors are handed over as above; in the training process itself they are left as they are.
 
     Raises:
         InputError: the memory is used up.
@@ -38,7 +36,7 @@ class Handed:
 
     def __call__(self, items: Any) -> Batch:
         batch = self.collate(items)
-        if get_worker_info() is None or not hasattr(os, "memfd_create"):
+        if get_worker_info() is None:
             return batch
         return Batch(*(_Parcel(field) if isinstance(field, Tensor) else field for field in batch))  # type: ignore[arg-type]
 
@@ -51,10 +49,7 @@ class _Parcel:
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
         array: Any = tensor.contiguous().numpy()
         content = memoryview(array).cast("B") if array.size else memoryview(b"")
-        self.inline, self.descriptor = b"", -1
-        if content.nbytes <= SMALL:
-            self.inline = bytes(content)
-            return
+        self.descriptor = -1
         try:
             self.descriptor = os.memfd_create("boltbox-batch", os.MFD_CLOEXEC)
             done = 0
@@ -68,29 +63,22 @@ class _Parcel:
             ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.descriptor < 0:
-            return _of_bytes, (self.inline, self.shape, self.dtype)
-        return _of_file, (DupFd(self.descriptor), self.shape, self.dtype)
+        return _received, (DupFd(self.descriptor), self.shape, self.dtype)
 
     def __del__(self) -> None:
-        if getattr(self, "descriptor", -1) >= 0:
+        if self.descriptor >= 0:
             os.close(self.descriptor)
 
 
-def _of_bytes(content: bytes, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    if not content:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(content), dtype=dtype).view(shape)
-
-
-def _of_file(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _received(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """The tensor's memory is the worker's file, which is gone with it; no descriptor is kept
     open."""
-    number = descriptor.detach()
+    number, size = descriptor.detach(), math.prod(shape)
     try:
-        return torch.from_file(
-            f"/proc/self/fd/{number}", shared=True, size=math.prod(shape), dtype=dtype
-        ).view(shape)
+        if not size:
+            return torch.empty(shape, dtype=dtype)
+        path = f"/proc/self/fd/{number}"
+        return torch.from_file(path, shared=True, size=size, dtype=dtype).view(shape)
     finally:
         os.close(number)
 

@@ -17,21 +17,15 @@ MOST_OBJECTS = 1_000_000  # that AutoAnchor looks at; it chooses from them at ra
 
 def seen_sizes(samples: TrainSamples, most: int) -> np.ndarray:
     """(m, 2) width and height in pixels of the objects in the first `most` samples, Albumentations
-    aside; in fewer samples where these have more than MOST_OBJECTS objects."""
+    aside; MOST_OBJECTS at most."""
     steps = [step for step in samples.steps if not isinstance(step, Albumentations | RandomHSV)]
     plain = TrainSamples(samples.dataset, steps, samples.seed)
     epoch_of_image = (divmod(k, len(plain)) for k in range(most))
-    # theirs may know no threads
+    # own transforms may not be safe in threads
     threads = 1 if any(isinstance(step, OwnTransform) for step in steps) else os.cpu_count()
     with ThreadPoolExecutor(threads) as pool:
-        parts, total = [], 0
-        for sizes in pool.map(lambda key: _sizes(plain[Key(key[0], key[1], 0)]), epoch_of_image):
-            parts.append(sizes)
-            total += len(sizes)
-            if total > MOST_OBJECTS:
-                pool.shutdown(wait=False, cancel_futures=True)
-                break
-        return np.concatenate(parts)
+        sizes = pool.map(lambda key: _sizes(plain[Key(*key, 0)]), epoch_of_image)
+        return np.concatenate(list(sizes))[:MOST_OBJECTS]
 
 
 def _sizes(sample: Sample) -> np.ndarray:
