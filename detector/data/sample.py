@@ -8,9 +8,8 @@ fractions).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypedDict, Unpack
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import cv2
 import numpy as np
@@ -110,73 +109,19 @@ class LetterboxInfo(NamedTuple):
         return clip_xyxy(boxes, self.width, self.height).astype(xyxy.dtype)
 
 
-class Patch(NamedTuple):
-    """A file's image within one that is not rendered yet: its point (x, y) goes to (x * gain_x +
-    x0, y * gain_y + y0), and what falls into the rectangle x1, y1, x2, y2 is seen. Coordinates
-    count from the corners of pixels, not from their centres. read(): its pixels (h, w, 3) uint8
-    RGB."""
-
-    read: Callable[[], np.ndarray]
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    gain_x: float = 1.0
-    gain_y: float = 1.0
-    x0: float = 0.0
-    y0: float = 0.0
-
-    def moved(
-        self,
-        gain_x: float,
-        gain_y: float,
-        x0: float,
-        y0: float,
-        within: tuple[float, float, float, float],
-    ) -> Patch:
-        """With all that is around it scaled and shifted, seen through the rectangle `within`; empty
-        if x2 <= x1 or y2 <= y1."""
-        read, x1, y1, x2, y2, own_x, own_y, own_x0, own_y0 = self
-        return Patch(
-            read,
-            max(x1 * gain_x + x0, within[0]),
-            max(y1 * gain_y + y0, within[1]),
-            min(x2 * gain_x + x0, within[2]),
-            min(y2 * gain_y + y0, within[3]),
-            own_x * gain_x,
-            own_y * gain_y,
-            own_x0 * gain_x + x0,
-            own_y0 * gain_y + y0,
-        )
-
-
-class SampleFields(TypedDict, total=False):
-    """The fields of a Sample, for `replace`."""
-
-    image: np.ndarray
-    boxes: np.ndarray
-    classes: np.ndarray
-    polygons: Polygons
-    letterbox: LetterboxInfo | None
-    index: int
-    truth: Labels | None
-    patches: list[Patch]
-
-
 @dataclass
 class Sample:
     """One image with its objects.
 
     Attributes:
-        image: (H, W, 3) uint8 RGB; of a lazy image (H, W, 0): its size is known, its pixels are
-            rendered later (transforms/render.py).
+        image: (H, W, 3) uint8 RGB; or, between the first step and the warp, a LazyImage
+            (transforms/lazy_image.py).
         boxes: (n, 4) float32 xyxy pixels of this image.
         classes: (n,) int64.
         polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
         letterbox: the way back to the file; None once images are mixed, mirrored or warped.
         index: of the image in its data set.
         truth: validation only: what the metrics compare with, in pixels of the file's image.
-        patches: of a lazy image: the files' images that it will be rendered from.
     """
 
     image: np.ndarray
@@ -186,27 +131,10 @@ class Sample:
     letterbox: LetterboxInfo | None = None
     index: int = -1
     truth: Labels | None = None
-    patches: list[Patch] = field(default_factory=list)
 
-    def replace(self, **changes: Unpack[SampleFields]) -> Self:
-        """A sample with these fields changed and all others kept, those of a subclass too.
-        dataclasses.replace does the same in more than twice the time.
-
-        Raises:
-            TypeError: no such field.
-        """
-        fields = {**self.__dict__, **changes}
-        if len(fields) != len(self.__dict__):
-            raise TypeError(
-                f"a sample has no {', '.join(sorted(changes.keys() - self.__dict__.keys()))}"
-            )
-        changed = object.__new__(type(self))
-        changed.__dict__ = fields
-        return changed
-
-    def rendered(self, image: np.ndarray) -> Self:
-        """The same with these pixels, (H, W, 3)."""
-        return self.replace(image=image, patches=[])
+    def replace(self, **changes: Any) -> Self:
+        """A sample with these fields changed and all others kept, those of a subclass too."""
+        return replace(self, **changes)
 
     def parts(self) -> Polygons:
         """The polygons as n lists, also where there is none."""

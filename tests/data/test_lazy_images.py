@@ -14,11 +14,9 @@ from made_samples import few
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.loading.sampler import Key
 from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.sample import Patch
 from boltbox.detector.data.transforms.augment import Augment
-from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage, Patch, _span
 from boltbox.detector.data.transforms.mosaic import patch_rectangles
-from boltbox.detector.data.transforms.render import _span, render_patches
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(
@@ -132,6 +130,6 @@ def test_a_mosaic_pixel_by_pixel() -> None:
         images, *patch_rectangles(shapes, size, xc, yc), strict=True
     ):
         wanted[y1:y2, x1:x2] = image[sy1:sy2, sx1:sx2]
-        whole = Patch(lambda image=image: image, 0, 0, image.shape[1], image.shape[0])
+        whole = Patch(lambda image=image: image, (0, 0, image.shape[1], image.shape[0]))
         tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)))
-    assert np.array_equal(render_patches((2 * size, 2 * size), tiles), wanted)
+    assert np.array_equal(LazyImage((2 * size, 2 * size), tiles).render(), wanted)

@@ -105,20 +105,6 @@ def test_letterbox_keeps_the_aspect(
     assert (image == 255).all(-1).sum() == w * h, "one whole rectangle"
 
 
-@given(sides, sides, targets)
-@few
-def test_automatic_letterbox_is_the_least_multiple_of_the_stride(
-    height: int, width: int, size: int
-) -> None:
-    assume(max(height, width) <= 12 * min(height, width))
-    image, _, _ = letterbox(
-        np.full((height, width, 3), 255, np.uint8), (size, size), auto=True, stride=32
-    )
-    _, _, w, h = cv2.boundingRect((image[..., 0] == 255).astype(np.uint8))
-    assert image.shape == (-(-h // 32) * 32, -(-w // 32) * 32, 3)
-    assert max(image.shape) == size
-
-
 @given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets, st.booleans())
 @few
 def test_labels_follow_the_pixels_through_resize_and_letterbox(

@@ -23,14 +23,13 @@ from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.loading.sampler import Key
 from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.sample import Labels, LetterboxInfo, Patch, Sample, SampleFields
+from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
 from boltbox.detector.data.transforms.augment import PLACES, Augment
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
 from boltbox.detector.data.transforms.letterbox import Letterbox, Resize
 from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp
 from boltbox.detector.data.transforms.mosaic import Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
-from boltbox.detector.data.transforms.render import Render
 from boltbox.detector.data.transforms.transform import Transform
 from boltbox.detector.system.errors import InputError
 
@@ -195,7 +194,6 @@ def full(image: np.ndarray) -> Weighed:
         LetterboxInfo(9, 9),
         7,
         truth,
-        [],
         0.25,
     )
 
@@ -207,7 +205,6 @@ def full(image: np.ndarray) -> Weighed:
         (Letterbox(np.full((8, 2), 64), scaleup=True), set()),
         (CopyPaste(1.0), set()),
         (RandomHSV(), set()),
-        (Render(), set()),
         (RandomFlip(1, 1.0), {"letterbox"}),
         (Albumentations([{"Blur": {"p": 1.0}}]), {"letterbox", "polygons"}),
         (RandomPerspective(64), {"letterbox", "polygons"}),
@@ -223,7 +220,7 @@ def test_steps_keep_every_field(step: Transform, ended: set[str]) -> None:
     sample = full(noise(64, 64))
     made = step(sample, np.random.default_rng(0), lambda: other)
     assert isinstance(made, Weighed)
-    moved = {"image", "boxes", "classes", "polygons", "letterbox", "patches"}
+    moved = {"image", "boxes", "classes", "polygons", "letterbox"}
     for field in dataclasses.fields(Weighed):
         if field.name in ended:
             assert not getattr(made, field.name)
@@ -239,14 +236,8 @@ def test_replace() -> None:
     changed = sample.replace(index=4)
     assert (changed.index, sample.index, changed.weight, type(changed)) == (4, 7, 0.25, Weighed)
     assert changed.image is sample.image
-    with pytest.raises(TypeError, match="no colour"):
-        sample.replace(colour=1)  # type: ignore[call-arg]
-    assert list(SampleFields.__annotations__) == [
-        field.name for field in dataclasses.fields(Sample)
-    ]
-    lazy = dataclasses.replace(sample, patches=[Patch(lambda: sample.image, 0, 0, 8, 8)])
-    rendered = lazy.rendered(sample.image)
-    assert (rendered.patches, rendered.truth) == ([], sample.truth)
+    with pytest.raises(TypeError, match="colour"):
+        sample.replace(colour=1)
 
 
 BAD: dict[str, tuple[Any, str]] = {

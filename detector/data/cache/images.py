@@ -30,7 +30,7 @@ from boltbox.detector.data.cache.folder import cache_folder, own_name, say_witho
 from boltbox.detector.data.cache.memory import free_memory
 from boltbox.detector.data.cache.origins import states
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.transforms.lazy_image import LazyImages
+from boltbox.detector.data.loading.train_samples import LazyImages
 from boltbox.detector.data.transforms.letterbox import Resize, longest_shape
 from boltbox.detector.system.atomic_file import remove, write_beside
 from boltbox.detector.system.errors import InputError
@@ -93,9 +93,9 @@ class StoredSplit:
         shapes = [longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()]
         self.shapes = np.array(shapes, np.int64).reshape(-1, 2)
         self.nbytes = int(pixel_starts(self.shapes)[-1])
-        self.lazy = LazyImages(dataset, resize) if resize.reduced else None
+        self.lazy = LazyImages(dataset, resize) if resize.lazy else None
         self.states = states(dataset.files)
-        way = [VERSION, cv2.__version__, resize.size, resize.smooth, resize.reduced]
+        way = [VERSION, cv2.__version__, resize.size, resize.smooth, resize.lazy]
         self.key = _digest([way, list(dataset.files), self.states.tolist(), shapes])
         where = _digest([str(Path.cwd()), *places, way]).hex()[:24]
         self.file = f"{name}-{resize.size}-{where}"

@@ -1,16 +1,48 @@
 """Augmented samples, each a function of seed and key alone."""
 
 from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any
 
+import cv2
 import numpy as np
 
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.loading.sampler import Key
 from boltbox.detector.data.sample import Sample
-from boltbox.detector.data.transforms.lazy_image import LazyImages
-from boltbox.detector.data.transforms.letterbox import Resize
-from boltbox.detector.data.transforms.render import Render
+from boltbox.detector.data.transforms.lazy_image import LazyImage, Patch
+from boltbox.detector.data.transforms.letterbox import Resize, longest_shape
 from boltbox.detector.data.transforms.transform import Transform
+
+
+class LazyImages:
+    """The images of a data set as `Resize` makes them, with their pixels still to be rendered. The
+    objects of all images are scaled at once, when this is made.
+
+    Args:
+        dataset: its images and labels.
+        resize: to which size.
+    """
+
+    def __init__(self, dataset: DetectionDataset, resize: Resize) -> None:
+        self.dataset, self.resize = dataset, resize
+        self.labels = dataset.labels.scaled(
+            [longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()]
+        )
+
+    def __getitem__(self, i: int) -> Sample:
+        height, width = self.labels.sizes[i].tolist()
+        read = cache(partial(self.read, i))  # kept as long as the image
+        image: Any = LazyImage((height, width), [Patch(read, (0, 0, width, height))])
+        return Sample(image, *self.labels.counted(i), index=i)
+
+    def read(self, i: int) -> np.ndarray:
+        """(H, W, 3) uint8 RGB of image i."""
+        height, width = self.labels.sizes[i].tolist()
+        pixels = self.dataset.read(i, self.resize.size)
+        if pixels.shape[:2] == (height, width):
+            return pixels
+        return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
 class TrainSamples:
@@ -36,9 +68,7 @@ class TrainSamples:
         assert isinstance(first, Resize)
         self.dataset, self.resize, self.steps, self.seed = dataset, first, steps, seed
         self.last_steps, self.last_from = last_steps, last_from
-        self._lazy = (
-            LazyImages(dataset, first) if any(isinstance(step, Render) for step in steps) else None
-        )
+        self.lazy = LazyImages(dataset, first) if first.lazy else None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -58,7 +88,7 @@ class TrainSamples:
 
         def prepare(index: int, depth: int) -> Sample:
             """The sample after the first `depth` steps."""
-            sample = self._lazy[index] if self._lazy else self.resize(self.dataset[index])
+            sample = self.lazy[index] if self.lazy else self.resize(self.dataset[index])
             for i in range(1, depth):
                 sample = steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
             return sample

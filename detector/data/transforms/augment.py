@@ -11,7 +11,6 @@ from boltbox.detector.data.transforms.letterbox import Letterbox, Resize
 from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp
 from boltbox.detector.data.transforms.mosaic import Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
-from boltbox.detector.data.transforms.render import Render
 from boltbox.detector.data.transforms.transform import OwnTransform, Transform
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import check_ranges
@@ -134,12 +133,12 @@ class Augment:
         upright = not (self.degrees or self.shear or self.perspective or self.copy_paste)
         once = resample_once and upright and not rectangular and not self.early()
         steps: dict[str, list[Transform]] = {
-            "resize": [Resize(size, smooth=False, reduced=once)],
+            "resize": [Resize(size, smooth=False, lazy=once)],
             "mosaic": [
                 Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic)
             ],
             "copy_paste": [] if once else [CopyPaste(self.copy_paste)],
-            "perspective": [warp, *([Render()] if once else [])],
+            "perspective": [warp],
             "mixup": [] if rectangular else [MixUp(self.mixup)],
             "albumentations": [Albumentations(self.albumentations)] if self.albumentations else [],
             "hsv": [RandomHSV(self.hsv_h, self.hsv_s, self.hsv_v)],

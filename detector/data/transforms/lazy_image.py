@@ -1,56 +1,106 @@
-"""Lazy images: their objects are in place, their pixels are read when they are rendered."""
+"""Lazy images: their geometry is known, and their pixels are read when they are rendered, each
+file's resampled once, straight into their place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.sample import Patch, Sample
-from boltbox.detector.data.transforms.letterbox import Resize, longest_shape, scaled
+GREY = 114  # of 255, in every channel, where there is no image
+SLACK = 4  # pixels of the source in which to look for a point that lands on a whole pixel
+Rectangle = tuple[float, float, float, float]  # x1, y1, x2, y2
 
 
-class LazyImages:
-    """The images of a data set as `Resize` makes them, with their pixels still to be rendered
-    (render.py). The objects of all images are scaled at once, when this is made.
+class Patch(NamedTuple):
+    """A file's image within a lazy one: its point (x, y) goes to (x * gain_x + x0, y * gain_y +
+    y0), and what falls into the rectangle `seen` is shown. Coordinates count from the corners of
+    pixels, not from their centres. read(): its pixels (h, w, 3) uint8 RGB."""
 
-    Args:
-        dataset: its images and labels.
-        resize: to which size, and how much of a JPEG file must be decoded.
-    """
+    read: Callable[[], np.ndarray]
+    seen: Rectangle
+    gain_x: float = 1.0
+    gain_y: float = 1.0
+    x0: float = 0.0
+    y0: float = 0.0
 
-    def __init__(self, dataset: DetectionDataset, resize: Resize) -> None:
-        self.dataset, self.resize = dataset, resize
-        self.labels = dataset.labels.scaled(
-            [longest_shape(h, w, resize.size) for h, w in dataset.shapes().tolist()]
-        )
-
-    def __getitem__(self, i: int) -> Sample:
-        height, width = self.labels.sizes[i].tolist()
-        whole = Patch(Pixels(self, i), 0, 0, width, height)
-        return Sample(
-            np.empty((height, width, 0), np.uint8),
-            *self.labels.counted(i),
-            index=i,
-            patches=[whole],
-        )
-
-    def read(self, i: int) -> np.ndarray:
-        """(H, W, 3) uint8 RGB of image i."""
-        height, width = self.labels.sizes[i].tolist()
-        pixels = self.dataset.read(i, self.resize.size if self.resize.reduced else 0)
-        return scaled(pixels, width, height, cv2.INTER_LINEAR)
+    def moved(self, gain_x: float, gain_y: float, x: float, y: float, within: Rectangle) -> Patch:
+        """With all that is around it scaled and shifted, seen through the rectangle `within`."""
+        x1, y1, x2, y2 = self.seen
+        low = max(x1 * gain_x + x, within[0]), max(y1 * gain_y + y, within[1])
+        high = min(x2 * gain_x + x, within[2]), min(y2 * gain_y + y, within[3])
+        gains = self.gain_x * gain_x, self.gain_y * gain_y
+        return Patch(self.read, (*low, *high), *gains, self.x0 * gain_x + x, self.y0 * gain_y + y)
 
 
-class Pixels:
-    """Those of an image, read when they are first asked for and kept as long as a lazy image needs
-    them."""
+class LazyImage:
+    """An image of `size` (height, width) in pixels that is still to be rendered. It takes the place
+    of a sample's pixels until then, and has their shape."""
 
-    __slots__ = ("images", "index", "pixels")
+    def __init__(self, size: tuple[int, int], patches: list[Patch]) -> None:
+        self.patches, self.shape = patches, (*size, 3)
 
-    def __init__(self, images: LazyImages, index: int) -> None:
-        self.images, self.index = images, index
-        self.pixels: np.ndarray | None = None
+    def moved(
+        self,
+        gain: tuple[float, float],
+        shift: tuple[float, float],
+        size: tuple[int, int],
+        within: Rectangle | None = None,
+    ) -> LazyImage:
+        """Scaled, then shifted, on an image of `size`, of which it covers `within`, or all."""
+        seen = within or (0, 0, size[1], size[0])
+        return LazyImage(size, [patch.moved(*gain, *shift, seen) for patch in self.patches])
 
-    def __call__(self) -> np.ndarray:
-        if self.pixels is None:
-            self.pixels = self.images.read(self.index)
-        return self.pixels
+    def render(self) -> np.ndarray:
+        """(H, W, 3) uint8 RGB, grey where there is no patch. Patches that nothing is seen of are
+        not read.
+
+        The geometry is that of the patches to about a tenth of a pixel; their edges fall on whole
+        pixels.
+        """
+        image = np.full(self.shape, GREY, np.uint8)
+        for patch in self.patches:
+            left, top, right, bottom = map(round, patch.seen)
+            if left < right and top < bottom:
+                pixels = patch.read()
+                sx1, sx2, x1, x2 = _span(left, right, patch.gain_x, patch.x0, pixels.shape[1])
+                sy1, sy2, y1, y2 = _span(top, bottom, patch.gain_y, patch.y0, pixels.shape[0])
+                part = pixels[sy1:sy2, sx1:sx2]
+                if part.shape[:2] != (y2 - y1, x2 - x1):
+                    part = cv2.resize(part, (x2 - x1, y2 - y1), interpolation=cv2.INTER_LINEAR)
+                image[top:bottom, left:right] = part[top - y1 : bottom - y1, left - x1 : right - x1]
+        return image
+
+
+def _span(low: int, high: int, gain: float, shift: float, n: int) -> tuple[int, int, int, int]:
+    """Source pixels s1..s2 of n and output pixels d1..d2 that belong together under d = s * gain +
+    shift as exactly as whole numbers can, where d1..d2 holds low..high."""
+
+    s1 = min(max(math.floor((low - shift) / gain), 0), n - 1)
+    s2 = max(min(math.ceil((high - shift) / gain), n), s1 + 1)
+    s1, d1 = (
+        _roundest(range(s1, max(s1 - SLACK, 0) - 1, -1), gain, shift) if s1 else (0, round(shift))
+    )
+    s2, d2 = (
+        _roundest(range(s2, min(s2 + SLACK, n) + 1), gain, shift)
+        if s2 < n
+        else (n, round(n * gain + shift))
+    )
+    return s1, s2, min(d1, low), max(d2, high)
+
+
+def _roundest(candidates: range, gain: float, shift: float) -> tuple[int, int]:
+    """The first s for which d = s * gain + shift is closest to a whole number, and that number."""
+    least, best = 2.0, (0, 0)
+    for s in candidates:
+        d = s * gain + shift
+        whole = round(d)
+        off = d - whole if d > whole else whole - d
+        if off < least:
+            least, best = off, (s, whole)
+            if not off:
+                break
+    return best

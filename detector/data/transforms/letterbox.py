@@ -5,9 +5,8 @@ import math
 import cv2
 import numpy as np
 
-from boltbox.detector.data.sample import Patch, Sample
-
-GREY = 114  # of 255, the padding's value in every channel
+from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage
 
 
 def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
@@ -23,8 +22,8 @@ def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
         return sample
     new_height, new_width = longest_shape(height, width, size)
     interpolation = cv2.INTER_AREA if smooth and r < 1 else cv2.INTER_LINEAR
-    image = scaled(sample.image, new_width, new_height, interpolation)
-    return _moved(sample, image, (new_width / width, new_height / height), (0, 0), [])
+    image = cv2.resize(sample.image, (new_width, new_height), interpolation=interpolation)
+    return moved(sample, image, (new_width / width, new_height / height), (0, 0))
 
 
 def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
@@ -38,22 +37,15 @@ def resized(sample: Sample, size: tuple[int, int]) -> Sample:
     """The sample, whose coordinates are those of an image of `size` (height, width), with those of
     its own, scaled image."""
     (height, width), (new_height, new_width) = size, sample.size
-    return _moved(sample, sample.image, (new_width / width, new_height / height), (0, 0), [])
+    return moved(sample, sample.image, (new_width / width, new_height / height), (0, 0))
 
 
 def letterbox(
-    image: np.ndarray,
-    shape: tuple[int, int],
-    auto: bool = False,
-    scale_fill: bool = False,
-    scaleup: bool = True,
-    stride: int = 32,
+    image: np.ndarray, shape: tuple[int, int], scaleup: bool = True
 ) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
     """Scale (H, W, 3) into `shape` (height, width) and centre it there on grey.
 
     Args:
-        auto: pad only to the next multiple of `stride` instead of to the whole shape.
-        scale_fill: stretch to the shape instead of padding (unless auto).
         scaleup: allow enlarging.
 
     Returns:
@@ -63,60 +55,27 @@ def letterbox(
     height, width = image.shape[:2]
     r = min(shape[0] / height, shape[1] / width)
     r = r if scaleup else min(r, 1.0)
-    gain = (r, r)
     new_width, new_height = round(width * r), round(height * r)
-    pad_x: float = shape[1] - new_width
-    pad_y: float = shape[0] - new_height
-    if auto:
-        pad_x, pad_y = pad_x % stride, pad_y % stride
-    elif scale_fill:
-        pad_x = pad_y = 0.0
-        new_width, new_height = shape[1], shape[0]
-        gain = (shape[1] / width, shape[0] / height)
-    pad_x, pad_y = pad_x / 2, pad_y / 2
+    pad_x, pad_y = (shape[1] - new_width) / 2, (shape[0] - new_height) / 2
+    (left, right), (top, bottom) = ((round(pad - 0.1), round(pad + 0.1)) for pad in (pad_x, pad_y))
+    if isinstance(image, LazyImage):
+        return image.moved((r, r), (left, top), shape), (r, r), (pad_x, pad_y)
     if (height, width) != (new_height, new_width):
-        image = scaled(image, new_width, new_height, cv2.INTER_LINEAR)
+        image = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
     if pad_x or pad_y:
-        (left, right), (top, bottom) = _sides(pad_x), _sides(pad_y)
-        if image.shape[2]:
-            image = cv2.copyMakeBorder(
-                image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(GREY,) * 3
-            )
-        else:
-            image = np.empty((top + new_height + bottom, left + new_width + right, 0), np.uint8)
-    return image, gain, (pad_x, pad_y)
-
-
-def _sides(pad: float) -> tuple[int, int]:
-    """Half the padding in whole pixels, for either side."""
-    return round(pad - 0.1), round(pad + 0.1)
-
-
-def scaled(image: np.ndarray, width: int, height: int, interpolation: int) -> np.ndarray:
-    """The image (H, W, 3), or (H, W, 0) if it is a lazy one's, at another size in pixels."""
-    if image.shape[:2] == (height, width):
-        return image
-    if not image.shape[2]:
-        return np.empty((height, width, 0), np.uint8)
-    return cv2.resize(image, (width, height), interpolation=interpolation)
+        grey = (GREY,) * 3
+        image = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=grey)
+    return image, (r, r), (pad_x, pad_y)
 
 
 def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> Sample:
     """`letterbox` for an image with its objects and the way back to its file."""
-    image, gain, pad = letterbox(sample.image, shape, scaleup=scaleup)
-    whole = (0, 0, image.shape[1], image.shape[0])
-    patches = [
-        patch.moved(*gain, _sides(pad[0])[0], _sides(pad[1])[0], whole) for patch in sample.patches
-    ]
-    return _moved(sample, image, gain, pad, patches)
+    image, gain, pad = letterbox(sample.image, shape, scaleup)
+    return moved(sample, image, gain, pad)
 
 
-def _moved(
-    sample: Sample,
-    image: np.ndarray,
-    gain: tuple[float, float],
-    pad: tuple[float, float],
-    patches: list[Patch],
+def moved(
+    sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float]
 ) -> Sample:
     """The sample with another image, to which its coordinates go by x * gain + pad."""
     scale, shift = np.array(gain * 2, np.float32), np.array(pad * 2, np.float32)
@@ -125,16 +84,15 @@ def _moved(
         boxes=sample.boxes * scale + shift,
         polygons=[[part * scale[:2] + shift[:2] for part in parts] for parts in sample.polygons],
         letterbox=sample.letterbox.moved(*gain, *pad) if sample.letterbox else None,
-        patches=patches,
     )
 
 
 class Resize:
-    """See `resize_longest`. reduced: of lazy images, JPEG files may be decoded at 1/2, 1/4 or 1/8
-    of their size if that is not too small."""
+    """See `resize_longest`. lazy: images are rendered after the warp (lazy_image.py), and JPEG
+    files may be decoded at 1/2, 1/4 or 1/8 of their size if that is not too small."""
 
-    def __init__(self, size: int, smooth: bool, reduced: bool = False) -> None:
-        self.size, self.smooth, self.reduced = size, smooth, reduced
+    def __init__(self, size: int, smooth: bool, lazy: bool = False) -> None:
+        self.size, self.smooth, self.lazy = size, smooth, lazy
 
     def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
         return resize_longest(sample, self.size, self.smooth)

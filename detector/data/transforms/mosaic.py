@@ -2,11 +2,13 @@
 arXiv 2004.10934)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from boltbox.detector.data.sample import Sample
-from boltbox.detector.data.transforms.letterbox import GREY, letterbox_sample
+from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage
+from boltbox.detector.data.transforms.letterbox import letterbox_sample
 from boltbox.detector.model.boxes import clip_xyxy
 
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
@@ -36,29 +38,30 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
     Image and objects are those of all four; there is no way back to a file; all else is that of
     samples[main].
     """
-    image = np.full((2 * size, 2 * size, samples[0].image.shape[2]), GREY, np.uint8)
     rectangles = patch_rectangles([sample.size for sample in samples], size, xc, yc)
+    image = np.full((2 * size, 2 * size, 3), GREY, np.uint8)
     boxes, polygons, patches = [], [], []
     outlined = any(sample.polygons for sample in samples)
     for sample, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(samples, *rectangles, strict=True):
-        image[y1:y2, x1:x2] = sample.image[sy1:sy2, sx1:sx2]
-        shift = np.array((x1 - sx1, y1 - sy1) * 2, np.float32)
+        x, y = x1 - sx1, y1 - sy1
+        if isinstance(sample.image, LazyImage):
+            patches += sample.image.moved((1, 1), (x, y), (size, size), (x1, y1, x2, y2)).patches
+        else:
+            image[y1:y2, x1:x2] = sample.image[sy1:sy2, sx1:sx2]
+        shift = np.array((x, y) * 2, np.float32)
         boxes.append(sample.boxes + shift)
         if outlined:
             polygons += [
                 [(part + shift[:2]).clip(0, 2 * size) for part in parts] for parts in sample.parts()
             ]
-        patches += [
-            patch.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)) for patch in sample.patches
-        ]
+    canvas: Any = LazyImage((2 * size, 2 * size), patches) if patches else image
     return samples[main].replace(
-        image=image,
+        image=canvas,
         boxes=clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),
         classes=np.concatenate([sample.classes for sample in samples]),
         polygons=polygons,
         letterbox=None,
         truth=None,
-        patches=patches,
     )
 
 

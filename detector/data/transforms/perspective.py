@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from boltbox.detector.data.sample import Polygons, Sample
-from boltbox.detector.data.transforms.letterbox import GREY
+from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
 # a polygon is resampled to so many points, so that its hull stays tight under a warp
@@ -149,12 +149,14 @@ class RandomPerspective:
 def warp_sample(
     sample: Sample, matrix: np.ndarray, scale: float, out_shape: tuple[int, int]
 ) -> Sample:
-    """Image and objects through the matrix; objects of which too little is left are dropped."""
-    image, (height, width), patches = sample.image, out_shape, sample.patches
-    if patches:
-        gain, x0, y0 = _upright(matrix)
-        patches = [patch.moved(gain, gain, x0, y0, (0, 0, width, height)) for patch in patches]
-        image = np.empty((height, width, 0), np.uint8)
+    """Image and objects through the matrix; objects of which too little is left are dropped. A lazy
+    image is rendered, by a matrix that only scales and shifts."""
+    image, (height, width) = sample.image, out_shape
+    if isinstance(image, LazyImage):
+        assert _is_upright(matrix), "render it before it is turned"
+        (gain, _, x), (_, _, y), _ = matrix.tolist()
+        half = 0.5 * (1 - gain)  # the matrix is about the centres of pixels
+        image = image.moved((gain, gain), (x + half, y + half), out_shape).render()
     elif sample.size != out_shape or (matrix != np.eye(3)).any():
         grey = (GREY,) * 3
         if (matrix[2] == (0, 0, 1)).all():
@@ -174,17 +176,7 @@ def warp_sample(
         classes=sample.classes[keep],
         polygons=[],
         letterbox=None,
-        patches=patches,
     )
-
-
-def _upright(matrix: np.ndarray) -> tuple[float, float, float]:
-    """Gain and shift, between corners of pixels, of a matrix that scales and shifts the centres of
-    pixels."""
-    assert _is_upright(matrix), "render it before it is turned"
-    (gain, _, x), (_, _, y), _ = matrix.tolist()
-    half = 0.5 * (1 - gain)
-    return gain, x + half, y + half
 
 
 def _is_upright(matrix: np.ndarray) -> bool:
