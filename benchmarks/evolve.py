@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--sizes", default="50x20,12x10", help="population x generations")
-    parser.add_argument("--samplers", default="random,yolov5 literal,yolov5,tpe,cmaes,nsgaii")
+    parser.add_argument("--samplers", default="random,yolov5 literal,yolov5,tpe,nsgaii")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     print(

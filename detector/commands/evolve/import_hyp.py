@@ -11,8 +11,8 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 OPTIONS = {
     **{gene.name: gene.option for gene in YOLOV5_GENES.values()},
     "label_smoothing": "model.loss.label_smoothing",
+    "iou_t": None,  # nothing reads it, in YOLOv5 neither
 }
-UNUSED = "iou_t"  # nothing reads it, in YOLOv5 neither
 MOST_ANCHORS = 20  # a level
 
 
@@ -30,62 +30,30 @@ def import_hyp(file: str, out: str | None = None) -> None:
         InputError: the file cannot be read, holds something else or an unknown key or a value that
             is no number, or the overlay is there already.
     """
-    source, notes = Path(file), []
+    source = Path(file)
     values = read_map(source, "lr0: 0.01, as in a hyp*.yaml of YOLOv5")
-    if any(isinstance(values.get(group), dict) for group in ("model", "data", "warmup", "trainer")):
-        raise InputError(f"{source}: is already an overlay: give it with --config {source}")
-    unknown = [
-        f"'{key}' ({nearest(key, OPTIONS)})" for key in values if key not in (*OPTIONS, UNUSED)
-    ]
+    unknown = [f"'{key}' ({nearest(key, OPTIONS)})" for key in values if key not in OPTIONS]
     if unknown:
-        raise InputError(
-            f"{source}: {', '.join(unknown)}: no hyper-parameter of YOLOv5; correct it or take"
-            " it out"
-        )
+        raise InputError(f"{source}: {', '.join(unknown)}: no hyper-parameter of YOLOv5")
     target = Path(out) if out else Path(f"{source.stem}_boltbox.yaml")
     if target.exists():
         raise InputError(
             f"{target}: already exists and is not overwritten; give another name with --out"
         )
     numbers = {key: as_number(value, f"{source}: {key}") for key, value in values.items()}
-    if UNUSED in numbers:
-        notes.append(
-            f"  {UNUSED} {numbers.pop(UNUSED):g}: left out; nothing reads it, in YOLOv5 neither"
-        )
-    if "anchors" in numbers:
-        given = numbers.pop("anchors")
-        count = round(given)
-        if not 0 <= count <= MOST_ANCHORS:
-            raise InputError(
-                f"{source}: anchors is {given:g}; expected 1 to {MOST_ANCHORS} anchors a level"
-            )
-        if count:
-            numbers["anchors"] = count
-        what = (
-            f"model.network.anchors {count}; AutoAnchor finds as many for each level"
-            if count
-            else "left out; the network's own"
-        )
-        notes.append(f"  anchors {given:g}: {what}")
-    options: dict[str, float | str] = {
-        OPTIONS[key]: numbers[key] for key in OPTIONS if key in numbers
+    anchors = round(numbers.pop("anchors", 0))
+    if not 0 <= anchors <= MOST_ANCHORS:
+        raise InputError(f"{source}: anchors is {anchors}; expected at most {MOST_ANCHORS} a level")
+    options: dict[str, float | str] = {}
+    if "lr0" in numbers:
+        options["model.optim.optimizer"] = "SGD"  # which YOLOv5's rates are made for
+    if anchors:  # 0: the network's own
+        numbers["anchors"] = anchors
+    options |= {
+        option: numbers[key] for key, option in OPTIONS.items() if option and key in numbers
     }
-    if not options:
-        raise InputError(f"{source}: none of its keys means anything here; nothing was written")
     train = f"python cli.py fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
-    # which YOLOv5's rates are made for
-    rates = {"model.optim.optimizer": "SGD"} if "model.optim.lr0" in options else {}
     comments = [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
-    text = overlay_text({**rates, **options}, comments)
-    try:
-        write_atomically(target, lambda place: place.write(text.encode()))
-    except OSError as e:
-        raise InputError(
-            f"{target}: cannot be written ({e.strerror or e}); give another place with --out"
-        ) from None
-    lines = [
-        f"{target} holds {len(options)} of the {len(values)} keys of {source}",
-        *notes,
-        f"train with it: {train}",
-    ]
-    rank_zero_print("\n".join(lines))
+    text = overlay_text(options, comments)
+    write_atomically(target, lambda place: place.write(text.encode()))
+    rank_zero_print(f"{target} holds {source} as options of fit; train with it: {train}")

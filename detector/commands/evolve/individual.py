@@ -1,8 +1,4 @@
-"""An individual: one set of hyper-parameters and what came of it.
-
-It is a trial of Optuna's. One that was interrupted is retried as a further trial, which keeps its
-number.
-"""
+"""Individuals among the trials of a study of Optuna's."""
 
 from collections.abc import Sequence
 
@@ -20,11 +16,8 @@ def individuals(study: optuna.Study) -> list[FrozenTrial]:
     last = {number(t): t for t in study.get_trials(deepcopy=False)}
     # A command that is killed before its first heartbeat leaves a trial that runs for ever, without
     # a generation.
-    return [
-        t
-        for _, t in sorted(last.items())
-        if t.state != TrialState.WAITING and "generation" in t.user_attrs
-    ]
+    begun = [t for t in last.values() if "generation" in t.user_attrs]
+    return sorted((t for t in begun if t.state != TrialState.WAITING), key=number)
 
 
 def ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -44,5 +37,5 @@ def best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
 
 
 def seconds(trial: FrozenTrial) -> float:
-    """That it took since it was begun, or taken up, last."""
+    """That it took since it was begun, or continued, last."""
     return trial.duration.total_seconds() if trial.duration else 0.0

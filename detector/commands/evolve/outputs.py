@@ -71,17 +71,9 @@ def _table(genes: Sequence[Gene], found: Sequence[FrozenTrial]) -> str:
 
 def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> str:
     """The best individual as an overlay."""
-    metrics = winner.user_attrs.get("metrics", {})
     comments = [
-        (
-            f"The best of {len(found)} individuals: trial {number(winner)}, fitness"
-            f" {winner.value:.5g}."
-        ),
-        ", ".join(f"{name} {metrics[name]:.5g}" for name in METRICS.values() if name in metrics),
-        (
-            "python cli.py fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset"
-            " FILE"
-        ),
+        f"The best of {len(found)} individuals: trial {number(winner)}, fitness {winner.value:.5g}",
+        "fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE",
     ]
     options = {g.option: g.used(float(f"{winner.params[g.name]:.5g}")) for g in plan.genes}
     kept = {k: v for k, v in plan.fixed.items() if not k.startswith("trainer.")}

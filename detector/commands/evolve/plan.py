@@ -20,7 +20,6 @@ OF_A_COMMAND = (
     "trainer.default_root_dir",
     "trainer.enable_progress_bar",
     "evolve.study",
-    "evolve.storage",
     "evolve.space",
     "evolve.workers",
     "evolve.hours",
@@ -35,7 +34,7 @@ class Plan:
     Attributes:
         genes: what is searched for.
         start: values of the first individuals; those of the others are chosen by the sampler.
-        sampler: yolov5, tpe or cmaes.
+        sampler: yolov5 or tpe.
         literal: YOLOv5's genetic algorithm to the letter.
         population, generations: individuals = population x generations.
         seed: of everything random.

@@ -1,7 +1,6 @@
 """Who chooses the next values: YOLOv5's genetic algorithm as an Optuna sampler, or one of Optuna's
 own."""
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from optuna.trial import FrozenTrial
 from boltbox.detector.commands.evolve.genetics import child, random_values, schedule
 from boltbox.detector.commands.evolve.individual import ended, fitness, individuals, number
 from boltbox.detector.commands.evolve.plan import Plan
-from boltbox.detector.system.errors import InputError
 
 
 class GeneticSampler(optuna.samplers.BaseSampler):
@@ -63,20 +61,10 @@ class GeneticSampler(optuna.samplers.BaseSampler):
 
 
 def sampler_for(plan: Plan, trials: int) -> optuna.samplers.BaseSampler:
-    """The sampler that chooses an individual when a study has so many trials.
-
-    Raises:
-        InputError: CMA-ES without its library.
-    """
-    seed = int(np.random.default_rng([plan.seed, trials]).integers(2**31))
+    """The sampler that chooses an individual when a study has so many trials."""
     if plan.sampler == "tpe":
+        seed = int(np.random.default_rng([plan.seed, trials]).integers(2**31))
         return optuna.samplers.TPESampler(seed=seed)
-    if plan.sampler == "cmaes":
-        if importlib.util.find_spec("cmaes") is None:
-            raise InputError(
-                "evolve.sampler cmaes needs the library cmaes: pip install 'boltbox[cmaes]'"
-            )
-        return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
     return GeneticSampler(plan)
 
 

@@ -32,8 +32,7 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
     """The command `evolve`."""
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
         raise InputError(
-            "evolve starts its processes itself: no torchrun, no trainer.num_nodes; run it on each"
-            " machine"
+            "evolve starts its processes itself, on one machine: no torchrun, no trainer.num_nodes"
         )
     if datamodule.file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
@@ -41,7 +40,7 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
     datamodule.setup("fit")  # what is wrong with it is reported once, before the first training
     folder = Path(trainer.default_root_dir)
     plan, settings, config = planned(trainer.configuration)
-    study = Study(folder, evolve.storage)
+    study = Study(folder)
     study.begin(settings)
     shared = folder / "config.yaml"
     write_atomically(
@@ -61,20 +60,16 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
                 f"none of {len(found)} trainings came to its end; the first:"
                 f" {found[0].user_attrs.get('reason')}"
             )
-        told = f"fitness {trial.value:.4g}" if trial.value is not None else "failed"
-        told += f" ({reason})" if (reason := trial.user_attrs["reason"]) else ""
-        told += f"; best {winner.value:.4g} (trial {number(winner)})" if winner else ""
+        values = {**trial.params, "fitness": trial.value, "best": winner.value if winner else None}
+        metrics = {f"evolve/{k}": v for k, v in values.items() if v is not None}
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=number(trial))
+            logger.save()
         eta = statistics.fmean(map(seconds, found)) * left / len(variables)
         rank_zero_print(
-            f"trial {number(trial)} (generation {trial.user_attrs['generation']}): {told}; "
-            f"{left} left, ETA {timedelta(seconds=round(eta))}"
+            f"trial {number(trial)}: fitness {trial.value} {trial.user_attrs['reason']}; best"
+            f" {values['best']}; {left} left, ETA {timedelta(seconds=round(eta))}"
         )
-        values = {**trial.params, "fitness": trial.value, "best": winner.value if winner else None}
-        for logger in trainer.loggers:
-            logger.log_metrics(
-                {f"evolve/{k}": v for k, v in values.items() if v is not None}, step=number(trial)
-            )
-            logger.save()
         write_outputs(study, plan)
 
     workers = Workers(study, plan, evolve, fit, variables, on_end)
@@ -88,9 +83,7 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
             workers.run()
         write_outputs(study, plan)
     except StorageInternalError as e:
-        raise InputError(
-            f"the study's storage cannot be reached ({e}); the same command continues"
-        ) from None
+        raise InputError(f"{folder / FILE}: {e}; the same command continues") from None
     rank_zero_print(f"study: {folder}")
 
 

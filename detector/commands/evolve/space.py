@@ -118,7 +118,7 @@ def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene]
     for name, given in read_map(path, "mosaic: {low: 0, high: 1}").items():
         try:
             gene = _known(name, configuration)
-            if gene.option in fixed or gene.option in genes:
+            if gene.option in (*fixed, *genes):
                 raise InputError("it stands there twice, under two names")
             if given is None or isinstance(given, dict):
                 genes[gene.option] = _bounded(gene, given or {})
@@ -162,16 +162,12 @@ def _known(name: str, configuration: Mapping[str, Any]) -> Gene:
     for gene in YOLOV5_GENES.values():
         if name in (gene.name, gene.option) and gene.option in configuration:
             return gene
-    numbers = {
-        k: v
-        for k, v in configuration.items()
-        if isinstance(v, int | float) and not isinstance(v, bool)
-    }
+    value = configuration.get(name)
     if name not in configuration:
-        raise InputError(f"no such option; {nearest(name, [*YOLOV5_GENES, *numbers])}")
-    if name not in numbers:
-        raise InputError(f"no number: the configuration says {configuration[name]!r}")
-    return Gene(name, name, math.nan, math.nan, whole=isinstance(numbers[name], int))
+        raise InputError(f"no such option; {nearest(name, [*YOLOV5_GENES, *configuration])}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"no number: the configuration says {value!r}")
+    return Gene(name, name, math.nan, math.nan, whole=isinstance(value, int))
 
 
 def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
@@ -179,14 +175,11 @@ def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
     for word in given:
         if word not in ("low", "high", "log"):
             raise InputError(f"unknown key '{word}'; {nearest(str(word), ['low', 'high', 'log'])}")
-    low, high = (
-        as_number(given[k], k) if k in given else getattr(gene, k) for k in ("low", "high")
-    )
-    gene = gene._replace(low=low, high=high, log=bool(given.get("log")))
-    if math.isnan(gene.low + gene.high):
+    low = as_number(given["low"], "low") if "low" in given else gene.low
+    high = as_number(given["high"], "high") if "high" in given else gene.high
+    log = bool(given.get("log"))
+    if math.isnan(low + high):
         raise InputError("give low and high; only YOLOv5's names have bounds of their own")
-    if gene.low >= gene.high:
-        raise InputError(f"low {gene.low:g} is not below high {gene.high:g}")
-    if gene.log and gene.low <= 0:
-        raise InputError(f"low {gene.low:g} has no logarithm; with log: true it is above 0")
-    return gene
+    if low >= high or (log and low <= 0):
+        raise InputError(f"low {low:g} and high {high:g}: low is below high, and with log above 0")
+    return gene._replace(low=low, high=high, log=log)

@@ -1,6 +1,5 @@
 """The individuals that an evolution starts from."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from boltbox.detector.system.shipped import CONFIGS
 FOLDER = CONFIGS / "hyp"
 # low.yaml has all values, the others what differs from it
 FILES = ("low", "med", "high", "none", "voc", "objects365")
-USUAL = {"model.network.anchors": 3.0}  # a level, where the configuration names none
+USUAL_ANCHORS = 3.0  # a level, where the configuration names none
 
 
 def start_values(
@@ -40,8 +39,4 @@ def start_values(
 
 def _value(gene: Gene, base: Mapping[str, Any]) -> float:
     value = base.get(gene.option)
-    if isinstance(value, int | float):
-        return float(value)
-    return USUAL.get(gene.option) or (
-        math.sqrt(gene.low * gene.high) if gene.log else (gene.low + gene.high) / 2
-    )
+    return USUAL_ANCHORS if value is None else float(value)

@@ -1,17 +1,16 @@
-"""A study in Optuna's storage, which any number of commands may work on at the same time.
+"""A study in Optuna's storage, an SQLite file in its folder.
 
-A trial whose command was killed has no heartbeat any more: Optuna lets it fail and puts it in the
-queue again, where it keeps its values. Individuals are trials, see `individual`.
+An individual, one set of hyper-parameters, is a trial of Optuna's. One whose command was killed has
+no heartbeat any more: Optuna lets it fail and puts it in the queue again, as a further trial with
+the same values, which keeps the number of the first.
 """
 
-import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import IntDistribution
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
@@ -29,50 +28,43 @@ FILE = "study.db"
 
 
 class Study:
-    """A command's view of a study, which is created if it does not exist.
+    """A study, which is created if it does not exist.
 
     Args:
-        folder: of the study, with its SQLite file if there is no `url`.
-        url: of a database that several machines reach; the study has the folder's name in it.
+        folder: of the study.
 
     Attributes:
         optuna: the study as Optuna has it.
 
     Raises:
-        InputError: the storage cannot be opened.
+        InputError: its file holds something else.
     """
 
-    def __init__(self, folder: Path, url: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         warnings.filterwarnings("ignore", message="Heartbeat of storage")  # see `heartbeat`
         folder.mkdir(parents=True, exist_ok=True)
         self._retry = RetryHeartbeatStaleTrialCallback()
-        self._storage = self._open(url)
-        name = folder.resolve().name if url else "evolve"
-        self.optuna = optuna.create_study(
-            study_name=name, storage=self._storage, direction="maximize", load_if_exists=True
-        )
-
-    def _open(self, url: str | None) -> RDBStorage:
-        file = URL.create("sqlite", database=str((self.folder / FILE).resolve())).render_as_string()
-        # s, for a lock
-        waiting = {} if url and not url.startswith("sqlite") else {"connect_args": {"timeout": 60}}
-        for attempt in range(3):
-            try:
-                return RDBStorage(
-                    url or file,
-                    engine_kwargs=dict(waiting),
-                    heartbeat_interval=HEARTBEAT_INTERVAL,
-                    grace_period=GRACE_PERIOD,
-                    heartbeat_stale_trial_callback=self._retry,
-                )
-            except Exception as e:  # another command may be creating the tables right now
-                time.sleep(attempt)
-                problem = " ".join(str(e).split())[:200]
-        where = "evolve.storage" if url else self.folder / FILE
-        raise InputError(f"{where} cannot be read: {problem}; is it a study of evolve?")
+        url = URL.create("sqlite", database=str((folder / FILE).resolve()))
+        try:
+            self._storage = RDBStorage(
+                url.render_as_string(),
+                engine_kwargs={"connect_args": {"timeout": 60}},  # seconds, for a lock
+                heartbeat_interval=HEARTBEAT_INTERVAL,
+                grace_period=GRACE_PERIOD,
+                heartbeat_stale_trial_callback=self._retry,
+            )
+            self.optuna = optuna.create_study(
+                study_name="evolve",
+                storage=self._storage,
+                direction="maximize",
+                load_if_exists=True,
+            )
+        except Exception as e:
+            problem = " ".join(str(e).split())[:200]
+            raise InputError(f"{folder / FILE} cannot be read as a study: {problem}") from None
 
     @property
     def settings(self) -> dict[str, Any] | None:
@@ -93,12 +85,12 @@ class Study:
                 " here; give the same, or another --evolve.study"
             )
 
-    def individuals(self) -> list[FrozenTrial]:
+    def individuals(self) -> Sequence[FrozenTrial]:
         """Those that have ended or are being trained now."""
         return individuals(self.optuna)
 
     def ask(self, plan: Plan) -> Trial:
-        """The next individual to train: one that was interrupted, or one with values of its own."""
+        """The next individual to train: one that was interrupted, or one with new values."""
         trials = self.optuna.get_trials(deepcopy=False)
         given = [t.system_attrs.get("fixed_params") for t in trials]
         new = [dict(values) for values in plan.start if values not in given]
@@ -107,13 +99,8 @@ class Study:
         self.optuna.sampler = sampler_for(plan, len(trials))
         halving = optuna.pruners.SuccessiveHalvingPruner
         self.optuna.pruner = halving(plan.prune) if plan.prune else optuna.pruners.NopPruner()
-        trial = self.optuna.ask()
+        trial = self.optuna.ask(dict(distributions(plan)))
         self.heartbeat([trial])
-        for name, d in distributions(plan).items():
-            if isinstance(d, IntDistribution):
-                trial.suggest_int(name, d.low, d.high, log=d.log)
-            else:
-                trial.suggest_float(name, d.low, d.high, log=d.log)
         if "generation" not in trial.user_attrs:
             trial.set_user_attr("generation", len(ended(self.individuals())) // plan.population)
         return trial
@@ -133,14 +120,7 @@ class Study:
         """Record how it ended."""
         trial.set_user_attr("metrics", dict(outcome.metrics))
         trial.set_user_attr("reason", " ".join(outcome.reason.split()))
-        state = (
-            TrialState.PRUNED
-            if outcome.pruned
-            else TrialState.FAIL
-            if outcome.fitness is None
-            else TrialState.COMPLETE
-        )
-        self.optuna.tell(trial, outcome.fitness, state, skip_if_finished=True)
+        self.optuna.tell(trial, outcome.fitness, outcome.state, skip_if_finished=True)
 
     def release(self, trial: Trial) -> None:
         """Put it back into the queue."""

@@ -8,10 +8,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from optuna.trial import Trial
+from optuna.trial import Trial, TrialState
 
 from boltbox.detector.commands.benchmark.trial import reason
 from boltbox.detector.system import parent
@@ -24,60 +24,57 @@ QUIET = (
     "--doctor.enabled false --pictures.enabled false --report.enabled false "
     "--trainer.enable_progress_bar false --ckpt_path auto"
 )
+METRICS = ("P", "R", "mAP50", "mAP50-95", "fitness")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of an individual.
 
     Attributes:
         fitness: None if it failed or was pruned.
+        state: complete, failed or pruned.
         metrics: of the best epoch.
         reason: why it failed or was pruned.
-        pruned: ended early, as hopeless.
     """
 
     fitness: float | None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    state: TrialState = TrialState.COMPLETE
+    metrics: Mapping[str, float] = {}
     reason: str = ""
-    pruned: bool = False
 
 
-@dataclass
 class Training:
     """An individual that is being trained.
 
-    Attributes:
+    Args:
         trial: of Optuna's, which learns the fitness after each epoch if it may prune.
-        fit: command line that trains it.
+        line: command line that trains it.
         run: folder.
         environment: variables for its process.
         score: the metric that is its fitness.
     """
 
-    trial: Trial
-    fit: Sequence[str]
-    run: Path
-    environment: Mapping[str, str]
-    score: str
-    restarts: int = RESTARTS
-    reported: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        line: Sequence[str],
+        run: Path,
+        environment: Mapping[str, str],
+        score: str,
+    ) -> None:
+        self.trial, self.run, self.environment, self.score = trial, run, environment, score
+        self.line = [*line, *QUIET.split(), "--run", str(run)]
+        self.restarts, self.reported = RESTARTS, 0
         self._start()
 
     def _start(self) -> None:
         """It continues from its last checkpoint if there is one."""
         self.run.mkdir(parents=True, exist_ok=True)
-        line, variables = (
-            [*self.fit, *QUIET.split(), "--run", str(self.run)],
-            parent.environment(**self.environment),
-        )
         with open(self.run / "log.txt", "wb") as log:
             # In a session of its own: Ctrl-C reaches `evolve` alone, which then asks it to stop.
             self._process = subprocess.Popen(
-                line,
-                env=variables,
+                self.line,
+                env=parent.environment(**self.environment),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -96,25 +93,17 @@ class Training:
             return None
         file = self.run / "metrics.json"
         if code or not file.is_file():
-            return Outcome(
-                None,
-                reason=reason(code, (self.run / "log.txt").read_text(errors="replace"), math.inf),
-            )
+            why = reason(code, (self.run / "log.txt").read_text(errors="replace"), math.inf)
+            return Outcome(None, TrialState.FAIL, reason=why)
         epoch = json.loads(file.read_text())
-        metrics = {name: float(epoch[name]) for name in ("P", "R", "mAP50", "mAP50-95", "fitness")}
-        # which has the losses
+        metrics = {name: float(epoch[name]) for name in METRICS}
         row = next((r for r in self._rows() if int(r["epoch"]) == epoch["epoch"]), {})
-        metrics |= {
-            k: float(v)
-            for k, v in row.items()
-            if k.startswith("val/") and k.endswith("_loss") and v
-        }
+        losses = (k for k, v in row.items() if v and k.startswith("val/") and k.endswith("_loss"))
+        metrics |= {name: float(row[name]) for name in losses}
         fitness = metrics[self.score]
-        return (
-            Outcome(fitness, metrics)
-            if math.isfinite(fitness)
-            else Outcome(None, reason=f"its fitness is {fitness}")
-        )
+        if math.isfinite(fitness):
+            return Outcome(fitness, metrics=metrics)
+        return Outcome(None, TrialState.FAIL, reason=f"its fitness is {fitness}")
 
     def ask_to_stop(self) -> None:
         """It saves a checkpoint."""
@@ -139,7 +128,7 @@ class Training:
             epochs = int(row["epoch"]) + 1
             self.trial.report(float(row["val/fitness"]), epochs)
             if self.trial.should_prune():
-                return Outcome(None, reason=f"pruned after {epochs} epochs", pruned=True)
+                return Outcome(None, TrialState.PRUNED, reason=f"pruned after {epochs} epochs")
         self.reported = len(rows)
         return None
 

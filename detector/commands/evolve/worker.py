@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -42,50 +41,46 @@ def environments(workers: int | None, devices: int) -> list[Mapping[str, str]]:
     groups = [gpus[k : k + devices] for k in range(0, len(gpus) - devices + 1, devices)]
     if not groups:
         raise InputError(f"trainer.devices is {devices}, but there are {len(gpus)} GPUs")
-    return [
-        {"CUDA_VISIBLE_DEVICES": ",".join(groups[k % len(groups)])}
-        for k in range(workers or len(groups))
-    ]
+    chosen = [groups[k % len(groups)] for k in range(workers or len(groups))]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in chosen]
 
 
-@dataclass
 class Workers:
     """As many trainings at a time as there are environments.
 
-    Attributes:
+    Args:
         fit: command line that trains with the configuration of the study.
-        environments: of the workers that are free.
+        free: environments of the workers.
         on_end: called after each individual that ended here.
     """
 
-    study: Study
-    plan: Plan
-    evolve: Evolution
-    fit: Sequence[str]
-    environments: list[Mapping[str, str]]
-    on_end: Callable[[FrozenTrial], None]
-    trainings: list[Training] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        """Individuals that the study shall have."""
-        return min(self.plan.size, self.evolve.trials or self.plan.size)
+    def __init__(
+        self,
+        study: Study,
+        plan: Plan,
+        evolve: Evolution,
+        fit: Sequence[str],
+        free: Sequence[Mapping[str, str]],
+        on_end: Callable[[FrozenTrial], None],
+    ) -> None:
+        self.study, self.plan, self.fit, self.on_end = study, plan, fit, on_end
+        self.size = min(plan.size, evolve.trials or plan.size)  # individuals of the study
+        self.seconds = 3600 * (evolve.hours or math.inf)
+        self.free, self.trainings = list(free), list[Training]()
 
     def run(self) -> None:
-        """Until all individuals have ended, here or elsewhere. Whatever interrupts it, each
-        training is asked for a checkpoint, and its individual goes back into the queue."""
-        until, beat = time.monotonic() + 3600 * (self.evolve.hours or math.inf), -math.inf
+        """Until all individuals have ended, here or in another command. Whatever interrupts it,
+        each training is asked for a checkpoint, and its individual goes back into the queue."""
+        until, beat = time.monotonic() + self.seconds, -math.inf
         try:
             while True:
                 if time.monotonic() - beat > HEARTBEAT_INTERVAL:
                     beat = time.monotonic()
                     self.study.heartbeat(training.trial for training in self.trainings)
                 for training in list(self.trainings):
-                    # it was taken over just now
-                    with contextlib.suppress(UpdateFinishedTrialError):
-                        self._look_at(training)
+                    self._look_at(training)
                 begun, may_start = self.study.individuals(), time.monotonic() < until
-                if self.environments and may_start and len(begun) < self.size:
+                if self.free and may_start and len(begun) < self.size:
                     self._start()
                 elif not self.trainings and (not may_start or len(ended(begun)) >= self.size):
                     return
@@ -100,35 +95,28 @@ class Workers:
 
     def _start(self) -> None:
         trial = self.study.ask(self.plan)
-        frozen = self.study.frozen(trial)
-        values = {gene.option: gene.used(frozen.params[gene.name]) for gene in self.plan.genes}
-        line = [
-            *self.fit,
-            *(
-                word
-                for k, v in {**self.plan.fixed, **values}.items()
-                for word in (f"--{k}", repr(v))
-            ),
-        ]
-        score, environment = "mAP50" if self.plan.literal else "fitness", self.environments.pop(0)
-        self.trainings.append(Training(trial, line, self._run(frozen), environment, score))
+        genes = {gene.option: gene.used(trial.params[gene.name]) for gene in self.plan.genes}
+        options = {**self.plan.fixed, **genes}
+        line = [*self.fit, *(word for k, v in options.items() for word in (f"--{k}", repr(v)))]
+        run = self._run(self.study.frozen(trial))
+        score = "mAP50" if self.plan.literal else "fitness"
+        self.trainings.append(Training(trial, line, run, self.free.pop(0), score))
 
     def _look_at(self, training: Training) -> None:
-        # A command that seemed dead to another one has lost the trial to it.
-        lost = self.study.frozen(training.trial).state.is_finished()
-        outcome = None if lost else training.poll()
-        if not lost and outcome is None:
+        outcome = training.poll()
+        if outcome is None:
             return
         training.kill()
         self.trainings.remove(training)
-        self.environments.append(training.environment)
-        if outcome:
+        self.free.append(training.environment)
+        # this command seemed dead to another one, which has the trial now
+        with contextlib.suppress(UpdateFinishedTrialError):
             self.study.tell(training.trial, outcome)
-            found = ended(self.study.individuals())
-            for trial in found:
-                if trial is not best(found):  # who is not the best once never will be
-                    shutil.rmtree(self._run(trial) / "checkpoints", ignore_errors=True)
-            self.on_end(self.study.frozen(training.trial))
+        found = ended(self.study.individuals())
+        for trial in found:
+            if trial is not best(found):  # who is not the best once never will be
+                shutil.rmtree(self._run(trial) / "checkpoints", ignore_errors=True)
+        self.on_end(self.study.frozen(training.trial))
 
     def _run(self, trial: FrozenTrial) -> Path:
         return self.study.folder / "trials" / f"{number(trial):04d}"
