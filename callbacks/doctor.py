@@ -2,15 +2,14 @@
 
 import lightning as L
 
-from boltbox.detector.commands.doctor.brief import brief
+from boltbox.detector.commands.doctor.examine import brief
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.recipe import data_of
 
 
 class DoctorCheck(L.Callback):
     """Before a training: boxes past the frame, labels without images, classes without examples, ...
-    in a few lines. No image is opened, and data that has not changed is not checked again; `cli.py
-    doctor` checks everything.
+    in a few lines. No image is opened; `cli.py doctor` checks everything.
 
     Args:
         enabled: Off: no check.

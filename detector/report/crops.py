@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from boltbox.detector.data.images import read_image
 from boltbox.detector.evaluation.error_kinds import KINDS, Errors
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.report.drawing import PALETTE
 from boltbox.detector.system.errors import InputError
 
@@ -53,21 +54,33 @@ def crop_label(record: PredictionRecord, k: int, confidence: float) -> Crop:
 def _cut(
     record: PredictionRecord, i: int, box: np.ndarray, found: np.ndarray, labels: np.ndarray
 ) -> bytes | str:
-    """A JPEG of image i around the box, with detections and labels, all xyxy pixels of the file."""
+    return cut_out(record.files[i], box, found, labels, tuple(record.sizes[i]))
+
+
+def cut_out(
+    file: str,
+    box: np.ndarray | None,
+    found: np.ndarray,
+    labels: np.ndarray,
+    size: tuple[int, int] | None = None,
+) -> bytes | str:
+    """A JPEG of an image around a box, None: all of it, with detections and labels, all xyxy pixels
+    of the file; or why there is none. size: height and width that the image had."""
     try:
-        image = read_image(record.files[i])
+        image = read_image(file)
     except (InputError, OSError, cv2.error) as e:
         return f"cannot be shown: {' '.join(str(e).split())}"
-    if image.shape[:2] != tuple(record.sizes[i]):
+    if size not in (None, image.shape[:2]):
         return "cannot be shown: the image has changed since"
-    size = np.array(image.shape[1::-1])
-    side = min(max((box[2:] - box[:2]).max() * CONTEXT, LEAST), size.max())
-    left, top = np.clip((box[:2] + box[2:] - side) / 2, 0, np.maximum(size - side, 0)).tolist()
+    sides = np.array(image.shape[1::-1])
+    box = np.array((0, 0, *sides)) if box is None else clip_xyxy(box, *sides)
+    side = min(max((box[2:] - box[:2]).max() * CONTEXT, LEAST), sides.max())
+    left, top = np.clip((box[:2] + box[2:] - side) / 2, 0, np.maximum(sides - side, 0)).tolist()
     picture = Image.fromarray(image).crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
     canvas = ImageDraw.Draw(picture)
     for boxes, colour, width in ((labels, LABEL, 5), (found, FOUND, 2)):
         for x1, y1, x2, y2 in ((boxes - (left, top) * 2) * SIDE / side).tolist():
             canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=width)
-    file = BytesIO()
-    picture.save(file, "JPEG", quality=82)
-    return file.getvalue()
+    content = BytesIO()
+    picture.save(content, "JPEG", quality=82)
+    return content.getvalue()

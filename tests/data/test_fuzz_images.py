@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from made_datasets import bgr, picture
 from PIL import Image
 
-from boltbox.detector.commands.doctor.pictures import examine_images
+from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.data.images import image_sizes, read_image
 from boltbox.detector.system.errors import InputError
 
@@ -126,7 +126,7 @@ def test_damaged_images(
     paths = [folder / f"{k}{suffix}" for k, (suffix, _) in enumerate(files)]
     for path, (_, data) in zip(paths, files, strict=True):
         path.write_bytes(data)
-    findings = examine_images({"train": [str(path) for path in paths]}, lambda done: None)
+    findings = examine_images({"train": [str(path) for path in paths]})
     reported = {f.file for f in findings if f.severity == "fault" or f.kind == "no_end_marker"}
     for path, size in zip(paths, image_sizes(paths), strict=True):
         whole = decodes(path, capfd)
@@ -162,9 +162,7 @@ def test_headers_that_promise_too_much(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
     with pytest.raises(InputError, match=r"x\.png: this image cannot be decoded"):
         read_image(path)
-    assert "damaged_image" in {
-        f.kind for f in examine_images({"train": [str(path)]}, lambda done: None)
-    }
+    assert "damaged_image" in {f.kind for f in examine_images({"train": [str(path)]})}
 
 
 def test_more_pixels_than_opencv_wants_to_read(
@@ -184,4 +182,4 @@ def test_more_pixels_than_opencv_wants_to_read(
             cwd=ROOT,
         )
         assert done.stdout == "(40, 56, 3)\n", done.stderr
-        assert examine_images({"train": [str(path)]}, lambda done: None) == []
+        assert examine_images({"train": [str(path)]}) == []

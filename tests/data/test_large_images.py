@@ -15,7 +15,7 @@ from made_predictions import checkpoint_file, pictures_folder, predict  # noqa: 
 from PIL import Image, ImageFile
 
 import cli
-from boltbox.detector.commands.doctor.picture import look_at
+from boltbox.detector.commands.doctor.image_file import look_at
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes, read_image
 from boltbox.detector.model.network_options import NetworkOptions
@@ -77,8 +77,8 @@ def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> N
         with pytest.raises(InputError) as refused:
             read_image(path, shrink)
         assert str(refused.value) == f"{path}: {said}"
-    seen = look_at(str(path), lambda: "")
-    assert (seen.remarks, seen.thumbnail) == ([("fault", "too_large_image", said)], b"")
+    seen = look_at(str(path))
+    assert (seen.remarks, seen.bits) == ([("fault", "too_large_image", said)], b"")
     detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
     for tiled in (False, True):
         for given in (path, Image.open(path)):

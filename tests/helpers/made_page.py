@@ -8,13 +8,13 @@ import cv2
 import numpy as np
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding
-from boltbox.detector.commands.doctor.page import write_page
+from boltbox.detector.commands.doctor.page import write_diagnosis
 from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.model.anchors import default_anchors
 
 ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "br"}
 
 
 class Reader(HTMLParser):
@@ -52,7 +52,7 @@ class Reader(HTMLParser):
 
 def page(tmp_path: Path, findings: list[Finding], datasets: dict[str, DetectionDataset]) -> Reader:
     figures, more = statistics(datasets, 640, ANCHORS)
-    write_page(
+    write_diagnosis(
         tmp_path / "out/doctor.html",
         Diagnosis(str(tmp_path), [*findings, *more], figures),
         datasets,
@@ -69,15 +69,19 @@ def fault(
     problem: str = "it is wrong",
     severity: str = "fault",
     split: str = "train",
+    image: object = "",
+    box: tuple[float, ...] | None = None,
+    other: object = "",
 ) -> Finding:
-    return Finding(severity, kind, split, str(file), where, problem)
+    return Finding(severity, kind, split, str(file), where, problem, str(image), box, str(other))
 
 
 def jpegs(read: Reader) -> list[np.ndarray]:
-    """(H, W, 3) uint8 RGB of each picture of the page."""
-    found = [a["src"] or "" for tag, a in read.tags if tag == "img"]
+    """(H, W, 3) uint8 RGB of each picture of the page, without the charts, which are PNG."""
+    found = [(a["src"] or "").partition(",") for tag, a in read.tags if tag == "img"]
     content = [
-        np.frombuffer(base64.b64decode(s.removeprefix("data:image/jpeg;base64,")), np.uint8)
-        for s in found
+        np.frombuffer(base64.b64decode(data), np.uint8)
+        for kind, _, data in found
+        if kind == "data:image/jpeg;base64"
     ]
     return [cv2.imdecode(c, cv2.IMREAD_COLOR_RGB) for c in content]

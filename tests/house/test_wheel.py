@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 import cli
-from boltbox.detector.commands.doctor.decoder import Decoder
 
 ROOT = Path(cli.__file__).parent
 PACKAGES = ("detector", "callbacks", "configs")
@@ -130,11 +129,6 @@ def test_a_checkout_without_symbolic_links(tmp_path: Path) -> None:
         line, capture_output=True, text=True, check=False, env=environment(tmp_path), cwd=tmp_path
     )
     assert "did you mean 'model.optim.lr0'?" in done.stderr
-
-
-def test_the_decoder_is_ours(small_data: Path, hostile: Path) -> None:
-    with Decoder() as decoder:
-        assert decoder.look_at(str(small_data.parent / "images/val/0000.jpg")).remarks == []
 
 
 def test_a_file_that_is_here_counts_more_than_a_shipped_one(

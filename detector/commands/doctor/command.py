@@ -9,9 +9,8 @@ import lightning as L
 
 from boltbox.detector.checkpoint.trained import take_anchors
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
-from boltbox.detector.commands.doctor.page import write_page
+from boltbox.detector.commands.doctor.page import write_diagnosis
 from boltbox.detector.commands.doctor.repair import repair
-from boltbox.detector.commands.doctor.summary import summary
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.atomic_file import write_atomically
@@ -29,8 +28,8 @@ def run_doctor(
     fix: str | None = None,
     ckpt_path: str | None = None,
 ) -> None:
-    """What is wrong with a data set: labels, images, folders, figures; trains nothing, and never
-    changes the data.
+    """What is wrong with a data set: labels, images, folders, classes, sizes. Nothing is trained,
+    and the data is never changed.
 
     Leaves with exit code 2 if there are faults: objects or images that are lost or wrong in
     training.
@@ -39,9 +38,10 @@ def run_doctor(
         json: Print the diagnosis as JSON instead of a summary.
         strict: Exit code 1 if there are warnings.
         fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
-        ckpt_path: Say how well the anchors of this checkpoint fit (last, best or a file).
+        ckpt_path: Report how well the anchors of this checkpoint fit (last, best or a file).
     """
-    if datamodule.file is None:
+    file = datamodule.file
+    if file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
@@ -49,25 +49,24 @@ def run_doctor(
             take_anchors(model, ckpt_path)
         datamodule.prepare_data()
         size = round_up(datamodule.image_size, model.network.max_stride)
-        datasets, findings = open_splits(datamodule.file, show_progress=True)
         head = model.network.anchor_head()
         anchors = None if head is None else head.anchors_px.cpu().numpy()
-        diagnosis = diagnose(datamodule.file, datasets, findings, size, anchors, show_progress=True)
+        datasets, unusable = open_splits(file)
+        diagnosis = diagnose(file, datasets, size, anchors, show_progress=True)
+        diagnosis.findings += unusable
         for split, dataset in datasets.items():
             rank_zero_print(dataset.report.lines(split, most=0)[0])
-        rank_zero_print("\n".join(summary(diagnosis)))
-        text = json_.dumps(diagnosis.content(), indent=1)
-        write_atomically(run / "doctor.json", lambda file: file.write(text.encode()))
-        write_page(run / "doctor.html", diagnosis, datasets)
+        rank_zero_print("\n".join(diagnosis.summary()))
+        content = json_.dumps(diagnosis.content(), indent=1)
+        write_atomically(run / "doctor.json", lambda out: out.write(content.encode()))
+        write_diagnosis(run / "doctor.html", diagnosis, datasets)
         rank_zero_print(f"report: {run / 'doctor.html'}, doctor.json")
         if fix:
-            repairs = repair(datamodule.file, diagnosis, Path(fix))
-            rank_zero_print(
-                f"repaired copy: {fix}, {len(repairs)} repairs, listed in"
-                f" {Path(fix) / 'repairs.txt'}"
-            )
+            repairs = repair(file, datasets, diagnosis, Path(fix))
+            listed = f"{len(repairs)} repairs, listed in {Path(fix) / 'repairs.txt'}"
+            rank_zero_print(f"repaired copy: {fix}, {listed}")
     if json:
-        print(json_.dumps(diagnosis.content()))
+        print(content)
     if diagnosis.count("fault"):
         raise SystemExit(2)
     if strict and diagnosis.count("warning"):

@@ -1,51 +1,35 @@
-"""The whole examination of a data set."""
+"""The whole examination of a data set, and its short form before a training."""
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from tqdm import tqdm
 
-from boltbox.detector.commands.doctor.finding import CONCLUSIONS, SEVERITIES, Diagnosis, Finding
+from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
+from boltbox.detector.commands.doctor.folders import examine_folders
+from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
-from boltbox.detector.commands.doctor.layout import examine_layout
-from boltbox.detector.commands.doctor.memory import remember, state_of
-from boltbox.detector.commands.doctor.pictures import examine_images
 from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats import FORMATS
 from boltbox.detector.system.errors import InputError
 
-# left out, but there to be seen
+# of images that are left out, but can be looked at
 IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image", "no_usable_object")
 
 
-def examine(
-    file: DatasetFile, image_size: int, anchors: np.ndarray | None, show_progress: bool
-) -> Diagnosis:
-    """Everything that is to be said of a data set; every image is decoded.
-
-    Args:
-        file: the data set. image_size: longer side of the network's input in pixels.
-        anchors: (levels, A, 2) pixels of the network's input, to say how well they fit; None: not
-            looked at.
-        show_progress: on stderr.
+def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
+    """The splits that can be opened, train first, and a finding for each of the others. Objects of
+    classes without a name are left out, and reported.
 
     Raises:
         InputError: none of the splits can be opened.
     """
-    datasets, findings = open_splits(file, show_progress)
-    return diagnose(file, datasets, findings, image_size, anchors, show_progress)
-
-
-def open_splits(
-    file: DatasetFile, show_progress: bool = False
-) -> tuple[dict[str, DetectionDataset], list[Finding]]:
-    """The splits that can be opened, train first, and a finding for each of the others. Objects of
-    classes without a name are left out, and reported."""
-    datasets: dict[str, DetectionDataset] = {}
-    errors: dict[str, InputError] = {}
-    for split in _bar(file.splits, "labels", show_progress, delay=1.0):
+    datasets, errors = {}, {}
+    for split in file.splits:
         try:
             datasets[split] = file.open(split, strict=False)
         except InputError as e:
@@ -61,57 +45,84 @@ def open_splits(
 def diagnose(
     file: DatasetFile,
     datasets: dict[str, DetectionDataset],
-    findings: list[Finding],
+    image_size: int,
+    anchors: np.ndarray | None = None,
+    show_progress: bool = False,
+) -> Diagnosis:
+    """Everything that is to be reported of the splits that could be opened; every image is decoded.
+
+    Args:
+        image_size: longer side of the network's input in pixels.
+        anchors: (levels, A, 2) pixels of the network's input, to report how well they fit; None:
+            not measured.
+        show_progress: on stderr.
+    """
+    images = {}
+    for split, dataset in datasets.items():
+        lost = [fault.file for fault in dataset.report.lost_images if fault.kind in IMAGE_KINDS]
+        images[split] = [*dataset.files, *lost]
+    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds; lines add up in a log file
+    bar = partial(tqdm, desc="images", disable=not show_progress, mininterval=pause)
+    findings = examine_images(images, bar)
+    broken = {f.file for f in findings if f.severity == "fault"}
+    findings += _different_labels(datasets, findings)
+    for split, dataset in datasets.items():
+        findings += [f for f in left_out(split, dataset) if f.file not in broken]
+    values, more = _without_images(file, datasets, image_size, anchors)
+    return Diagnosis(file.source, [*findings, *more], values)
+
+
+def brief(
+    file: DatasetFile, datasets: dict[str, DetectionDataset], image_size: int, most: int = 5
+) -> list[str]:
+    """What is worth reporting before a training, in a few lines; nothing if all is well. No image
+    is opened, and what training itself reports as left out is not repeated.
+
+    Args:
+        datasets: the splits in use, opened for training. image_size: see `diagnose`.
+    """
+    _, findings = _without_images(file, datasets, image_size, None)
+    groups = by_kind(f for f in findings if f.severity != "note")
+    if not groups:
+        return []
+    lines = []
+    for group in groups[:most]:
+        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+        lines.append(f"doctor: {group[0].severity}: {group[0]}{more}")
+    others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
+    command = f"cli.py doctor --data.dataset {file.source}"
+    command += "" if file.share is None else f" --data.split {file.share:g}"
+    command += "" if file.format in FORMATS else f" --data.format {file.format}"
+    return [*lines, f"doctor: {others}all of it, and a look at the images: {command}"]
+
+
+def _without_images(
+    file: DatasetFile,
+    datasets: dict[str, DetectionDataset],
     image_size: int,
     anchors: np.ndarray | None,
-    show_progress: bool,
-) -> Diagnosis:
-    """`examine`, for those who have opened the splits already and keep them. The findings come most
-    severe first."""
-    images = {split: images_of(dataset) for split, dataset in datasets.items()}
-    with _bar(range(sum(map(len, images.values()))), "images", show_progress) as bar:
-        of_images = examine_images(images, bar.update, _objects(datasets))
-    broken = {f.file for f in of_images if f.severity == "fault"}
-    findings = [*findings, *of_images]
+) -> tuple[dict, list[Finding]]:
+    """Statistics, and what labels, folders and statistics give rise to."""
+    usable = {split: dataset for split, dataset in datasets.items() if len(dataset)}
+    values, of_values = statistics(usable, image_size, anchors)
+    findings = examine_folders(file, datasets)
     for split, dataset in datasets.items():
-        own = [f for f in of_images if f.severity == "fault" and f.split == split]
-        remember(file.source, f"images of {split}", state_of(dataset.files), own)
-        findings += [f for f in left_out(split, dataset) if f.file not in broken]
         findings += examine_labels(file, split, dataset)
-    values, of_values = statistics(
-        {s: d for s, d in datasets.items() if len(d)}, image_size, anchors
-    )
-    findings += [*examine_layout(file, datasets), *of_values]
-    findings.sort(key=lambda f: (SEVERITIES.index(f.severity), f.kind not in CONCLUSIONS))
-    return Diagnosis(file.source, findings, values)
+    return values, [*findings, *of_values]
 
 
-def _objects(datasets: dict[str, DetectionDataset]) -> Callable[[str], np.ndarray | None]:
-    """Of an image by its path: (n, 5) class, xyxy in pixels; None if it is in no split, or left
-    out."""
-    places = {
-        file: (dataset, i) for dataset in datasets.values() for i, file in enumerate(dataset.files)
-    }
-
-    def objects(path: str) -> np.ndarray | None:
-        if path not in places:
-            return None
-        dataset, i = places[path]
-        return np.column_stack((dataset.labels[i].classes, dataset.labels[i].boxes))
-
-    return objects
-
-
-def _bar(things: Collection[object], name: str, shown: bool, delay: float = 0.0) -> tqdm:
-    """A progress bar over things, on stderr; none if they are done within `delay` seconds."""
-    # seconds between its lines, which add up in a log file
-    pause = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(
-        things, name, unit="", mininterval=pause, delay=delay, disable=not shown, file=sys.stderr
-    )
-
-
-def images_of(dataset: DetectionDataset) -> list[str]:
-    """The images of a split, each once, those too that training cannot use."""
-    lost = [fault.file for fault in dataset.report.lost_images if fault.kind in IMAGE_KINDS]
-    return list(dict.fromkeys([*dataset.files, *lost]))
+def _different_labels(
+    datasets: dict[str, DetectionDataset], findings: list[Finding]
+) -> Iterator[Finding]:
+    """Of images that are there twice: those with other boxes than their double."""
+    places = {image: (d, i) for d in datasets.values() for i, image in enumerate(d.files)}
+    for f in findings:
+        if f.kind.startswith("duplicate") and {f.image, f.other} <= places.keys():
+            rows = []  # class and xyxy in whole pixels
+            for dataset, i in (places[f.image], places[f.other]):
+                labels = dataset.labels[i]
+                rows.append(np.column_stack((labels.classes, labels.boxes)).round().tolist())
+            if sorted(rows[0]) != sorted(rows[1]):
+                numbers = f"({len(rows[0])} here, {len(rows[1])} there)"
+                problem = f"{f.problem}; with other boxes {numbers}, of which some are wrong"
+                yield f._replace(severity="fault", kind="different_labels", problem=problem)

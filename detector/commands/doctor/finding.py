@@ -1,13 +1,15 @@
-"""What the doctor says: one finding, and the whole diagnosis."""
+"""What the doctor reports: one finding, and the whole diagnosis."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-# lost or wrong in training; probably not what you want; good to know
+# lost or wrong in training; probably not intended; good to know
 SEVERITIES = ("fault", "warning", "note")
-CONCLUSIONS = ("other_image_size",)  # kinds that explain others, said before them
+CONCLUSION = "other_image_size"  # the kind that explains others, printed before them
 
 
 class Finding(NamedTuple):
@@ -15,7 +17,9 @@ class Finding(NamedTuple):
 
     severity: fault, warning or note · kind: a slug that scripts can filter by ("zero_size_box") ·
     split: train, val, test, "" where it concerns several · file: path, or "" · where: the place in
-    it ("line 3", "object 2"), or "" · problem: a sentence.
+    it ("line 3", "object 2 (cat)"), or "" · problem: a sentence · image: path of the image that it
+    concerns, or "" · box: xyxy in pixels of that image, or None · other: path of the image that it
+    is compared with, or "".
     """
 
     severity: str
@@ -24,16 +28,19 @@ class Finding(NamedTuple):
     file: str
     where: str
     problem: str
+    image: str = ""
+    box: tuple[float, ...] | None = None
+    other: str = ""
 
     def __str__(self) -> str:
         place = ", ".join(filter(None, (self.file, self.where))) or self.split or "data set"
-        return f"{self.severity}: {place}: {self.problem}"
+        line = f"{place}: {self.problem}"
+        return line.encode(errors="backslashreplace").decode()  # file names need not be UTF-8
 
 
 @dataclass
 class Diagnosis:
-    """All findings of a data set, and the figures behind the histograms (`statistics.py`), which
-    are plain JSON types."""
+    """All findings of a data set, and its counts (`statistics.py`), which are plain JSON types."""
 
     source: str
     findings: list[Finding] = field(default_factory=list)
@@ -45,9 +52,31 @@ class Diagnosis:
     def content(self) -> dict[str, Any]:
         """What `doctor --json` prints."""
         counts = {f"{severity}s": self.count(severity) for severity in SEVERITIES}
-        return {
-            "dataset": self.source,
-            **counts,
-            "findings": [f._asdict() for f in self.findings],
-            **self.statistics,
-        }
+        findings = [f._asdict() for group in by_kind(self.findings) for f in group]
+        return {"dataset": self.source, **counts, "findings": findings, **self.statistics}
+
+    def summary(self, most: int = 3) -> list[str]:
+        """Lines for the terminal: each kind with a few examples, then how many there are in
+        all."""
+        lines = []
+        for group in by_kind(self.findings):
+            lines.append(f"{group[0].severity}: {group[0].kind} ({len(group)})")
+            lines += [f"  {finding}" for finding in group[:most]]
+            if len(group) > most:
+                lines.append(f"  ... and {len(group) - most} more")
+        numbers = [(self.count(severity), severity) for severity in SEVERITIES]
+        counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in numbers)
+        return [*lines, f"{self.source}: {counts if self.findings else 'nothing found'}"]
+
+
+def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings of a kind together: the most severe kind first, then what explains others, then the
+    most frequent."""
+    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        groups[finding.severity, finding.kind].append(finding)
+
+    def rank(group: list[Finding]) -> tuple[int, bool, int]:
+        return SEVERITIES.index(group[0].severity), group[0].kind != CONCLUSION, -len(group)
+
+    return sorted(groups.values(), key=rank)

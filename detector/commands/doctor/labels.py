@@ -1,21 +1,18 @@
-"""What is wrong in label files: what training leaves out (its own report says that), and what it
-takes as it stands."""
+"""What is wrong in label files: what training leaves out, and what it uses as it stands."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from boltbox.detector.commands.doctor.finding import Finding
-from boltbox.detector.commands.doctor.written_size import other_size
+from boltbox.detector.commands.doctor.finding import CONCLUSION, Finding
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import format_class
-from boltbox.detector.data.label_table import LabelSource
-from boltbox.detector.data.report import Fault
-from boltbox.detector.data.sample import Labels
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
+MANY, LEAST_BOXES = 0.1, 5  # share and number of boxes past the frame that have one cause
+SLACK = 1.02  # boxes may reach so far, as a share of the image, without being counted for that
 # others are faults
 _SEVERITIES = {
     "duplicate_box": "warning",
@@ -24,147 +21,114 @@ _SEVERITIES = {
 }
 
 
-def left_out(split: str, dataset: DetectionDataset) -> list[Finding]:
+def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     """What training drops, in the words of its own report."""
-
-    def finding(fault: Fault) -> Finding:
-        return Finding(
-            _SEVERITIES.get(fault.kind, "fault"),
-            fault.kind,
-            split,
-            fault.file,
-            fault.where,
-            fault.problem,
-        )
-
-    return [finding(fault) for fault in dataset.report.left_out]
+    for f in dataset.report.left_out:
+        severity, rest = _SEVERITIES.get(f.kind, "fault"), (f.where, f.problem, f.image, f.box)
+        yield Finding(severity, f.kind, split, f.file, *rest)
 
 
-def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> list[Finding]:
-    """What training takes as it stands, but its user should know: boxes past the frame, duplicates,
+def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> Iterator[Finding]:
+    """What training uses as it stands, but its user should know: boxes past the frame, duplicates,
     sizes that differ, ..."""
-    form, dropped = format_class(file.format), {fault.image for fault in dataset.report.faults}
-    found = [
-        Finding(r.severity, r.kind, split, r.file, r.where, r.problem)
-        for r in dataset.report.remarks
-    ]
-    for image, labels, source in zip(dataset.files, dataset.labels, dataset.sources, strict=True):
-        named = image if form.shared else source.file
+    report, images = dataset.report, len(dataset)
+    yield from _another_size(split, dataset)
+    if images and not report.boxes:
+        hint = file.unread_labels(split, dataset)
+        problem = f"none of its {images} images has a usable box, which training refuses{hint}"
+        yield Finding("fault", "no_boxes", split, "", "", problem)
+    elif report.unlabelled * 2 > images:
+        problem = f"{report.unlabelled} of {images} images have no label file; are the labels"
+        problem = f"{problem} in the right folder?"
+        yield Finding("warning", "mostly_unlabelled", split, "", "", problem)
+    for r in report.remarks:
+        yield Finding(r.severity, r.kind, split, r.file, r.where, r.problem)
+    yield from _images(split, dataset, format_class(file.format).shared)
+    yield from _boxes(split, dataset)
+
+
+def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Finding]:
+    """What concerns all labels of an image. shared: label files speak of many images."""
+    dropped = {fault.image for fault in dataset.report.faults}
+    counts, sizes = np.diff(dataset.labels.starts), dataset.labels.sizes.tolist()
+    for image, source, size, count in zip(
+        dataset.files, dataset.sources, sizes, counts, strict=True
+    ):
         if not source.file:
-            found.append(
-                Finding(
-                    "note",
-                    "missing_label_file",
-                    split,
-                    image,
-                    "",
-                    "no label file; it counts as background",
-                )
-            )
-        elif not len(labels.boxes) and image not in dropped:
-            found.append(
-                Finding(
-                    "note",
-                    "no_objects",
-                    split,
-                    named,
-                    "",
-                    "its labels are empty; it counts as background",
-                )
-            )
-        found += _wrong_size(split, image, labels, source)
-        if len(labels.boxes):
-            found += _mixture(split, named, labels)
-            found += _twice(split, source, labels)
-            found += _past_frame(split, source, labels)
+            problem = "no label file; it counts as background"
+            yield Finding("note", "missing_label_file", split, image, "", problem, image)
+        elif not count and image not in dropped:
+            place, problem = image if shared else source.file, "no labels; it counts as background"
+            yield Finding("note", "no_objects", split, place, "", problem)
+        if source.size and source.size != tuple(size):
+            real, given = (f"{width}x{height} px" for height, width in (size, source.size))
+            problem = f"it has {real}, {source.file} says {given}; its boxes may not fit"
+            yield Finding("fault", "wrong_size", split, image, "", problem, image)
     for image, times in Counter(dataset.files).items():
         if times > 1:
-            found.append(
-                Finding(
-                    "warning",
-                    "listed_twice",
-                    split,
-                    image,
-                    "",
-                    f"listed {times} times, and used as often",
-                )
-            )
-    return [*other_size(split, dataset, form.in_fractions), *found, *_whole(file, split, dataset)]
+            problem = f"listed {times} times, and used as often"
+            yield Finding("warning", "listed_twice", split, image, "", problem, image)
 
 
-def _wrong_size(split: str, image: str, labels: Labels, source: LabelSource) -> Iterator[Finding]:
-    """The label file gives the image another size."""
-    real = labels.height, labels.width
-    if source.size and source.size != real:
-        turned = " turned as its EXIF data says" if source.size == real[::-1] else ""
+def _boxes(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
+    """Boxes past the frame, and boxes that are there twice. In YOLO text these are left out, and
+    reported there."""
+    table = dataset.labels
+    counts = np.diff(table.starts)
+    sizes = np.repeat(table.sizes[:, ::-1], counts, 0)  # (objects, 2) width, height
+    low, high = table.boxes[:, :2], table.boxes[:, 2:]
+    past = np.concatenate((-low, high - sizes), 1).max(1)  # pixels
+    outside = (low >= sizes).any(1) | (high <= 0).any(1)
+    for kind, chosen, words in (
+        ("box_outside_frame", outside, "lies outside the image"),
+        ("box_past_frame", (past > PAST_FRAME) & ~outside, "reaches {:.3g} px past the frame"),
+    ):
+        problems = (
+            (k, f"the box {words.format(past[k])} of {sizes[k, 0]}x{sizes[k, 1]} px")
+            for k in np.flatnonzero(chosen).tolist()
+        )
+        severity = "fault" if kind == "box_outside_frame" else "warning"
+        yield from of_objects(severity, kind, split, dataset, problems)
+    image = np.repeat(np.arange(len(counts)), counts)
+    rows = np.column_stack((image, table.classes, table.crowd, table.boxes))
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(rows))).tolist()
+    twice = ((k, "duplicate of an earlier object") for k in again)
+    yield from of_objects("warning", "duplicate_box", split, dataset, twice)
+
+
+def of_objects(
+    severity: str,
+    kind: str,
+    split: str,
+    dataset: DetectionDataset,
+    problems: Iterable[tuple[int, str]],
+) -> Iterator[Finding]:
+    """Findings about objects of a split. problems: number in the split's label table, sentence."""
+    table = dataset.labels
+    for k, problem in problems:
+        i = table.image_of(k)
+        source, box = dataset.sources[i], tuple(table.boxes[k].tolist())
+        place = source.places[k - int(table.starts[i])]
+        yield Finding(severity, kind, split, source.file, place, problem, dataset.files[i], box)
+
+
+def _another_size(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
+    """One conclusion from many boxes: they were written for images of another size, or in another
+    unit."""
+    table = dataset.labels
+    sizes = np.repeat(table.sizes[:, ::-1], np.diff(table.starts), 0)
+    reach = (table.boxes[:, 2:] / sizes).max(1, initial=0)  # as shares of the image
+    past = reach[reach > SLACK]
+    above = sum(fault.kind == "coordinate_above_1" for fault in dataset.report.faults)
+    wrong, total = len(past) + above, len(reach) + above
+    if wrong >= max(LEAST_BOXES, MANY * total):
+        cause = "in pixels, in per cents or for another image size, not as fractions of the image"
+        if 2 * above < wrong:
+            far = np.quantile(past, 0.98)
+            cause = f"for another image size, up to {far:.3g} times as wide and high"
         problem = (
-            f"the image{turned} has {real[1]}x{real[0]} px, {source.file} says"
-            f" {source.size[1]}x{source.size[0]}"
+            f"{wrong} of {total} boxes leave their images: they seem to be written {cause}; give"
+            " the images that the labels were made for, or scale the boxes"
         )
-        yield Finding("fault", "wrong_size", split, image, "", f"{problem}; its boxes may not fit")
-
-
-def _mixture(split: str, named: str, labels: Labels) -> Iterator[Finding]:
-    crowd = int(labels.crowd.sum())
-    if crowd:
-        yield Finding(
-            "note",
-            "crowd_region",
-            split,
-            named,
-            "",
-            f"{crowd} crowd regions; training leaves them out",
-        )
-    polygons = sum(
-        bool(parts)
-        for parts, hidden in zip(labels.polygons, labels.crowd, strict=True)
-        if not hidden
-    )
-    boxes = len(labels.boxes) - crowd - polygons
-    if polygons and boxes:
-        problem = f"{boxes} boxes and {polygons} polygons in one file; each is read as what it is"
-        yield Finding("note", "boxes_and_polygons", split, named, "", problem)
-
-
-def _twice(split: str, source: LabelSource, labels: Labels) -> Iterator[Finding]:
-    """VOC and COCO objects that occur twice; in YOLO text they are left out, and reported there."""
-    seen: dict[bytes, int] = {}
-    for k, row in enumerate(np.column_stack((labels.boxes, labels.classes, labels.crowd))):
-        first = seen.setdefault(row.tobytes(), k)
-        if first != k:
-            problem = f"duplicate of {source.places[first]}"
-            yield Finding("warning", "duplicate_box", split, source.file, source.places[k], problem)
-
-
-def _past_frame(split: str, source: LabelSource, labels: Labels) -> Iterator[Finding]:
-    boxes, size = labels.boxes, (labels.width, labels.height)
-    past = np.column_stack((-boxes[:, :2], boxes[:, 2:] - size)).max(1)
-    for k in np.flatnonzero(past > PAST_FRAME).tolist():
-        if (boxes[k, :2] >= size).any() or (boxes[k, 2:] <= 0).any():
-            problem = f"the box lies outside the image of {size[0]}x{size[1]} px"
-            yield Finding(
-                "fault", "box_outside_frame", split, source.file, source.places[k], problem
-            )
-        else:
-            problem = f"the box reaches {past[k]:.3g} px past the frame of {size[0]}x{size[1]} px"
-            yield Finding(
-                "warning", "box_past_frame", split, source.file, source.places[k], problem
-            )
-
-
-def _whole(file: DatasetFile, split: str, dataset: DetectionDataset) -> list[Finding]:
-    """What concerns a split as a whole."""
-    images, unlabelled = len(dataset), dataset.report.unlabelled
-    if images and not dataset.report.boxes:
-        problem = (
-            f"none of its {images} images has a usable box, which training"
-            f" refuses{file.unread_labels(split, dataset)}"
-        )
-        return [Finding("fault", "no_boxes", split, "", "", problem)]
-    if unlabelled * 2 > images:
-        problem = (
-            f"{unlabelled} of {images} images have no label file; are the labels in the right"
-            " folder?"
-        )
-        return [Finding("warning", "mostly_unlabelled", split, "", "", problem)]
-    return []
+        yield Finding("fault", CONCLUSION, split, "", "", problem)

@@ -1,122 +1,114 @@
-"""The diagnosis as one HTML file that needs nothing else: what `templates/doctor.html` shows of
-it."""
+"""The diagnosis as one HTML file that needs nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from boltbox.detector.commands.doctor.charts import class_chart, count_histogram, log_histogram
-from boltbox.detector.commands.doctor.finding import SEVERITIES, Diagnosis, Finding
-from boltbox.detector.commands.doctor.gallery import Gallery
+import numpy as np
+
+from boltbox.detector.commands.doctor.finding import SEVERITIES, Diagnosis, Finding, by_kind
+from boltbox.detector.commands.doctor.image_file import standard_error
 from boltbox.detector.commands.doctor.statistics import COCO_BORDERS
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.report.drawing import PALETTE
-from boltbox.detector.report.html import document
-from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.report.crops import Crop, cut_out
+from boltbox.detector.report.html import Section, write_page
+from boltbox.detector.report.labels import draw_labels
 from boltbox.detector.system.file_names import common_folder, inside
 
-SHOWN = 20  # findings of a kind that are seen at once
-FOLDED = 500  # further ones that can be unfolded; all are in doctor.json
+LISTED = 500  # findings of a kind; all are in doctor.json
 PICTURES = 6  # of a kind
-COLOURS = {
-    name: f"rgb{PALETTE[k]}"
-    for name, k in {"blue": 4, "orange": 0, "green": 2, "vermilion": 5}.items()
-}
-BOX_RATIOS = {2.0**k: f"1:{2**-k}" if k < 0 else f"{2**k}:1" for k in range(-5, 6)}
-IMAGE_RATIOS = {
-    1 / 4: "1:4",
-    1 / 2: "1:2",
-    3 / 4: "3:4",
-    1: "1:1",
-    4 / 3: "4:3",
-    2: "2:1",
-    4: "4:1",
-}
+ROOM = (-3, -3, 3, 3)  # pixels; around the boxes that findings are about, which may have no size
+SPLIT_COLUMNS = ("images", "background", "boxes", "small", "medium", "large", "median_size")
 
 
-def write_page(path: Path, diagnosis: Diagnosis, datasets: Mapping[str, DetectionDataset]) -> None:
-    """Write the page: counts, charts from `diagnosis.statistics`, findings by kind with pictures of
-    the worst images.
+def write_diagnosis(
+    path: Path, diagnosis: Diagnosis, datasets: Mapping[str, DetectionDataset]
+) -> None:
+    """Write the page: counts, a picture of the labels, findings by kind with cut-outs of the images
+    that have most of them.
 
     Args:
         path: of the HTML file; its folder is made.
         diagnosis: of the data set.
-        datasets: by split, for the boxes in the pictures.
+        datasets: by split, for the picture of the labels and the boxes in the cut-outs.
     """
-    statistics = diagnosis.statistics
-    splits = statistics.get("splits", {})
+    labels = {
+        image: dataset.labels[i].boxes
+        for dataset in datasets.values()
+        for i, image in enumerate(dataset.files)
+    }
     folder = common_folder([f.file for f in diagnosis.findings if f.file])
-    page = document(
-        "commands/doctor/templates/doctor.html",
-        title=f"Doctor: {diagnosis.source}",
-        counts={severity: diagnosis.count(severity) for severity in SEVERITIES},
-        splits=[_split_row(split, counts) for split, counts in splits.items()],
-        image_size=statistics.get("image_size"),
-        borders=COCO_BORDERS,
-        anchors=statistics.get("anchors"),
-        charts=_charts(statistics) if splits else {},
-        folder=folder,
-        kinds=_kinds(diagnosis.findings, Gallery(datasets, diagnosis.findings), folder),
-        shown=SHOWN,
-        folded=FOLDED,
-        **COLOURS,
-    )
-    write_atomically(path, lambda file: file.write(page))
+    with TemporaryDirectory() as scratch:
+        picture = Path(scratch) / "labels.png"
+        if datasets:
+            draw_labels(datasets, diagnosis.statistics["image_size"], picture)
+        sections = [_counts(diagnosis, folder)]
+        sections += _labels(diagnosis.statistics, [picture] if picture.exists() else [])
+        for group in by_kind(diagnosis.findings):
+            sections.append(_findings(group, labels, folder))
+        write_page(path, f"Doctor: {diagnosis.source}", sections)
 
 
-def _split_row(split: str, counts: Mapping[str, Any]) -> list[object]:
-    shares = [f"{counts[size]:.0%}" for size in ("small", "medium", "large")]
-    median = "" if counts["median_size"] is None else f"{counts['median_size']:.1f} px"
-    return [split, counts["images"], counts["background"], counts["boxes"], *shares, median]
+def _counts(diagnosis: Diagnosis, folder: str) -> Section:
+    counts = [f"{diagnosis.count(severity)} {severity}s" for severity in SEVERITIES]
+    text = [", ".join(counts) if diagnosis.findings else "Nothing was found."]
+    return Section("Findings", [*text, *([f"Files are in {folder}"] if folder else [])])
 
 
-def _charts(statistics: Mapping[str, Any]) -> dict[str, str]:
-    """SVG by title; empty where there is nothing to draw."""
-    histograms, drawn = statistics["histograms"], {}
-    powers = {2.0**k: str(2**k) for k in range(20)}
-    by_image = histograms["objects_per_image"]
-    class_counts = {split: counts["class_counts"] for split, counts in statistics["splits"].items()}
-
-    def logarithmic(
-        title: str, name: str, ticks: Mapping[float, str], borders: Sequence[float] = ()
-    ) -> None:
-        drawn[title] = log_histogram(
-            title, histograms[name]["edges"], histograms[name]["counts"], ticks, borders
-        )
-
-    logarithmic("Object size in pixels", "size_px", powers, COCO_BORDERS)
-    title = "Objects in an image"
-    drawn[title] = count_histogram(title, by_image["edges"], by_image["counts"])
-    logarithmic("Width to height of boxes", "box_ratio", BOX_RATIOS)
-    logarithmic("Width to height of images", "image_ratio", IMAGE_RATIOS)
-    title = "Boxes of each class"
-    drawn[title] = class_chart(title, statistics["names"], class_counts)
-    return drawn
-
-
-def _kinds(findings: Sequence[Finding], gallery: Gallery, folder: str) -> list[dict[str, Any]]:
-    """The findings by kind, the most severe and the most frequent kind first. Files are named from
-    `folder` on."""
-    kinds: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((finding.severity, finding.kind), []).append(finding)
-    order = sorted(kinds, key=lambda kind: (SEVERITIES.index(kind[0]), -len(kinds[kind])))
-    return [
-        {
-            "severity": severity,
-            "name": kind.replace("_", " ").capitalize(),
-            "pictures": [
-                (" | ".join(inside(file, folder) for file in picture.files), picture)
-                for picture in gallery.pictures(kinds[severity, kind], PICTURES)
-            ],
-            "lines": [
-                (_place(finding, folder), finding.problem) for finding in kinds[severity, kind]
-            ],
-        }
-        for severity, kind in order
+def _labels(statistics: Mapping[str, Any], pictures: Sequence[Path]) -> Iterator[Section]:
+    """Tables of splits and of classes."""
+    splits = statistics.get("splits", {})
+    if not splits:
+        return
+    low, high = COCO_BORDERS
+    text = [
+        f"Sizes are square roots of areas at {statistics['image_size']} px: small is under"
+        f" {low:g} px, large from {high:g} px. Background: images without objects."
     ]
+    if anchors := statistics.get("anchors"):
+        text.append(
+            f"The anchors reach {anchors['bpr']:.1%} of the boxes (best possible recall),"
+            f" {anchors['aat']:.2f} anchors a box, fitness {anchors['fitness']:.3f}."
+        )
+    rows = [("split", *SPLIT_COLUMNS)]
+    for split, counts in splits.items():
+        rows.append((split, *(_cell(counts[column]) for column in SPLIT_COLUMNS)))
+    yield Section("Labels", text, rows, pictures)
+    counts = [of_split["class_counts"] for of_split in splits.values()]
+    table = [("class", *splits), *zip(statistics["names"], *counts, strict=True)]
+    yield Section("Classes", table=table)
 
 
-def _place(finding: Finding, folder: str) -> str:
-    file = inside(finding.file, folder) if finding.file else finding.split
-    return ", ".join(filter(None, (file, finding.where)))
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _findings(
+    findings: Sequence[Finding], labels: Mapping[str, np.ndarray], folder: str
+) -> Section:
+    """The findings of one kind. labels: boxes (n, 4) by image. folder: files are named from there
+    on."""
+    rows = [("file", "problem")]
+    about: dict[str, list[tuple[Finding, str]]] = {}
+    for f in findings:
+        file = inside(f.file, folder) if f.file else f.split
+        rows.append((", ".join(filter(None, (file, f.where))), f.problem))
+        if f.image:
+            about.setdefault(f.image, []).append((f, rows[-1][0]))
+    crops = []
+    for image in sorted(about, key=lambda image: -len(about[image]))[:PICTURES]:
+        finding, place = about[image][0]
+        for path in filter(None, (image, finding.other)):
+            boxes = (
+                np.array([f.box for f, _ in about.get(path, ()) if f.box], float).reshape(-1, 4)
+                + ROOM
+            )
+            around = boxes[0] if len(boxes) else None
+            with standard_error():  # what decoders write of damaged files
+                picture = cut_out(path, around, boxes, labels.get(path, np.zeros((0, 4))))
+            crops.append(Crop(picture, place, inside(path, folder)))
+    title = f"{findings[0].severity}: {findings[0].kind} ({len(findings)})"
+    more = len(findings) - LISTED
+    text = [f"{more} further ones are in doctor.json"] if more > 0 else []
+    return Section(title, text, rows[: LISTED + 1], crops=crops)

@@ -31,7 +31,7 @@ OURS = {
         "duplicate_box box_past_frame orphan_annotation orphan_label_file stem_clash wrong_label_suffix unread_image "
         "wrong_filename listed_twice mostly_unlabelled similar_names missing_split"
     ),
-    "note": "missing_label_file no_objects difficult_object crowd_region boxes_and_polygons unlisted_images",
+    "note": "missing_label_file no_objects difficult_object unlisted_images",
 }
 KINDS = {kind for kinds in OURS.values() for kind in kinds.split()}
 
@@ -148,7 +148,6 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("note", "missing_label_file", "none.png", ""),
         ("note", "missing_label_file", "other.png", ""),
         ("warning", "wrong_label_suffix", "other.TXT", ""),
-        ("note", "boxes_and_polygons", "mixed.txt", ""),
         ("warning", "stem_clash", "clash.txt", ""),
         ("warning", "orphan_label_file", "gone.txt", ""),
         ("warning", "orphan_label_file", "lost.txt", ""),
@@ -265,8 +264,6 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("warning", "box_past_frame", "train.json", "annotation 106 (cat)"),
         ("fault", "box_outside_frame", "train.json", "annotation 107 (cat)"),
         ("warning", "duplicate_box", "train.json", "annotation 108 (cat)"),
-        ("note", "crowd_region", "a.png", ""),
-        ("note", "boxes_and_polygons", "a.png", ""),
         ("note", "duplicate_id", "train.json", "annotations id 101"),
         ("fault", "duplicate_id", "train.json", "images id 60"),
         ("fault", "wrong_size", "c.png", ""),

@@ -16,10 +16,12 @@ from PIL import Image
 from shared import shared
 
 import cli
-from boltbox.detector.commands.doctor.examine import examine
+from boltbox.detector.commands.doctor.examine import diagnose as examine
+from boltbox.detector.commands.doctor.examine import open_splits
 from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.repair import repair
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.images import read_image
 from boltbox.detector.system.errors import InputError
 
@@ -178,9 +180,10 @@ def tree(root: Path) -> dict[str, str]:
     }
 
 
-def diagnose(source: Path) -> tuple[DatasetFile, Diagnosis]:
+def diagnose(source: Path) -> tuple[DatasetFile, dict[str, DetectionDataset], Diagnosis]:
     file = DatasetFile.read(str(source))
-    return file, examine(file, 64, None, show_progress=False)
+    datasets, _ = open_splits(file)
+    return file, datasets, examine(file, datasets, 64)
 
 
 def boxes(source: Path) -> dict[str, list[Box]]:
@@ -205,15 +208,15 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
     source, copy = tmp_path / "source", tmp_path / "deep/copy"
     FORMATS[kind](source)
     before = tree(source)
-    file, diagnosis = diagnose(source)
+    file, datasets, diagnosis = diagnose(source)
     assert diagnosis.count("fault") >= 5
     assert {"wrong_suffix", "no_end_marker", "duplicate_image", "box_past_frame"} <= {
         f.kind for f in diagnosis.findings
     }
-    done = repair(file, diagnosis, copy)
+    done = repair(file, datasets, diagnosis, copy)
     assert tree(source) == before
 
-    healed, after = diagnose(copy)
+    healed, _, after = diagnose(copy)
     assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []
     assert (healed.format, healed.names) == (kind, ["cat", "dog"])
     expected = {
@@ -344,6 +347,21 @@ def test_training_split_is_not_emptied(tmp_path: Path) -> None:
     assert (tmp_path / "copy/images/train/a.png").is_file()
 
 
+def test_an_image_of_two_splits_stays_in_one(tmp_path: Path) -> None:
+    for k in range(3):
+        save(tmp_path / f"source/images/{k}.png", picture(HEIGHT, WIDTH, k))
+        lay_out(tmp_path / "source", {f"labels/{k}.txt": "0 .5 .5 .5 .5\n"})
+    lists = {"train.txt": "./images/0.png\n./images/1.png\n", "val.txt": "./images/1.png\n"}
+    lay_out(
+        tmp_path / "source",
+        {**lists, "data.yaml": "train: train.txt\nval: val.txt\nnames: [cat]\n"},
+    )
+    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    file = DatasetFile.read(str(tmp_path / "copy"))
+    stems = {split: [Path(path).stem for path in file.open(split).files] for split in file.splits}
+    assert stems == {"train": ["0"], "val": ["1"]}
+
+
 def test_images_from_several_folders_keep_their_labels(tmp_path: Path) -> None:
     """Both folders hold an a.png and are called `images`, which is where labels are looked for."""
     for k, place in enumerate(("x/images", "y/images/deep")):
@@ -431,7 +449,7 @@ def test_names_that_are_not_utf_8(
 def test_real_faults(tmp_path: Path) -> None:
     source = shared("data/real_faults")
     repair(*diagnose(source), tmp_path / "copy")
-    _, after = diagnose(tmp_path / "copy")
+    *_, after = diagnose(tmp_path / "copy")
     assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []
     train, val = (
         DatasetFile.read(str(tmp_path / "copy")).open(split) for split in ("train", "val")
