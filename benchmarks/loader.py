@@ -33,9 +33,9 @@ from boltbox.detector.data.sample import Batch, Sample, collate
 
 BATCH, ROUNDS = 16, 5
 STRAIGHTFORWARD = "straightforward"
-MODES = {
-    "twice": {"resample_once": False},
-    "once": {"resample_once": True},
+MODES = {  # name: literal
+    "twice": True,
+    "once": False,
 }
 
 
@@ -119,9 +119,10 @@ def transposed(samples: list[Sample]) -> Batch:
     return Batch(stack, torch.from_numpy(np.concatenate(targets).astype(np.float32)), [], [], [])
 
 
-def prepared(dataset: str, size: int, **options: Any) -> DetectionData:
+def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionData:
     with contextlib.redirect_stdout(None):
-        data = DetectionData(dataset, image_size=size, batch_size=BATCH, workers=0, **options)
+        data = DetectionData(dataset, image_size=size, batch_size=BATCH, workers=0, cache=cache)
+        data.literal = literal
         data.prepare_data()
         data.setup("fit")
     return data
@@ -155,9 +156,9 @@ def passes(
         return run
 
     made = {}
-    for name, options in {STRAIGHTFORWARD: {"cache": "none"}, **MODES}.items():
+    for name, literal in {STRAIGHTFORWARD: False, **MODES}.items():
         if only in ("", name):
-            data = prepared(dataset, size, **{"cache": cache, **options})
+            data = prepared(dataset, size, "none" if name == STRAIGHTFORWARD else cache, literal)
             batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
             if name == STRAIGHTFORWARD:
                 made[name] = one(Straightforward(data, cache != "none"), batches, transposed)
@@ -171,8 +172,8 @@ def passes(
 def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str, float]]]:
     """For each of our modes: milliseconds an image by stage, in one process, slowed a little by the
     clock."""
-    for name, options in MODES.items():
-        data = prepared(dataset, size, cache=cache, **options)
+    for name, literal in MODES.items():
+        data = prepared(dataset, size, cache, literal)
         batches = list(data.train_dataloader().batch_sampler.batches(0))  # type: ignore[union-attr]
         spent: dict[str, float] = defaultdict(float)
         inner: list[float] = []

@@ -26,8 +26,9 @@ class Warmup(L.Callback):
             SGD 0.1, else 0.
         warmup_min_iterations: At least so many, but no more than a third of the run. Default: Muon
             0, else 100.
-        literal: Exactly as YOLOv5: the minimum holds for short runs and warmup_epochs 0 too, and
-            gradients of a window that is open at the end of an epoch are discarded.
+
+    With model.literal the minimum holds for short runs and warmup_epochs 0 too, and gradients of a
+    window that is open at the end of an epoch are discarded.
     """
 
     def __init__(
@@ -36,14 +37,13 @@ class Warmup(L.Callback):
         warmup_momentum: float = 0.8,
         warmup_bias_lr: float | None = None,
         warmup_min_iterations: int | None = None,
-        literal: bool = False,
     ) -> None:
         self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = (
             warmup_epochs,
             warmup_momentum,
             warmup_bias_lr,
         )
-        self.warmup_min_iterations, self.literal = warmup_min_iterations, literal
+        self.warmup_min_iterations = warmup_min_iterations
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -73,7 +73,7 @@ class Warmup(L.Callback):
             else self.warmup_min_iterations
         )
         last = warmup_iterations(
-            self.warmup_epochs, batches, trainer.max_epochs or 1, least, self.literal
+            self.warmup_epochs, batches, trainer.max_epochs or 1, least, pl_module.literal
         )
         nominal = pl_module.nominal_batch_size
         accumulate = accumulation(nominal, pl_module.batch_size)
@@ -95,5 +95,5 @@ class Warmup(L.Callback):
                 ) * lr_share(group)
                 if "momentum" in group:
                     group["momentum"] = state.momentum
-        is_last = trainer.is_last_batch and not self.literal
+        is_last = trainer.is_last_batch and not pl_module.literal
         pl_module.window.start_batch(trainer, accumulate, is_last)

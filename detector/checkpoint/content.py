@@ -36,6 +36,7 @@ from boltbox.detector.checkpoint.validators import (
     list_of,
     mapping_of,
     nullable,
+    number,
 )
 from boltbox.detector.model.parts import MissingPart
 from boltbox.detector.system.errors import InputError
@@ -64,6 +65,7 @@ CHECKPOINT = fields(
         "window_batches": COUNT,
         "compiled": instance_of(bool),
         "image_size": COUNT,
+        "class_maps": list_of(number),
         "run": RUN,
         "origins": ORIGINS,
     },
@@ -88,12 +90,10 @@ def check_checkpoint(
         check_options(content["hyper_parameters"], constructor, "hyper_parameters")
     check_detector(content)
     names = content["hyper_parameters"]["names"]
-    for key in ("class_maps", "epoch_maps"):
-        if key in content.get("DetectionData", {}) and len(content["DetectionData"][key]) != len(
-            names
-        ):
+    for maps in (content.get("class_maps"), content.get("DetectionData", {}).get("epoch_maps")):
+        if maps is not None and len(maps) != len(names):
             raise InvalidContent(
-                f"DetectionData.{key} has another length than its {len(names)} class names"
+                f"class_maps or epoch_maps has another length than its {len(names)} class names"
             )
     everyone = content.get("processes") or []
     for i, process in enumerate(everyone):

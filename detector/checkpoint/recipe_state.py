@@ -84,7 +84,6 @@ def _fingerprint(value: Any, where: str) -> None:
 
 DATA = fields(
     {
-        "class_maps": list_of(number),
         "epoch_maps": list_of(number),
         "images_done": COUNT,
         "fingerprints": fields({"train": _fingerprint, "val": _fingerprint}),

@@ -60,16 +60,7 @@ class DetectionData(L.LightningDataModule):
         rect: Train on rectangular batches, without shuffling and mosaic.
         image_weights: Draw images by how rare, and how badly found so far, their classes are; turns
             rect off.
-        image_weights_by_map: The second half of that: classes with a high mAP count less. false:
-            rarity alone.
-        resample_once: Draw mosaics straight into the network's input where the augmentation only
-            scales and shifts, from JPEG files at 1/2, 1/4, 1/8 of their size where that is enough.
-            false: YOLOv5's way, over a canvas of twice the size.
-        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32;
-            `double`: twice batch_size, as YOLOv5 in training.
-        stable_sort: Images of one aspect ratio meet in validation batches (and rect's) by area.
-            false: as numpy's unstable sort leaves them, which is YOLOv5's way and differs between
-            processors.
+        val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
         source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt,
             a path a line), an address (rtsp://, http://, ...), the number of a camera, or `-` for
             paths from the standard input.
@@ -102,10 +93,7 @@ class DetectionData(L.LightningDataModule):
         single_class: bool = False,
         rect: bool = False,
         image_weights: bool = False,
-        image_weights_by_map: bool = True,
-        resample_once: bool = True,
-        val_batch_size: int | Literal["double"] | None = None,
-        stable_sort: bool = True,
+        val_batch_size: int | None = None,
         source: str | None = None,
         frame_step: int = 1,
         tiled: bool = False,
@@ -148,12 +136,8 @@ class DetectionData(L.LightningDataModule):
             rect,
             image_weights,
         )
-        self.weighted_by_map = image_weights_by_map
-        self.resample_once, self.cache = resample_once, cache
-        self.val_batch_size = (
-            2 * batch_size if val_batch_size == "double" else val_batch_size or min(batch_size, 32)
-        )
-        self.stable_sort = stable_sort
+        self.given_val_batch_size, self.cache = val_batch_size, cache
+        self.literal = False  # as its Detector says, once that is known
         self.source, self.frame_step = source, frame_step
         self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
         own_names = self.file.names if self.file else []
@@ -161,9 +145,8 @@ class DetectionData(L.LightningDataModule):
             own_names = ["item"]
         self.names = own_names or list(names or [])
         self.stride = 32
-        # mAP50-95 of each class so far, for image_weights
-        self.class_maps: list[float] = [0.0] * len(self.names)
-        self.epoch_maps = self.class_maps  # those that the images of this epoch are drawn by
+        # mAP50-95 of each class, by which the images of this epoch are drawn
+        self.epoch_maps = [0.0] * len(self.names)
         # height, width of all images outside training; None: as they need
         self.fixed_shape: tuple[int, int] | None = None
         self.datasets: dict[str, DetectionDataset] = {}
@@ -174,14 +157,20 @@ class DetectionData(L.LightningDataModule):
         self._fingerprints: dict[str, Tensor] = {}
         self.prediction: PredictionImages | None = None  # of `predict`
 
+    @property
+    def val_batch_size(self) -> int:
+        """Images a validation batch on each device; YOLOv5 takes twice the training's."""
+        usual = 2 * self.batch_size if self.literal else min(self.batch_size, 32)
+        return self.given_val_batch_size or usual
+
     def prepare_data(self) -> None:
         if self.file:
             self.file.prepare()
 
     def setup(self, stage: str) -> None:
-        self.stride = max(
-            getattr(self.trainer and self.trainer.lightning_module, "max_stride", 32), 32
-        )
+        module = self.trainer and self.trainer.lightning_module
+        self.stride = max(getattr(module, "max_stride", 32), 32)
+        self.literal = getattr(module, "literal", self.literal)
         size = round_up(self.image_size, self.stride)
         if size != self.image_size:
             rank_zero_print(
@@ -224,16 +213,16 @@ class DetectionData(L.LightningDataModule):
                 self.batch_size,
                 self.stride,
                 pad=0.0,
-                stable=self.stable_sort,
+                stable=not self.literal,
             )
             self.train_order = np.concatenate(batches)
-        if self.augment.early() and self.resample_once:
+        if self.augment.early() and not self.literal:
             place = self.augment.early()[0]
             rank_zero_print(
-                f"data.augment.after.{place} needs pixels before the warp, which turns"
-                " data.resample_once off"
+                f"data.augment.after.{place} needs pixels before the warp: mosaics are resampled"
+                " twice"
             )
-        made_for = self.image_size, shapes, self.resample_once
+        made_for = self.image_size, shapes, not self.literal
         self.train_steps, self.last_steps = (
             a.steps(*made_for) for a in (self.augment, self.augment.without_mixing())
         )
@@ -290,9 +279,9 @@ class DetectionData(L.LightningDataModule):
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a
         resume."""
         if position(self.trainer)[1] == 0:
-            self.epoch_maps = self.class_maps
-        maps = self.epoch_maps if self.weighted_by_map else None
-        return epoch_weights(self.datasets["train"], maps)
+            module = self.trainer and self.trainer.lightning_module
+            self.epoch_maps = list(getattr(module, "class_maps", self.epoch_maps))
+        return epoch_weights(self.datasets["train"], self.epoch_maps)
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val", pad=0.5)
@@ -336,7 +325,7 @@ class DetectionData(L.LightningDataModule):
         else:
             inputs = self._inputs(pad)
             batches, shapes = inputs.batches(
-                dataset.shapes(), self.val_batch_size, self.stable_sort
+                dataset.shapes(), self.val_batch_size, not self.literal
             )
             samples = EvaluationSamples(dataset, inputs, shapes)
         read = Readable(samples) if split == "predict" else samples
@@ -362,11 +351,11 @@ class DetectionData(L.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         images_done = position(self.trainer)[1] * min(self.batch_size, len(self.datasets["train"]))
-        maps = {"class_maps": self.class_maps, "epoch_maps": self.epoch_maps}
-        return {**maps, "images_done": images_done, "fingerprints": self._held()}
+        counts = {"images_done": images_done, "fingerprints": self._held()}
+        return {"epoch_maps": self.epoch_maps, **counts}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.class_maps, self.epoch_maps = state_dict["class_maps"], state_dict["epoch_maps"]
+        self.epoch_maps = state_dict["epoch_maps"]
         self.images_done = state_dict["images_done"]
         if self.trainer and self.trainer.state.fn == TrainerFn.FITTING:
             what = all_changes(state_dict["fingerprints"], self._held())

@@ -51,7 +51,7 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     if also and word in also:
         return f"did you mean '{also[word]}'?"
     group, dot, leaf = word.rpartition(".")
-    inside = [n for n in names if n.rpartition(".")[0] == group] if dot else names
+    inside = [n for n in names if n.startswith(f"{group}.")] if dot else names
     best = max(
         sorted(inside, key=lambda name: (len(name), name)),
         key=lambda name: _likeness(leaf, name),

@@ -127,6 +127,7 @@ class Detector(L.LightningModule):
                 "no class names: give --data.dataset FILE, or a checkpoint or weights that bring"
                 " them"
             )
+        self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
         # the moving average, once boltbox.callbacks.EMA is in charge
         self.ema: YOLOv5 | None = None
@@ -137,6 +138,7 @@ class Detector(L.LightningModule):
         self.evaluation = Evaluation(len(names))
         # of all learning rates; boltbox.callbacks.Guard lowers it after a roll-back
         self.lr_scale = 1.0
+        self.class_maps = [0.0] * len(names)  # mAP50-95 of the last validation, for image_weights
         self.result: Result | None = None  # of the last validation or test, on the first process
         self.frozen = start.frozen(self.network, literal)
         self.window = GradientWindow(self.network)
@@ -289,7 +291,7 @@ class Detector(L.LightningModule):
         self.epoch_losses = LossSums.empty(self.epoch_losses.names)
 
     def _prepare_epoch(self) -> None:
-        lag = int(self.hparams["literal"])  # from epoch 1 on, the learning rate of the epoch before
+        lag = int(self.literal)  # from epoch 1 on, the learning rate of the epoch before
         has_scheduler = bool(self.trainer.lr_scheduler_configs)  # in a search for the learning rate
         for group in self.trainer.optimizers[0].param_groups:
             if not has_scheduler:
@@ -394,7 +396,7 @@ class Detector(L.LightningModule):
     def nms_thresholds(self) -> NMSThresholds:
         """Which detections count."""
         h = self.hparams
-        return NMSThresholds(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=h["literal"])
+        return NMSThresholds(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=self.literal)
 
     def predict_batch(
         self, batch: Batch, thresholds: NMSThresholds, at_once: int | None = None
@@ -425,9 +427,8 @@ class Detector(L.LightningModule):
         if losses.sums[-1]:
             self._log_losses(split, losses, sync=False)
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if hasattr(datamodule, "class_maps") and not self.trainer.sanity_checking:
-            datamodule.class_maps = class_maps
+        if not self.trainer.sanity_checking:
+            self.class_maps = class_maps
 
     def predict_step(
         self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
@@ -445,7 +446,7 @@ class Detector(L.LightningModule):
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=sync, batch_size=1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["image_size"] = self.image_size
+        checkpoint["image_size"], checkpoint["class_maps"] = self.image_size, self.class_maps
         checkpoint["compiled"] = self.compilation.shape is not None
         checkpoint["window_batches"] = self.window.batches
         checkpoint["origins"] = to_plain(self.network.origins)
@@ -461,6 +462,7 @@ class Detector(L.LightningModule):
         check_network(self, checkpoint)
         self.restore_auto_options(checkpoint)
         self._compiled_before = checkpoint.get("compiled", False)
+        self.class_maps = checkpoint.get("class_maps", self.class_maps)
         self.window.batches = checkpoint.get("window_batches", 0)
         self.network.origins = origins_of(checkpoint)
         if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):

@@ -187,11 +187,7 @@ def consume(content: dict[str, Any], detector: Detector, base: dict[str, Any]) -
     data.trainer = None
     if "DetectionData" in content:
         data.load_state_dict(content["DetectionData"])
-        assert (
-            np.array(data.class_maps).shape
-            == np.array(data.epoch_maps).shape
-            == (len(fresh.names),)
-        )
+        assert len(content["class_maps"]) == len(data.epoch_maps) == len(fresh.names)
     state = boltbox.callbacks.RunState("")
     trainer.strategy.connect(fresh)
     state.on_load_checkpoint(trainer, fresh, content)

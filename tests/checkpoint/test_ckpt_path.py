@@ -247,10 +247,8 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
             "--data.batch_size", "2", "--data.workers", "0", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
             *QUIET]  # fmt: skip
     assert f"{checkpoint}: these weights do not fit the network" in (told := error(line, capsys))
-    assert (
-        "its network was made with --model.network.size n --model.network.width_multiple 0.125"
-        in told
-    )
+    assert "its network was made with --model.network.size n" in told
+    assert "--model.network.width_multiple 0.125" in told
     cli.main([*line, "--model.network.width_multiple", "0.125", "--run", "out"])
     told = capsys.readouterr().out
     assert (

@@ -21,7 +21,12 @@ from boltbox.detector.commands.main import LINE
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
-MODEL = {f"model.{name}" for name in ("head", "box_coder", "assigner", "loss")}
+MODEL = {
+    "model.network.head",
+    "model.network.box_coder",
+    "model.loss.assigner",
+    "model.loss.function",
+}
 TRAINER = {
     f"trainer.{name}"
     for name in ("accelerator", "strategy", "logger", "callbacks", "profiler", "plugins")

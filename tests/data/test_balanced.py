@@ -149,17 +149,11 @@ def test_mosaics_are_balanced_too(uneven: Path) -> None:
     )
 
 
-def test_map_is_an_option(uneven: Path) -> None:
-    by_map, by_rarity = (
-        DetectionData(
-            str(uneven), image_size=64, workers=0, image_weights=True, image_weights_by_map=use
-        )
-        for use in (True, False)
-    )
-    before = shares(by_rarity)
-    by_map.class_maps = by_rarity.class_maps = [0.9, 0.0, 0.0]
-    assert shares(by_rarity).tolist() == before.tolist()
-    assert shares(by_map)[3] < before[3] / 2
+def test_classes_that_are_found_count_less(uneven: Path) -> None:
+    data = DetectionData(str(uneven), image_size=64, workers=0, image_weights=True)
+    before = shares(data)
+    data.epoch_maps = [0.9, 0.0, 0.0]
+    assert shares(data)[3] < before[3] / 2
 
 
 def test_image_weights_turn_rect_off(uneven: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,11 +197,9 @@ class Trace(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         """The real figures have just come; those of so young a network are all about 0."""
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        found = (
-            trainer.fit_loop.epoch_loop.batch_progress.total.processed // 3 % len(data.class_maps)
-        )
-        data.class_maps = [0.999 if c == found else 0.0 for c in range(len(data.class_maps))]
+        classes = len(pl_module.names)
+        found = trainer.fit_loop.epoch_loop.batch_progress.total.processed // 3 % classes
+        pl_module.class_maps = [0.999 if c == found else 0.0 for c in range(classes)]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         (Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.json").write_text(
@@ -255,8 +247,10 @@ def test_stopped_within_an_epoch_and_resumed(small_data: Path, here: Path) -> No
     )
     stop = BATCHES + 4  # in the second epoch, after the validation in its middle
     first = images(line(small_data, here / "cut"), stop)
-    saved = torch.load(here / "cut/checkpoints/last.ckpt", weights_only=True)["DetectionData"]
-    assert saved["class_maps"] != saved["epoch_maps"], "else there is nothing to see here"
+    saved = torch.load(here / "cut/checkpoints/last.ckpt", weights_only=True)
+    assert saved["class_maps"] != saved["DetectionData"]["epoch_maps"], (
+        "else there is nothing to see here"
+    )
     second = images(line(small_data, here / "cut", "--ckpt_path", "last"))
     assert first == whole[:stop]
     assert second == whole[stop:]

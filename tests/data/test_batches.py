@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_samples import SIZE, few, noise, noise_set, random_boxes, random_sample, seeds
@@ -188,7 +187,7 @@ def test_image_weights_in_the_data_module(data_yaml: str) -> None:
     data = DetectionData(data_yaml, image_size=SIZE, batch_size=4, workers=0, image_weights=True)
     data.setup("fit")
     sampler = data.train_dataloader().batch_sampler
-    data.class_maps = [1.0, 1.0, 0.0]
+    data.epoch_maps = [1.0, 1.0, 0.0]
     order = sampler.order(0)
     assert len(order) == 8
     assert {i for i in order.tolist() if 2 not in (i % 3, (i + 1) % 3)} == set()
@@ -207,18 +206,18 @@ def test_literal_validation_batches() -> None:
     assert np.array_equal(ratio[ours], ratio[literal])
 
 
-def test_literal_yaml_reaches_the_loader(data_yaml: str) -> None:
-    literal = yaml.safe_load((Path(__file__).parents[2] / "configs/literal.yaml").read_text())[
-        "data"
-    ]
+def test_literal_reaches_the_loader(data_yaml: str) -> None:
     sizes = []
-    for options in ({}, literal, {**literal, "val_batch_size": 5}):
-        data = DetectionData(data_yaml, image_size=SIZE, batch_size=3, workers=0, **options)
+    for literal, size in ((False, None), (True, None), (True, 5)):
+        data = DetectionData(
+            data_yaml, image_size=SIZE, batch_size=3, workers=0, val_batch_size=size
+        )
+        data.literal = literal
         data.setup("validate")
         shapes, sampler = data.datasets["val"].shapes(), data.val_dataloader().batch_sampler
         assert sampler is not None
         sizes.append(max(len(b) for b in sampler))
-        wanted = rectangular_batches(shapes, SIZE, sizes[-1], 32, 0.5, stable=not options)[0]
+        wanted = rectangular_batches(shapes, SIZE, sizes[-1], 32, 0.5, stable=not literal)[0]
         assert list(sampler) == wanted
     assert sizes == [3, 6, 5]
 

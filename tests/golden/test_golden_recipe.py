@@ -99,7 +99,7 @@ def options(case: Case) -> dict[str, Any]:
 
 def literal_warmup(case: Case) -> Warmup:
     hyp = case.meta["hyp_full"]
-    return Warmup(hyp["warmup_epochs"], hyp["warmup_momentum"], hyp["warmup_bias_lr"], literal=True)
+    return Warmup(hyp["warmup_epochs"], hyp["warmup_momentum"], hyp["warmup_bias_lr"])
 
 
 def trainer(epochs: int, callbacks: list[L.Callback]) -> L.Trainer:
@@ -257,7 +257,7 @@ def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder,
     names = "\n".join(f"  {i}: {name}" for i, name in enumerate(case.names()))
     (folder / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames:\n{names}\n")
     data = RecordedOrder(str(folder / "data.yaml"), meta["imgsz"], meta["batch_size"], workers=0)
-    data.val_batch_size, data.recorded = 2 * meta["batch_size"], case["out_order"]
+    data.recorded = case["out_order"]
 
     asked = {
         "image_size": meta["imgsz"],
@@ -317,7 +317,7 @@ def p6_trace(data: Path, memory: torch.memory_format | None) -> np.ndarray:
     if memory is not None:
         module.network.to(memory_format=memory)  # type: ignore[call-overload]
     recorder = Recorder()
-    warmup = Warmup(3.0, 0.8, 0.1, literal=True)
+    warmup = Warmup(3.0, 0.8, 0.1)
     trainer(2, [warmup, yolov5_average(), recorder]).fit(module, loaders)
     return recorder.column("loss")
 

@@ -70,8 +70,9 @@ def plain_loop(
     for epoch in range(EPOCHS):
         optimizer.zero_grad()
         lr = h["lr0"] * lr_factor(epoch, EPOCHS, h["lrf"])
+        late = h["lr0"] * lr_factor(max(epoch - literal, 0), EPOCHS, h["lrf"])
         for group in optimizer.param_groups:
-            group["lr"], group["momentum"] = lr, h["momentum"]
+            group["lr"], group["momentum"] = late, h["momentum"]
         for i, batch in enumerate(batches()):
             iteration, accumulate = epoch * BATCHES + i, accumulation(64, BATCH)
             if iteration <= last:

@@ -17,9 +17,11 @@ from boltbox.callbacks import Warmup
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16 with scaler"])
 def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if half else None
-    wanted, wanted_average, wanted_steps = plain_loop(small_detector(), scaler, literal)
+    wanted, wanted_average, wanted_steps = plain_loop(
+        small_detector(literal=literal), scaler, literal
+    )
 
-    module, steps = small_detector(), Steps()
+    module, steps = small_detector(literal=literal), Steps()
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=EPOCHS,
@@ -27,7 +29,7 @@ def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool)
         plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))]
         if half
         else None,
-        callbacks=[Warmup(literal=literal), yolov5_average(), steps],
+        callbacks=[Warmup(), yolov5_average(), steps],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -71,7 +71,7 @@ def test_the_rate_it_finds_is_trained_with(
     found = finder.suggestion()
     assert found is not None
     assert found != 0.008
-    assert (detector.lr, detector.hparams["lr0"]) == (found, found)
+    assert (detector.lr, detector.hparams["optim"]["lr0"]) == (found, found)
     capsys.readouterr()
     trainer.fit(detector, data)
     told = capsys.readouterr().out

@@ -150,12 +150,10 @@ def class_weights(counts: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def epoch_weights(dataset: DetectionDataset, maps: Sequence[float] | None) -> np.ndarray:
-    """(n,) weights to draw the images of an epoch by. maps: mAP50-95 of each class so far, where
-    those with a high one count less."""
-    weights = class_weights(dataset.class_counts())
-    if maps is not None:
-        weights *= (1 - np.asarray(maps)) ** 2
+def epoch_weights(dataset: DetectionDataset, maps: Sequence[float]) -> np.ndarray:
+    """(n,) weights to draw the images of an epoch by. maps: mAP50-95 of each class so far; those
+    with a high one count less."""
+    weights = class_weights(dataset.class_counts()) * (1 - np.asarray(maps)) ** 2
     classes = [x.classes[~x.crowd] for x in dataset.labels]
     background = np.array([len(c) == 0 for c in classes])
     return draw_weights(image_weights(classes, weights), background)
