@@ -126,8 +126,8 @@ def _sizes_in_network(
         problem = (
             f"half of the objects are under {median:.1f} px (square root of the area) at"
             f" --data.image_size {image_size}, and the cells of the finest grid are {STRIDE} px: at"
-            f" --data.image_size {enough} the median object fills one; --model.network.size p2 has cells"
-            " of 4 px"
+            f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
+            " cells of 4 px"
         )
         yield Finding("warning", "small_objects", split, "", "", problem)
     if fit and fit.bpr < GOOD_BPR:
