@@ -26,7 +26,7 @@ from typing import Any
 import lightning as L
 import torch
 
-import boltbox.detector.checkpoint.atomic_io as checkpoints
+import boltbox.detector.checkpoint.writer as checkpoints
 import boltbox.detector.system.atomic_file as files
 from boltbox.detector.data.demo import make_demo
 

@@ -8,8 +8,8 @@ import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO, wait_for_checkpoint
-from boltbox.detector.checkpoint.file import batches_behind, read_outline
+from boltbox.detector.checkpoint.reader import read_outline
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.stop_signal import StopSignal
@@ -95,8 +95,6 @@ class Checkpoints(Checkpoint):
         """Never after the last batch of an epoch: Lightning would skip its validation when it
         resumes there."""
         self._trained = True
-        if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-            trainer.strategy.checkpoint_io.look()
         if trainer.is_last_batch:
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
@@ -136,24 +134,6 @@ class Checkpoints(Checkpoint):
         paths = [_folder(trainer) / name for name in ("best.ckpt", "last.ckpt")]
         for path in [path for path in paths if path.is_file()][:1]:
             rank_zero_print(f"checkpoint: {path}")
-
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """A run that was killed between its last two saves resumes at its end, from best.ckpt: that
-        is its last.ckpt then."""
-        source, target, io = (
-            Path(trainer.ckpt_path or ""),
-            _folder(trainer) / "last.ckpt",
-            trainer.strategy.checkpoint_io,
-        )
-        own = (
-            source.name not in ("", "last.ckpt")
-            and source.parent.resolve() == target.parent.resolve()
-        )
-        older = own and not self._trained and batches_behind(target) < batches_behind(source)
-        if trainer.is_global_zero and older:
-            (io if isinstance(io, AtomicCheckpointIO) else AtomicCheckpointIO()).copy(
-                source, target
-            )
 
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""

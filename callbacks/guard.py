@@ -11,8 +11,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
-from boltbox.detector.checkpoint.file import newest_intact
+from boltbox.detector.checkpoint.reader import newest_valid
+from boltbox.detector.checkpoint.resume import explain_restoring
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather, lost_contact
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
@@ -237,19 +238,20 @@ def fit(
     """
     while True:
         try:
-            return trainer.fit(
-                model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only
-            )
+            with explain_restoring(ckpt_path):
+                return trainer.fit(
+                    model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only
+                )
         except RollBack as e:
             folder = Path(trainer.default_root_dir) / "checkpoints"
-            checkpoint, _ = newest_intact(folder, type(model))
-            if checkpoint is None:
+            found, _ = newest_valid(folder)
+            if found is None:
                 raise InputError(f"{e}; there is no checkpoint to go back to") from None
-            rank_zero_print(f"warning: {e}; resuming from {checkpoint.path}")
-            ckpt_path = str(checkpoint.path)
+            ckpt_path = found[0]
+            rank_zero_print(f"warning: {e}; resuming from {ckpt_path}")
             if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-                trainer.strategy.checkpoint_io.preloaded = checkpoint
-            del checkpoint
+                trainer.strategy.checkpoint_io.preload(*found)
+            del found
 
 
 def _kind_of(crash: BaseException) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.checkpoints import Checkpoints
-from boltbox.detector.checkpoint.origins import to_plain
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.evaluation.results import class_table, result_json
@@ -22,6 +21,7 @@ from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
+from boltbox.detector.weights.origins import to_plain
 
 
 class MetricsFiles(L.Callback):

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 from tqdm import tqdm
 
-from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
+from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 

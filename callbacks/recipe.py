@@ -16,8 +16,8 @@ from boltbox.callbacks.progress import EpochLines, Progress
 from boltbox.callbacks.report import Report
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
 from boltbox.detector.checkpoint.runs import own_run
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.run import Run
 from boltbox.detector.training.precision import DEFAULT, usable_precision
 from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list

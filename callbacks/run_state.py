@@ -11,7 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from boltbox.callbacks.configuration import configuration
-from boltbox.detector.checkpoint.compatibility import check_resume
+from boltbox.detector.checkpoint.resume import check_resume
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.versions import git_revision, versions

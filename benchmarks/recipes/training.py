@@ -12,12 +12,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.checkpoint.trained import read_trained
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.report.curves import points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.trained import read_trained
 
 ROOT = Path(__file__).parents[2]
 METRIC = "coco/AP"

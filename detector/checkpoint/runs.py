@@ -8,13 +8,10 @@ import atexit
 import contextlib
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from boltbox.detector.checkpoint.file import CheckpointFile, newest_intact, read_checkpoint
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.rank_zero import is_first_process
 from boltbox.detector.system.text_file import is_file, is_impossible
 
 ROOT = Path("runs")
@@ -92,7 +89,7 @@ def remove_empty(folders: list[Path] = _made) -> None:
 
 def has_checkpoints(run: Path) -> bool:
     """Whether the folder is that of a training."""
-    return any(_folder(run).glob("*.ckpt"))
+    return any(checkpoints_of(run).glob("*.ckpt"))
 
 
 def refuse_foreign(run: Path) -> None:
@@ -115,7 +112,7 @@ def refuse_foreign(run: Path) -> None:
 def check_run(run: Path) -> None:
     """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the
     one for its checkpoints is a file, or the name is too long."""
-    for folder in (*reversed(run.parents), run, _folder(run)):
+    for folder in (*reversed(run.parents), run, checkpoints_of(run)):
         try:
             mode = os.stat(folder).st_mode
         except FileNotFoundError:
@@ -133,65 +130,8 @@ def check_run(run: Path) -> None:
             )
 
 
-def find_checkpoint(
-    ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None
-) -> CheckpointFile | None:
-    """Find and read the checkpoint that `--ckpt_path` means.
-
-    Args:
-        ckpt_path: `last`, the newest intact checkpoint of the run; `auto`, that or None, for a
-            fresh start; `best`; or a file.
-        run: default: the most recent fit.
-        constructor: see `read_checkpoint`.
-
-    Raises:
-        InputError: there is none; it says where it looked and what is wrong with what it found.
-    """
-    if ckpt_path not in ("last", "best", "auto"):
-        path = Path(ckpt_path)
-        if not is_file(path):
-            raise InputError(
-                f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
-            )
-        try:
-            return read_checkpoint(path, constructor)
-        except InputError as e:
-            raise InputError(f"ckpt_path {e}") from None
-    with_checkpoints = [r for r in ([run] if run else numbered("fit")) if has_checkpoints(r)]
-    if not with_checkpoints:
-        where = _folder(run) if run else _folder(ROOT / "fit-*")
-        if ckpt_path == "auto":
-            rank_zero_print(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
-            return None
-        raise InputError(
-            f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path"
-            " first"
-        )
-    newest = max(
-        with_checkpoints, key=lambda r: max(p.stat().st_mtime_ns for p in _folder(r).glob("*.ckpt"))
-    )
-    if ckpt_path == "best":
-        path = _folder(newest) / "best.ckpt"
-        if not path.is_file():
-            raise InputError(f"ckpt_path best: {path}: no such file")
-        try:
-            return read_checkpoint(path, constructor)
-        except InputError as e:
-            raise InputError(f"ckpt_path best: {e}") from None
-    found, skipped = newest_intact(_folder(newest), constructor)
-    for line in skipped:
-        rank_zero_print(f"warning: {line}")
-    if found is None:
-        raise InputError(
-            f"ckpt_path {ckpt_path}: no intact checkpoint in {_folder(newest)}:"
-            f" {'; '.join(skipped)}"
-        )
-    if skipped or ckpt_path == "auto":
-        rank_zero_print(f"ckpt_path {ckpt_path}: going on from {found.path}")
-    return found
-
-
-def _folder(run: Path) -> Path:
+def checkpoints_of(run: Path) -> Path:
+    """The folder of a run's checkpoints."""
     return run / "checkpoints"
 
 

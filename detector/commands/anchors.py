@@ -8,11 +8,11 @@ from typing import Protocol, runtime_checkable
 
 import lightning as L
 
-from boltbox.detector.checkpoint.trained import take_anchors
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.anchors import AnchorReport, no_anchors
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
+from boltbox.detector.weights.trained import take_anchors
 
 
 @runtime_checkable

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from boltbox.detector.checkpoint.file import CheckpointFile
+from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.checkpoint.relative_paths import PathOrigin
 from boltbox.detector.checkpoint.runs import run_of
-from boltbox.detector.checkpoint.trained import Trained, find_trained, is_published
 from boltbox.detector.commands.export.runtime import Exported, format_of, load_exported
 from boltbox.detector.commands.parsing.table import LINKS
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.weights.trained import Trained, is_published
 
 STARTS = ("weights", "backbone_weights")  # options of the model that are files to start from
 # groups of config.yaml that a command takes besides
@@ -45,19 +44,20 @@ class ResolvedCkptPath:
     paths: list[str] = field(default_factory=list)
 
     @property
-    def checkpoint(self) -> CheckpointFile | None:
-        """The training checkpoint of ours, if it is one."""
-        return self.trained.checkpoint if self.trained else None
+    def checkpoint(self) -> dict[str, Any] | None:
+        """The content of the training checkpoint of ours, if it is one."""
+        return self.trained.content if self.trained else None
 
-    def release(self) -> CheckpointFile | None:
-        """The training checkpoint, for the last time: nothing here holds its tensors any more."""
-        checkpoint, self.trained = self.checkpoint, None
-        return checkpoint
+    def release(self) -> dict[str, Any]:
+        """The same, for the last time: nothing here holds its tensors any more."""
+        content, self.trained = self.checkpoint, None
+        assert content is not None
+        return content
 
     @property
     def started_from(self) -> dict[str, Any]:
         """What the training of this checkpoint started from (STARTS), as its user gave it."""
-        content = self.checkpoint.content if self.checkpoint else {}
+        content = self.checkpoint or {}
         text = (content.get("run") or {}).get("config")
         options = _config(text, str(self.path)) if text else {}
         start = (options.get("model") or {}).get("start") or {}
@@ -92,15 +92,12 @@ class ResolvedCkptPath:
                 )
 
 
-def resolve_ckpt_path(
-    ckpt_path: str, run: Path | None, command: str, constructor: Callable[..., Any]
-) -> ResolvedCkptPath | None:
+def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> ResolvedCkptPath | None:
     """Find and read what `--ckpt_path` means.
 
     Args:
         ckpt_path: see `find_trained`; or an exported file.
         run: folder of `last` and `best`.
-        constructor: of the module, whose options a checkpoint may bring.
 
     Returns:
         None: a fresh start (`auto`), or the checkpoint is on another machine.
@@ -130,11 +127,11 @@ def resolve_ckpt_path(
             f"ckpt_path {ckpt_path}: published weights hold no training to go on with; to start one"
             f" from them, give --model.start.weights {ckpt_path}"
         )
-    trained = _find_trained(ckpt_path, run, command, constructor)
+    trained = _find_trained(ckpt_path, run, command)
     if trained is None:
         return None
     defaults = {}
-    for name, value in trained.arguments(constructor).items():
+    for name, value in trained.arguments().items():
         if name in ("network", "loss", "optim", "start"):
             defaults |= {f"model.{name}.{option}": v for option, v in value.items()}
         elif f"model.{name}" not in LINKS:
@@ -144,7 +141,7 @@ def resolve_ckpt_path(
         trained.path,
         trained,
         defaults=defaults,
-        home=run_of(trained.path) if trained.checkpoint else None,
+        home=run_of(trained.path) if trained.content else None,
     )
 
 
@@ -226,9 +223,7 @@ def _config(text: str, source: str) -> dict[str, Any]:
     return options
 
 
-def _find_trained(
-    ckpt_path: str, run: Path | None, command: str, constructor: Callable[..., Any]
-) -> Trained | None:
+def _find_trained(ckpt_path: str, run: Path | None, command: str) -> Trained | None:
     """A machine after the first that has no such file comes along to the place where all processes
     are told so (boltbox.callbacks.ConsistencyCheck): if it left here the others would wait for
     it."""
@@ -241,7 +236,7 @@ def _find_trained(
         0,
     )
     try:
-        return find_trained(ckpt_path, run, constructor)
+        return find_trained(ckpt_path, run)
     except InputError:
         if command == "fit" and machine:
             return None

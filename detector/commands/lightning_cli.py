@@ -13,11 +13,10 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.cli import LightningArgumentParser
 
-from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
-from boltbox.detector.checkpoint.compatibility import check_network, check_resume
+from boltbox.detector.checkpoint.resume import check_network, check_resume
 from boltbox.detector.checkpoint.run_lock import RunLock
 from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
-from boltbox.detector.checkpoint.starting_weights import class_names
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import (
     STARTS,
     ResolvedCkptPath,
@@ -57,6 +56,7 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.precision import DEFAULT, usable_precision
 from boltbox.detector.training.trainer import Trainer
 from boltbox.detector.training.trainer_options import as_list
+from boltbox.detector.weights.start import class_names
 
 
 class DetectorCLI(SubcommandCLI):
@@ -131,7 +131,7 @@ class DetectorCLI(SubcommandCLI):
             self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
             if options.get("ckpt_path"):
                 folder = Path(options.run) if options.run else None
-                self.resolved = resolve_ckpt_path(options.ckpt_path, folder, command, Detector)
+                self.resolved = resolve_ckpt_path(options.ckpt_path, folder, command)
             elif options.model.start.weights and not options.data.dataset and command == "predict":
                 defaults["data.names"] = class_names(options.model.start.weights)
             if self.resolved:
@@ -221,7 +221,7 @@ class DetectorCLI(SubcommandCLI):
             trainer.strategy = "auto"
         check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
         continued = self.resolved.checkpoint if self.resolved and self.continues else None
-        place_loggers(trainer.logger, self.run, continued.content if continued else {})
+        place_loggers(trainer.logger, self.run, continued or {})
         trainer.devices, trainer.num_nodes = torchrun.processes_and_machines() or (
             trainer.devices,
             trainer.num_nodes,
@@ -260,12 +260,12 @@ class DetectorCLI(SubcommandCLI):
         if self.resolved.exported:
             self.resolved.exported.look_for(self.model, self.datamodule)
         elif self.resolved.checkpoint:
-            check_network(self.model, self.resolved.checkpoint.content)
+            check_network(self.model, self.resolved.checkpoint)
             if self.subcommand == "fit":
-                self.model.restore_auto_options(self.resolved.checkpoint.content)
-                check_resume(self.model, self.resolved.checkpoint.content, self.trainer.max_epochs)
+                self.model.restore_auto_options(self.resolved.checkpoint)
+                check_resume(self.model, self.resolved.checkpoint, self.trainer.max_epochs)
             # Lightning need not read the file again
-            self.checkpoint_io.preloaded = self.resolved.release()
+            self.checkpoint_io.preload(self.resolved.path, self.resolved.release())
         elif self.resolved.trained:
             self.resolved.trained.fill(self.model)
 

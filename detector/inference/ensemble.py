@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from boltbox.detector.checkpoint.trained import read_trained
 from boltbox.detector.inference.rows import Predictor
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.trained import read_trained
 
 
 class Ensemble:

@@ -2,7 +2,7 @@
 the place of YOLOv5's.
 
 timm is an extra; it is imported where one of its backbones is asked for. Nothing here fetches
-anything: weights come from a checkpoint, or by `boltbox.detector.checkpoint.backbone_weights`.
+anything: weights come from a checkpoint, or by `boltbox.detector.weights.timm`.
 """
 
 from __future__ import annotations

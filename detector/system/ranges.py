@@ -39,13 +39,14 @@ class Range(NamedTuple):
 
 
 POSITIVE, NOT_NEGATIVE, COUNT = Range(0, above=True), Range(0), Range(1)
+MULTIPLE = Range(0, 16, above=True)  # of a network's depth and width
 SHARE = Range(0, 1)  # probabilities, confidences, overlaps
 
 # What is refused makes no sense at all; YOLOv5's bounds for evolution
 # (detector/commands/evolve/space.py) are narrower.
 RANGES = {
-    "model.network.depth_multiple": POSITIVE,
-    "model.network.width_multiple": POSITIVE,
+    "model.network.depth_multiple": MULTIPLE,
+    "model.network.width_multiple": MULTIPLE,
     "model.loss.box": NOT_NEGATIVE,
     "model.loss.obj": NOT_NEGATIVE,
     "model.loss.cls": NOT_NEGATIVE,

@@ -17,10 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
-from boltbox.detector.checkpoint.compatibility import check_network
-from boltbox.detector.checkpoint.hyper_parameters import FILES
-from boltbox.detector.checkpoint.origins import origins_of, to_plain
-from boltbox.detector.checkpoint.trained import read_trained
+from boltbox.detector.checkpoint.resume import check_network
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
@@ -52,6 +49,10 @@ from boltbox.detector.training.optimizer import lr_share
 from boltbox.detector.training.recipe import missing
 from boltbox.detector.training.schedule import fitting_batch_size
 from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.weights.hyper_parameters import FILES
+from boltbox.detector.weights.origins import origins_of, to_plain
+from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.trained import DETECTOR, read_trained
 
 GROUPS = ("network", "loss", "optim", "start")
 T = TypeVar("T")
@@ -160,10 +161,11 @@ class Detector(L.LightningModule):
         Raises:
             InputError: no such file, or not a detector.
         """
-        trained = read_trained(path, cls)
-        detector = cls(**trained.arguments(cls))
-        detector.set_image_size(trained.image_size)
-        trained.fill(detector)
+        trained = read_trained(path)
+        with refused_unless_valid(path, DETECTOR):
+            detector = cls(**trained.arguments())
+            detector.set_image_size(trained.image_size)
+            trained.fill(detector)
         return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
     def predict(self, images: Images, **options: Any) -> Detections | list[Detections]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from boltbox.detector.checkpoint.hyper_parameters import FILES
-from boltbox.detector.checkpoint.starting_weights import start
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.freezing import FrozenLayers
+from boltbox.detector.weights.hyper_parameters import FILES
+from boltbox.detector.weights.start import start
 
 
 @dataclass

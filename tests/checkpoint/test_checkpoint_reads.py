@@ -12,8 +12,8 @@ import torch
 
 import boltbox.callbacks
 import cli
-from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
-from boltbox.detector.checkpoint.file import read_checkpoint
+from boltbox.detector.checkpoint.reader import read_checkpoint
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.system.errors import InputError
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
@@ -128,17 +128,17 @@ def test_what_was_read_is_let_go_of_before_the_training_starts(
 def test_another_file_in_its_place_is_read(run: Path) -> None:
     """What was read is handed over for the same file in the same state only, and only once."""
     last, best = run / "checkpoints/last.ckpt", run / "checkpoints/best.ckpt"
-    plugin, read = AtomicCheckpointIO(), read_checkpoint(last)
-    plugin.preloaded = read
-    assert plugin.load_checkpoint(last) is read.content
-    assert plugin.load_checkpoint(last) is not read.content
-    plugin.preloaded = read
-    assert plugin.load_checkpoint(best) is not read.content
-    assert plugin.preloaded is None
-    plugin.preloaded = read
+    plugin, content = AtomicCheckpointIO(), read_checkpoint(last)
+    plugin.preload(last, content)
+    assert plugin.load_checkpoint(last) is content
+    assert plugin.load_checkpoint(last) is not content
+    plugin.preload(last, content)
+    assert plugin.load_checkpoint(best) is not content
+    assert plugin.load_checkpoint(last) is not content
+    plugin.preload(last, content)
     last.touch()
-    assert plugin.load_checkpoint(str(last)) is not read.content
-    plugin.preloaded = read
+    assert plugin.load_checkpoint(str(last)) is not content
+    plugin.preload(last, content)
     last.unlink()
     with pytest.raises(InputError, match="no such weights file"):
         plugin.load_checkpoint(last)

@@ -14,13 +14,13 @@ from made_networks import small, yolov5_converter  # noqa: F401
 
 import cli
 from boltbox.detector.checkpoint.relative_paths import PathOrigin
-from boltbox.detector.checkpoint.trained import read_trained
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.weights.trained import read_trained
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 QUIET = [

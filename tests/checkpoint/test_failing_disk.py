@@ -17,7 +17,7 @@ from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import unlike
-from boltbox.detector.checkpoint.atomic_io import wait_for_checkpoint
+from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.training.evaluation import Evaluation
 

@@ -16,7 +16,6 @@ from made_payloads import Call
 from shared import shared
 
 import cli
-from boltbox.detector.checkpoint.trained import read_trained
 from boltbox.detector.commands.export.check import compare
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.metadata import Suppression
@@ -26,6 +25,7 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.trained import read_trained
 
 ROOT = Path(__file__).parents[2]
 QUICK = [

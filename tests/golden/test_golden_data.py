@@ -10,7 +10,6 @@ import torch
 from golden.cases import ALL, Case, close, each
 from made_datasets import parsed, read_yolo
 
-from boltbox.detector.checkpoint.yolov5_weights import key_map, load_yolov5, read_yolov5
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from boltbox.detector.data.loading.sampler import (
@@ -24,6 +23,7 @@ from boltbox.detector.data.sample import collate
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import batch_shapes
 from boltbox.detector.model.postprocess import decode
+from boltbox.detector.weights.yolov5 import key_map, load_yolov5, read_yolov5
 
 
 @each("valset")

@@ -6,10 +6,10 @@ from golden.cases import ALL, BASES_NOT_COVERED, Case, close, each, shape_of, si
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from boltbox.detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import decode
 from boltbox.detector.training.optimizer import parameter_groups
+from boltbox.detector.weights.yolov5 import Weights, key_map, load_yolov5
 
 
 @each("forward")

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from boltbox.callbacks import EMA, EarlyStop, Warmup
-from boltbox.detector.checkpoint.yolov5_weights import Weights, key_map, load_yolov5
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.data.sample import Batch, Sample, collate
@@ -23,6 +22,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
+from boltbox.detector.weights.yolov5 import Weights, key_map, load_yolov5
 
 
 class Recorder(L.Callback):

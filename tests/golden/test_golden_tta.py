@@ -3,8 +3,8 @@
 import torch
 from golden.cases import Case, beside, close, each
 
-from boltbox.detector.checkpoint.yolov5_weights import Weights, load_yolov5
 from boltbox.detector.inference.tta import TestTimeAugmentation, scaled
+from boltbox.detector.weights.yolov5 import Weights, load_yolov5
 
 
 @each("tta")

@@ -24,11 +24,11 @@ from golden.cases import Case, read_case
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from boltbox.detector.checkpoint.yolov5_weights import key_map
 from boltbox.detector.model.assigner import YOLOv5Assigner, assign_targets
 from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import decode
+from boltbox.detector.weights.yolov5 import key_map
 
 
 def written(folder: Path, meta: dict[str, Any], **arrays: Any) -> Case:

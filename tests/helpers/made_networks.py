@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from boltbox.detector.checkpoint.yolov5_weights import key_map
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.weights.yolov5 import key_map
 
 
 def small(num_classes: int = 3, seed: int = 0, **options: Any) -> YOLOv5:

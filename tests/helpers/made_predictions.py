@@ -10,7 +10,7 @@ import torch
 from made_options import made_detector
 
 import cli
-from boltbox.detector.checkpoint.atomic_io import AtomicCheckpointIO
+from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 

@@ -15,7 +15,6 @@ from small_fit import small_fit
 import cli
 from benchmarks.resume_fuzz import command, start, trial, unlike
 from boltbox.callbacks import EMA
-from boltbox.detector.checkpoint.starting_weights import load_weights
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.loading.sampler import Key
 from boltbox.detector.data.loading.train_samples import TrainSamples
@@ -23,6 +22,7 @@ from boltbox.detector.data.splits import open_split
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.schedule import ema_exponent, power_decay
+from boltbox.detector.weights.start import load_weights
 
 EVERYTHING = {
     "model.optim.nominal_batch_size": "auto", "model.optim.optimizer": "AdamW", "model.optim.lr0": 0.001, "model.optim.lr_schedule": "cosine",

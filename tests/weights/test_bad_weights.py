@@ -20,10 +20,10 @@ from made_payloads import Call
 from shared import published_file  # noqa: F401
 from torch import nn
 
-from boltbox.detector.checkpoint.restricted import StandIn, load_restricted
-from boltbox.detector.checkpoint.starting_weights import load_weights
-from boltbox.detector.checkpoint.yolov5_weights import ALLOWED, read_yolov5
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.start import load_weights
+from boltbox.detector.weights.torch_file import StandIn, load_torch_file
+from boltbox.detector.weights.yolov5 import ALLOWED, read_yolov5
 
 
 def zipped(data: bytes) -> bytes:
@@ -54,7 +54,7 @@ def payload(kind: str, marker: Path) -> tuple[bytes, str]:
             {"state_dict": {}, "hyper_parameters": {"names": ["cat", system]}},
             f"'{os.name}.system'",
         ),
-        "protocol 4": (system, "not a checkpoint"),  # torch refuses the instruction itself
+        "protocol 4": (system, "not a file of weights"),  # torch refuses the instruction itself
         "not a zip": (system, f"'{os.name}.system'"),
     }
     content, name = objects[kind]
@@ -120,7 +120,7 @@ def test_unknown_names_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file.pt").write_bytes(
         zipped(f"\x80\x02c{module}\n{attribute}\n)R.".encode("latin-1"))
     )
-    with pytest.raises(InputError, match=f"file.pt: refused, because it holds '{name}'"):
+    with pytest.raises(InputError, match=f"file.pt: .*it names '{name}', which is refused"):
         read_yolov5(tmp_path / "file.pt")
 
 
@@ -132,7 +132,7 @@ def test_allowed_names_are_stand_ins(
         {"model": as_yolov5(small(), nc=3), "opt": Path("/etc/passwd")}, tmp_path / "file.pt"
     )
     monkeypatch.delitem(sys.modules, "models.yolo")
-    content = load_restricted(tmp_path / "file.pt", ALLOWED)
+    content = load_torch_file(tmp_path / "file.pt", ALLOWED)
     assert [type(v) for v in content.values()] == [StandIn, StandIn]
     assert content["opt"].args == ("/", "etc", "passwd")
     assert content["model"].state["nc"] == 3

@@ -21,13 +21,13 @@ from test_yolox_weights import write, yolox
 from torch import Tensor
 
 import cli
-from boltbox.detector.checkpoint.backbone_weights import read_tensors
-from boltbox.detector.checkpoint.trained import read_trained
-from boltbox.detector.checkpoint.yolov5_weights import read_yolov5
-from boltbox.detector.checkpoint.yolox_weights import read_yolox
 from boltbox.detector.commands.export.runtime import load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
+from boltbox.detector.weights.timm import read_tensors
+from boltbox.detector.weights.trained import read_trained
+from boltbox.detector.weights.yolov5 import read_yolov5
+from boltbox.detector.weights.yolox import read_yolox
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
 SAVED = {"state_dict": {"a.weight": torch.zeros(3)}}
@@ -295,11 +295,11 @@ CLAIMS: dict[str, Callable[[], bytes]] = {
 READ = """
 import resource, sys
 from pathlib import Path
-from boltbox.detector.checkpoint.restricted import load_restricted
+from boltbox.detector.weights.torch_file import load_torch_file
 from boltbox.detector.system.errors import InputError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    load_restricted(Path(sys.argv[1]), [])
+    load_torch_file(Path(sys.argv[1]))
 except InputError as e:
     print(e)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
@@ -318,7 +318,8 @@ def test_a_claimed_size_takes_no_memory(
         [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True
     )
     message, grown = ran.stdout.splitlines()
-    assert message.startswith(f"{path}: refused, because ")
+    assert message.startswith(f"{path}: ")
+    assert "refused" in message
     assert int(grown) < 50
     line = [*small_fit(small_data, tmp_path / "run"), "--model.start.weights", str(path)]
-    refused(line, path, "refused, because ", capsys)
+    refused(line, path, "refused", capsys)

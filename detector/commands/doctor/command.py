@@ -7,7 +7,6 @@ from pathlib import Path
 
 import lightning as L
 
-from boltbox.detector.checkpoint.trained import take_anchors
 from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.page import write_diagnosis
 from boltbox.detector.commands.doctor.repair import repair
@@ -17,6 +16,7 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
+from boltbox.detector.weights.trained import take_anchors
 
 
 def run_doctor(

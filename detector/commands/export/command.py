@@ -7,7 +7,6 @@ from pathlib import Path
 
 from torch import nn
 
-from boltbox.detector.checkpoint.origins import to_plain
 from boltbox.detector.commands.export.check import MOST, TOLERANCES, check_images, compare
 from boltbox.detector.commands.export.formats import (
     ENDINGS,
@@ -38,6 +37,7 @@ from boltbox.detector.system import trusted
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.weights.origins import to_plain
 
 NEEDED = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from boltbox.detector.checkpoint.trained import Trained, find_trained
+from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.commands.export.runtime import format_of
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.trained import Trained
 
 
 def find_source(ckpt_path: str, run: str | None = None) -> Trained:

@@ -12,9 +12,9 @@ from jsonargparse import Namespace, set_parsing_settings
 # its import policy can be set, but not taken back
 from jsonargparse._common import parsing_settings
 
-from boltbox.detector.checkpoint.hyper_parameters import PARTS
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.trusted import PACKAGES, package_of, refusal
+from boltbox.detector.weights.hyper_parameters import PARTS
 
 # no class of another library is called as a transform is
 TRANSFORMS = "boltbox.detector.data.transforms."

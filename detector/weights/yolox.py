@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from boltbox.detector.checkpoint.hyper_parameters import empty_network
-from boltbox.detector.checkpoint.restricted import load_restricted
-from boltbox.detector.checkpoint.validators import InvalidContent, check_tensor, join, mapping_of
-from boltbox.detector.checkpoint.weights import copy_weights
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.sizes import SIZES
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.hyper_parameters import empty_network, shapes
+from boltbox.detector.weights.torch_file import load_torch_file, plain_tensor, refused_unless_valid
+from boltbox.detector.weights.transfer import copy_weights
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
 # What a file may name besides tensors and plain types: numbers of numpy, such as the best AP.
@@ -52,6 +50,8 @@ PARTS = {
     "backbone.bu_conv1": "neck.down.5",
     "backbone.C3_n4": "neck.bottom_up.5",
 }
+TINY = {"depth_multiple": 0.33, "width_multiple": 0.375}  # of a network like YOLOX-Tiny
+OWN = ("head.", "anchors")  # tensors that start fresh
 STEM = "backbone.backbone.stem.conv.conv.weight"
 HEAD = "head.of_yolox"  # a name that no head here has, in place of all those of YOLOX's head
 LEAF = r"conv\.weight|bn\.(?:weight|bias|running_mean|running_var|num_batches_tracked)"
@@ -71,21 +71,14 @@ def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
         InputError: it is one, but something in it is no tensor.
     """
     try:
-        content = load_restricted(path, ALLOWED)
-    except (
-        InputError
-    ):  # a file of YOLOv5 is refused here at its first name, before any tensor is read
+        content = load_torch_file(path, ALLOWED)
+    except InputError:  # of YOLOv5's classes none is among ALLOWED
         return None
     model = content.get("model")
-    if not isinstance(model, dict) or not any(
-        isinstance(k, str) and k.startswith("backbone.backbone.") for k in model
-    ):
+    if not isinstance(model, dict) or STEM not in model:
         return None
-    try:
-        mapping_of(check_tensor)(model, "model")
-    except InvalidContent as e:
-        raise InputError(f"{path}: these are not YOLOX's weights ({e})") from None
-    return {name: t.detach().float() if t.is_floating_point() else t for name, t in model.items()}
+    with refused_unless_valid(path, "a file of YOLOX"):
+        return {str(name): plain_tensor(tensor) for name, tensor in model.items()}
 
 
 def refuse_yolox(path: str | Path) -> None:
@@ -148,7 +141,7 @@ def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Te
     if unknown:
         raise InputError(
             f"{source}: these weights are of another topology than YOLOX's s, m, l, x and tiny"
-            f" ({len(unknown)} tensors, like {join('', min(unknown))}); start from one of those"
+            f" ({len(unknown)} tensors, like {min(unknown)!r}); start from one of those"
         )
     return {
         ours: stem_kernel(tensors[name]) if name == STEM else tensors[name]
@@ -175,32 +168,11 @@ def load_yolox(network: YOLOv5, tensors: dict[str, Tensor], source: str | Path) 
 
 def _hint(given: dict[str, Tensor]) -> str:
     """The options of the network that these tensors, by our names, are of."""
-    width = len(given["backbone.stem.conv.weight"]) / 64
-    depth = round(
-        sum(
-            re.fullmatch(r"backbone\.c3\.2\.m\.\d+\.cv1\.conv\.weight", name) is not None
-            for name in given
-        )
-        / 3,
-        2,
-    )
-    if 0 < width <= 16 and 0 < depth <= 16:
-        options = _options(depth, width)
-        theirs = {name: t.shape for name, t in empty_network(1, options).state_dict().items()}
-        if {name: t.shape for name, t in given.items()} == {
-            name: shape for name, shape in theirs.items() if name.startswith(("backbone.", "neck."))
-        }:
-            return "use " + " ".join(f"--model.{name} {value}" for name, value in options.items())
+    sizes = [{"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)]
+    for options in (*sizes, TINY):
+        network = empty_network(1, {"backbone": "yolox", **options})
+        tensors = network.state_dict().items()
+        if shapes(given) == shapes({n: t for n, t in tensors if not n.startswith(OWN)}):
+            words = " ".join(f"--model.network.{name} {value}" for name, value in options.items())
+            return f"use --model.network.backbone yolox {words}"
     return "no network here has layers of these shapes: start from YOLOX's s, m, l, x or tiny"
-
-
-def _options(depth: float, width: float) -> dict[str, Any]:
-    """What makes a network with YOLOX's topology.
-
-    >>> _options(0.33, 0.5), _options(0.33, 0.375)
-    ({'backbone': 'yolox', 'size': 's'}, {'backbone': 'yolox', 'depth_multiple': 0.33, 'width_multiple': 0.375})
-    """  # noqa: E501
-    sizes = [name for name, row in SIZES.items() if row == (depth, width, (3, 4, 5))]
-    return {"backbone": "yolox"} | (
-        {"size": sizes[0]} if sizes else {"depth_multiple": depth, "width_multiple": width}
-    )

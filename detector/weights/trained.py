@@ -3,38 +3,56 @@ which say what they are. YOLOX's hold no head of ours, and are refused."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from boltbox.detector.checkpoint.compatibility import TrainedModule
-from boltbox.detector.checkpoint.file import CheckpointFile, read_checkpoint
-from boltbox.detector.checkpoint.hyper_parameters import (
-    FILES,
-    build_network,
-    empty_network,
-    network_options,
-)
-from boltbox.detector.checkpoint.origins import origins_of
-from boltbox.detector.checkpoint.runs import find_checkpoint
-from boltbox.detector.checkpoint.weights import averaged
-from boltbox.detector.checkpoint.yolov5_weights import (
-    Weights,
-    by_our_names,
-    read_yolov5,
-    unscaled_layers,
-)
-from boltbox.detector.checkpoint.yolox_weights import refuse_yolox
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import AGPL, Origin
 from boltbox.detector.model.sizes import SIZES
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.weights.hyper_parameters import (
+    FILES,
+    build_network,
+    empty_network,
+    network_options,
+    shapes,
+    text_names,
+)
+from boltbox.detector.weights.origins import origins_of
+from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid
+from boltbox.detector.weights.transfer import averaged
+from boltbox.detector.weights.yolov5 import Weights, by_our_names, read_yolov5
+from boltbox.detector.weights.yolox import refuse_yolox
+
+DETECTOR = "a checkpoint of a detector"
+
+
+class TrainedModule(Protocol):
+    """What a checkpoint is of: boltbox.detector.training.module.Detector.
+
+    names: of its classes · network · ema: its moving average, None while there is none.
+    """
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def network(self) -> YOLOv5: ...
+
+    @property
+    def ema(self) -> YOLOv5 | None: ...
+
+    def state_dict(self) -> Mapping[str, Tensor]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None: ...
 
 
 @dataclass
@@ -44,8 +62,8 @@ class Trained:
     path: the file · names: class names · image_size: longer side in pixels of the training's input
     (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) · options: what makes
     such a network (NetworkOptions, if the file states it) · tensors: by the network's names, the
-    moving average's if there is one · checkpoint: of a file of ours, all that it holds · origins:
-    of the weights.
+    moving average's if there is one · content: of a checkpoint of ours, all that it holds ·
+    origins: of the weights.
     """
 
     path: Path
@@ -53,35 +71,39 @@ class Trained:
     image_size: int
     options: dict[str, Any]
     tensors: dict[str, Tensor]
-    checkpoint: CheckpointFile | None = None
+    content: dict[str, Any] | None = None
     origins: list[Origin] = field(default_factory=list)
 
     @cached_property
     def network(self) -> YOLOv5:
-        """The network with its weights."""
-        network = build_network(len(self.names), self.options)
-        network.load_state_dict(self.tensors)
+        """The network with its weights.
+
+        Raises:
+            InputError: the tensors are not those of a network with these options.
+        """
+        with refused_unless_valid(self.path, DETECTOR):
+            network = build_network(len(self.names), self.options)
+            network.load_state_dict(self.tensors)
         network.origins = self.origins
         return network
 
-    def arguments(self, constructor: Callable[..., Any]) -> dict[str, Any]:
-        """Arguments that make such a module, by name, its groups of options as maps: all that the
-        file knows and the constructor takes."""
-        known: dict[str, Any] = {"names": self.names, "network": self.options}
-        if self.checkpoint:
-            known |= self.checkpoint.content["hyper_parameters"]
-        taken = inspect.signature(constructor).parameters
-        return {name: value for name, value in known.items() if name in taken and name not in FILES}
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of a Detector like the one in the file, by name; its groups of
+        options are maps."""
+        if self.content is None:
+            return {"names": self.names, "network": self.options}
+        known = {**self.content["hyper_parameters"], "names": self.names}
+        return {name: value for name, value in known.items() if name not in FILES}
 
     def fill(self, detector: TrainedModule) -> None:
         """Give a detector the file's weights; of a checkpoint of ours network and moving average.
 
         Raises:
-            InputError: it is made otherwise, or knows another number of classes.
+            InputError: its network has other options, or another number of classes.
         """
-        if self.checkpoint:
-            detector.on_load_checkpoint(self.checkpoint.content)
-            detector.load_state_dict(self.checkpoint.content["state_dict"])
+        if self.content is not None:
+            detector.on_load_checkpoint(self.content)
+            detector.load_state_dict(self.content["state_dict"])
             return
         here, there = detector.names, self.names
         if len(here) != len(there):
@@ -112,38 +134,30 @@ def is_published(path: str | Path) -> bool:
     return Path(path).suffix.lower() in (".pt", ".pth")
 
 
-def read_trained(path: str | Path, constructor: Callable[..., Any] | None = None) -> Trained:
-    """Read a .pt file of YOLOv5, or a training checkpoint of ours. Nothing in it is executed.
-
-    Args:
-        constructor: see `read_checkpoint`.
+def read_trained(path: str | Path) -> Trained:
+    """Read a .pt file of YOLOv5, or a checkpoint of ours. Nothing in it is executed.
 
     Raises:
         InputError: no such file, not a detector, or damaged.
     """
-    return (
-        _published(Path(path))
-        if is_published(path)
-        else _ours(read_checkpoint(Path(path), constructor))
-    )
+    if is_published(path):
+        return _published(Path(path))
+    return of_checkpoint(path, load_torch_file(path))
 
 
-def find_trained(
-    ckpt_path: str, run: Path | None, constructor: Callable[..., Any] | None = None
-) -> Trained | None:
-    """Read what `--ckpt_path` means: `last`, `best`, `auto` (see `find_checkpoint`), a .ckpt file
-    or a .pt file.
-
-    Returns:
-        None: `auto`, and there is no checkpoint.
+def of_checkpoint(path: str | Path, content: dict[str, Any]) -> Trained:
+    """
+    Args:
+        content: of the file.
 
     Raises:
-        InputError: there is none, or it cannot be read.
+        InputError: it has no class names, no hyper-parameters or no tensors.
     """
-    if is_published(ckpt_path):
-        return _published(Path(ckpt_path))
-    found = find_checkpoint(ckpt_path, run, constructor)
-    return found and _ours(found)
+    with refused_unless_valid(path, DETECTOR):
+        known, tensors = content["hyper_parameters"], averaged(content["state_dict"])
+        names, size = text_names(known["names"]), int(content.get("image_size", 640))
+        origins = origins_of(content)
+        return Trained(Path(path), names, size, network_options(known), tensors, content, origins)
 
 
 def take_anchors(detector: TrainedModule, path: str | Path) -> None:
@@ -157,24 +171,11 @@ def take_anchors(detector: TrainedModule, path: str | Path) -> None:
     if theirs is None or ours is None:
         return
     if theirs.shape != ours.shape:
-        (a, b, _), (c, d, _) = theirs.shape, ours.shape
         raise InputError(
-            f"{path} has {a} levels of {b} anchors, but the options of the model say {c} levels"
-            f" of {d}"
+            f"{path} has anchors of shape {[*theirs.shape]} (levels, anchors a level, 2), but the"
+            f" options of the model say {[*ours.shape]}"
         )
     ours.copy_(theirs)
-
-
-def shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _ours(file: CheckpointFile) -> Trained:
-    known, tensors = file.content["hyper_parameters"], averaged(file.content["state_dict"])
-    size, origins = file.content.get("image_size", 640), origins_of(file.content)
-    return Trained(
-        file.path, list(known["names"]), size, network_options(known), tensors, file, origins
-    )
 
 
 def _published(path: Path) -> Trained:
@@ -182,27 +183,24 @@ def _published(path: Path) -> Trained:
     comparing shapes. Its activation is taken to be SiLU."""
     refuse_yolox(path)
     weights = read_yolov5(path)
-    anchors = next((t for name, t in weights.state.items() if name.endswith(".anchors")), None)
-    if anchors is None or anchors.ndim != 3 or not 1 <= anchors.shape[1] <= 20 or not weights.names:
-        raise InputError(
-            f"{path}: these weights hold no anchors or no class names, so they are not those of a"
-            " detector"
-        )
+    anchors = weights.anchors
+    if not 1 <= anchors.shape[1] <= 20:
+        raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")
     for options in _candidates(weights, len(anchors)):
         if anchors.shape[1] != 3:
             options["anchors"] = anchors.shape[1]
-        network = empty_network(len(weights.names), options)
+        with refused_unless_valid(path, "a YOLOv5 checkpoint"):
+            network = empty_network(len(weights.names), options)
         tensors = by_our_names(network, weights)
         if shapes(tensors) == shapes(network.state_dict()):
             size = 640 if network.max_stride == 32 else 1280
             return Trained(
                 path, weights.names, size, options, tensors, origins=[Origin(path.name, AGPL)]
             )
-    reason = unscaled_layers(weights) or (
-        f"they are of another topology than our sizes ({', '.join(SIZES)}); start a fit from them,"
-        " with options of the model that fit, and use its checkpoint"
+    raise InputError(
+        f"{path}: no network of ours holds these weights: they are of another topology than our"
+        f" sizes ({', '.join(SIZES)})"
     )
-    raise InputError(f"{path}: no network of ours holds these weights; {reason}")
 
 
 def _candidates(weights: Weights, levels: int) -> Iterator[dict[str, Any]]:

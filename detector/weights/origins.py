@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.checkpoint.validators import fields, instance_of, list_of
 from boltbox.detector.model.origin import UNRECORDED, Origin
-
-ORIGINS = list_of(fields({"source": instance_of(str), "licence": instance_of(str)}))
 
 
 def to_plain(origins: Sequence[Origin]) -> list[dict[str, str]]:
@@ -18,10 +15,8 @@ def to_plain(origins: Sequence[Origin]) -> list[dict[str, str]]:
 
 
 def origins_of(content: dict[str, Any]) -> list[Origin]:
-    """Of a checkpoint's network; UNRECORDED where it does not say."""
-    if "origins" not in content:
-        return [UNRECORDED]
-    return [Origin(entry["source"], entry["licence"]) for entry in content["origins"]]
+    """Of a checkpoint's network; UNRECORDED if the checkpoint does not state them."""
+    return [Origin(**entry) for entry in content.get("origins", [UNRECORDED._asdict()])]
 
 
 def passed_on(content: dict[str, Any], path: str | Path) -> list[Origin]:

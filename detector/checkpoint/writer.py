@@ -1,5 +1,5 @@
-"""Checkpoints that are written aside, verified, and moved into place; by a thread, if the caller
-does not wait."""
+"""Checkpoints that are written beside their place, verified, and moved there; by a thread, if the
+caller does not wait."""
 
 import contextlib
 import os
@@ -12,21 +12,21 @@ from typing import Any, BinaryIO
 import lightning as L
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor
 
-from boltbox.detector.checkpoint.file import CheckpointFile, FileVersion, validate_file
-from boltbox.detector.checkpoint.restricted import load_restricted
-from boltbox.detector.checkpoint.snapshot import snapshot
 from boltbox.detector.system.atomic_file import remove, write_beside
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-
-CHUNK = 1 << 20  # bytes that are copied or compared at a time
+from boltbox.detector.system.zip_archive import check_archive
+from boltbox.detector.weights.torch_file import load_torch_file
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the
     one before it as `previous.ckpt`. Lightning's own way passes through $TMPDIR and may copy.
 
-    A disk that is full or cannot be written to costs a warning; training goes on, with the older
+    A disk that is full or cannot be written to costs a warning; training continues, with the older
     checkpoints untouched, and boltbox.callbacks.Checkpoints ends a run with an error if files are
     missing in the end.
 
@@ -34,20 +34,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     number of copies queue up.
 
     Attributes:
-        preloaded: a checkpoint that was read already. The next load returns its content, once, if
-            it is of that file and the file has not changed since; whatever the next load is of, the
-            content is let go of with it.
         failed: by path, why the newest content of a file is not on the disk. Complete once `wait`
             has returned.
     """
-
-    preloaded: CheckpointFile | None = None
 
     def __init__(self) -> None:
         self._background = False
         self._copies: tuple[str, ...] = ()
         self._thread: ThreadPoolExecutor | None = None
         self._saving: Future[dict[Path, str]] | None = None
+        self._preloaded: tuple[tuple[int, ...], dict[str, Any]] | None = None
         self.failed: dict[Path, str] = {}
 
     @contextlib.contextmanager
@@ -76,11 +72,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         else:
             self._report(_save(checkpoint, targets))
 
-    def copy(self, source: Path, target: Path) -> None:
-        """Save under `target` what the file `source` holds."""
-        self.wait()
-        self._report({target: _save_one({}, target, source)})
-
     @property
     def is_writing(self) -> bool:
         return self._saving is not None and not self._saving.done()
@@ -90,11 +81,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         saving, self._saving = self._saving, None
         if saving:
             self._report(saving.result())
-
-    def look(self) -> None:
-        """As `wait`, if there is nothing to wait for."""
-        if not self.is_writing:
-            self.wait()
 
     def _report(self, saved: dict[Path, str]) -> None:
         """Remember and print what went wrong.
@@ -107,22 +93,22 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             if problem:
                 self.failed[target] = problem
                 rank_zero_print(
-                    f"warning: {target} could not be saved ({problem}); training goes on, the older"
-                    " checkpoints are intact"
+                    f"warning: {target} could not be saved ({problem}); training continues, the"
+                    " older checkpoints are intact"
                 )
 
+    def preload(self, path: Path, content: dict[str, Any]) -> None:
+        """Have the next load, if it is of this file and the file has not changed since, return this
+        content, once; whatever the next load is of, the content is released."""
+        self._preloaded = _version(path), content
+
     def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Tensors on the CPU and plain types, see `load_restricted`; the file is not read a second
-        time, see `preloaded`."""
+        """Tensors on the CPU and plain types, see `load_torch_file`; or what was preloaded."""
         self.wait()
-        preloaded, self.preloaded = self.preloaded, None
-        if (
-            preloaded is not None
-            and os.path.exists(path)
-            and FileVersion.of(path) == preloaded.version
-        ):
-            return preloaded.content
-        return load_restricted(path, [])
+        preloaded, self._preloaded = self._preloaded, None
+        if preloaded and preloaded[0] == _version(path):
+            return preloaded[1]
+        return load_torch_file(path)
 
     def teardown(self) -> None:
         thread, self._thread = self._thread, None
@@ -145,6 +131,20 @@ def is_writing(trainer: L.Trainer) -> bool:
     return isinstance(io, AtomicCheckpointIO) and io.is_writing
 
 
+def snapshot(content: dict[str, Any]) -> dict[str, Any]:
+    """The same content with copies of its tensors on the CPU, which training cannot change."""
+    return apply_to_collection(content, Tensor, lambda t: t.detach().to("cpu", copy=True))
+
+
+def _version(path: str | Path) -> tuple[int, ...]:
+    """Another one after the file was replaced or written to; empty if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
     """Write the first target, and the others as copies of it; by target what went wrong, or an
     empty string."""
@@ -158,30 +158,37 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
 
 
 def _save_one(content: dict[str, Any], target: Path, same: Path | None) -> str:
-    """What went wrong, or an empty string. same: a file that holds the content, whole."""
+    """What went wrong, or an empty string. same: a file that holds the content."""
 
     def write(file: BinaryIO) -> None:
         if same is None:
             torch.save(content, file)
         else:
             with same.open("rb") as source:
-                shutil.copyfileobj(source, file, CHUNK)
+                shutil.copyfileobj(source, file)
 
     beside: Path | None = None
     try:
         beside = write_beside(target, write)
-        if same is None:
-            problem = validate_file(beside)
-        else:
-            problem = "" if _equal(same, beside) else f"it reads back otherwise than {same.name}"
-        if not problem:
-            _move(beside, target)
-            return ""
-    except (OSError, RuntimeError) as e:  # torch's writer turns a full disk into a RuntimeError
-        problem = str(e).partition("\n")[0] or type(e).__name__
-    if beside is not None:
-        remove(beside)
-    return problem
+        verify(beside)
+        _move(beside, target)
+        return ""
+    # torch's writer turns a full disk into a RuntimeError
+    except (OSError, RuntimeError, InputError) as e:
+        if beside is not None:
+            remove(beside)
+        return str(e).partition("\n")[0].removeprefix(f"{beside}: ") or type(e).__name__
+
+
+def verify(path: Path) -> None:
+    """Compare a file that was just written with its checksums, and see that it can be read.
+
+    Raises:
+        InputError: "PATH: why".
+    """
+    with path.open("rb") as file:
+        check_archive(path, file)
+    load_torch_file(path, mmap=True)
 
 
 def _move(beside: Path, target: Path) -> None:
@@ -197,11 +204,3 @@ def _move(beside: Path, target: Path) -> None:
             with contextlib.suppress(OSError):
                 os.replace(previous, target)
         raise
-
-
-def _equal(path: Path, other: Path) -> bool:
-    with path.open("rb") as a, other.open("rb") as b:
-        while chunk := a.read(CHUNK):
-            if chunk != b.read(len(chunk)):
-                return False
-        return not b.read(1)

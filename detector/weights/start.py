@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.checkpoint.backbone_weights import load_backbone
-from boltbox.detector.checkpoint.content import DETECTOR
-from boltbox.detector.checkpoint.hyper_parameters import network_options
-from boltbox.detector.checkpoint.origins import passed_on
-from boltbox.detector.checkpoint.restricted import load_restricted
-from boltbox.detector.checkpoint.validators import InvalidContent
-from boltbox.detector.checkpoint.weights import averaged, copy_weights
-from boltbox.detector.checkpoint.yolov5_weights import load_yolov5, read_yolov5
-from boltbox.detector.checkpoint.yolox_weights import LICENCE as OF_YOLOX
-from boltbox.detector.checkpoint.yolox_weights import load_yolox, read_yolox, refuse_yolox
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import AGPL, Origin
 from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.weights.origins import passed_on
+from boltbox.detector.weights.timm import load_backbone
+from boltbox.detector.weights.torch_file import load_torch_file
+from boltbox.detector.weights.trained import of_checkpoint
+from boltbox.detector.weights.transfer import copy_weights
+from boltbox.detector.weights.yolov5 import load_yolov5, read_yolov5
+from boltbox.detector.weights.yolox import LICENCE as OF_YOLOX
+from boltbox.detector.weights.yolox import load_yolox, read_yolox, refuse_yolox
 
 
 def load_weights(
@@ -31,33 +29,20 @@ def load_weights(
 
     Args, returns and raises: see `copy_weights`.
     """
+    name = Path(path).name
     if Path(path).suffix == ".ckpt":
-        content = _read_ours(path)
-        names, made = (
-            content["hyper_parameters"]["names"],
-            network_options(content["hyper_parameters"]),
-        )
-        hint = (
-            f"its network was made with {_as_typed(made)}"
-            if made
-            else "they are of another size or topology"
-        )
-        line = copy_weights(
-            network,
-            averaged(content["state_dict"]),
-            len(names),
-            path,
-            hint,
-            keep_anchors,
-            reuse_head,
-        )
+        content = load_torch_file(path)
+        given = of_checkpoint(path, content)
+        hint = f"its network was made with {_as_typed(given.options)}"
+        count = len(given.names)
+        line = copy_weights(network, given.tensors, count, path, hint, keep_anchors, reuse_head)
         network.origins = passed_on(content, path)
     elif (tensors := read_yolox(path)) is not None:
         line = load_yolox(network, tensors, path)
-        network.origins = [Origin(Path(path).name, OF_YOLOX)]
+        network.origins = [Origin(name, OF_YOLOX)]
     else:
         line = load_yolov5(network, read_yolov5(path), path, keep_anchors, reuse_head)
-        network.origins = [Origin(Path(path).name, AGPL)]
+        network.origins = [Origin(name, AGPL)]
     return line
 
 
@@ -100,20 +85,9 @@ def class_names(path: str | Path) -> list[str]:
         InputError: no such file, no detector, or a file of YOLOX, which has none.
     """
     if Path(path).suffix == ".ckpt":
-        return _read_ours(path)["hyper_parameters"]["names"]
+        return of_checkpoint(path, load_torch_file(path)).names
     refuse_yolox(path)
     return read_yolov5(path).names
-
-
-def _read_ours(path: str | Path) -> dict[str, Any]:
-    """Tensors and hyper-parameters are looked at, nothing else: a training need not go on from
-    it."""
-    content = load_restricted(path, [])
-    try:
-        DETECTOR(content, "")
-    except InvalidContent as e:
-        raise InputError(f"{path}: this is not a checkpoint of a detector ({e})") from None
-    return content
 
 
 def _as_typed(options: dict[str, Any]) -> str:

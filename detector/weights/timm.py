@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from torch import Tensor
 
-from boltbox.detector.checkpoint.restricted import load_restricted
 from boltbox.detector.model.origin import UNKNOWN, Origin
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone, create, timm
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import is_file
+from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid
 
 PRETRAINED = "pretrained"
 # where training scripts keep the tensors, best first
@@ -38,16 +38,12 @@ def load_backbone(backbone: TimmBackbone, weights: str) -> tuple[str, Origin]:
     name = backbone.name
     if weights == PRETRAINED:
         loaded = _fetched(name)
-        tag = loaded.pretrained_cfg.get("tag")
-        arch = name.partition(".")[0]
-        origin = Origin(
-            f"{PREFIX}{arch}.{tag}" if tag else PREFIX + arch,
-            loaded.pretrained_cfg.get("license") or UNKNOWN,
-        )
-        line = f"{origin.source}: took timm's weights"
+        config, arch = loaded.pretrained_cfg, name.partition(".")[0]
+        tag = f".{config['tag']}" if config.get("tag") else ""
+        origin = Origin(f"{PREFIX}{arch}{tag}", config.get("license") or UNKNOWN)
     else:
         tensors, licence = read_tensors(weights)
-        loaded, line = _classifier(name, tensors, weights)
+        loaded = _classifier(name, tensors, weights)
         origin = Origin(Path(weights).name, licence)
     maps = create(
         name,
@@ -56,7 +52,8 @@ def load_backbone(backbone: TimmBackbone, weights: str) -> tuple[str, Origin]:
         pretrained_cfg_overlay=_given(loaded.state_dict()),
     )
     backbone.body.load_state_dict(maps.state_dict())
-    return f"{line}; they start the backbone, the rest of the network starts fresh", origin
+    line = "its weights start the backbone, the rest of the network starts fresh"
+    return f"{origin.source}: {line}", origin
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
@@ -76,19 +73,17 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
         content, licence = _read_safetensors(path)
     else:
         # timm's own training keeps its options
-        content = load_restricted(path, ["argparse.Namespace"])
-        content = next(
-            (content[key] for key in WRAPPINGS if isinstance(content.get(key), dict)), content
-        )
-    tensors = {
-        str(k).removeprefix("module."): v for k, v in content.items() if isinstance(v, Tensor)
-    }
-    if not tensors:
+        content = load_torch_file(path, ["argparse.Namespace"])
+        inner = (content[key] for key in WRAPPINGS if isinstance(content.get(key), dict))
+        content = next(inner, content)
+    with refused_unless_valid(path, "a file of weights"):
+        found = {k.removeprefix("module."): v for k, v in content.items() if isinstance(v, Tensor)}
+    if not found:
         raise InputError(
             f"model.start.backbone_weights {path}: it holds no tensors by name, so it is no file of"
             " weights"
         )
-    return tensors, licence
+    return found, licence
 
 
 def _read_safetensors(path: str | Path) -> tuple[dict[str, Any], str]:
@@ -98,67 +93,48 @@ def _read_safetensors(path: str | Path) -> tuple[dict[str, Any], str]:
         raise InputError(
             f'{path}: the package safetensors is missing; pip install -e ".[backbones]"'
         ) from None
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            return tensors, (file.metadata() or {}).get("license", UNKNOWN)
-    except Exception as e:  # whatever it stumbles over in a damaged file
-        raise InputError(
-            f"{path}: not a readable safetensors file, perhaps damaged or cut short"
-            f" ({type(e).__name__})"
-        ) from None
+    with (
+        refused_unless_valid(path, "a safetensors file"),
+        safe_open(path, framework="pt") as file,
+    ):
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        return tensors, (file.metadata() or {}).get("license", UNKNOWN)
 
 
-def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> tuple[Any, str]:
-    """timm's whole model with these tensors: by its names, by names of the model's authors that
-    timm knows how to turn into its own, or else in their order, if all shapes agree. And a line."""
+def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
+    """timm's whole model with these tensors: by its names, whatever the classes, or by names of the
+    model's authors that timm knows how to turn into its own, or in their order if all shapes
+    agree."""
     model = timm().create_model(name)
-    own = model.state_dict()
-    head = {
-        f"{layer}.{kind}"
-        for layer in _words(model.pretrained_cfg.get("classifier"))
-        for kind in ("weight", "bias")
-    }
+    own, classifier = model.state_dict(), model.pretrained_cfg.get("classifier") or ()
+    layers = (classifier,) if isinstance(classifier, str) else classifier
+    head = tuple(f"{layer}." for layer in layers)
     # no counters
-    ours, theirs = (
-        {k: v for k, v in given.items() if v.is_floating_point()} for given in (own, tensors)
+    floats, given = (
+        {key: tensor.shape for key, tensor in found.items() if tensor.is_floating_point()}
+        for found in (own, tensors)
     )
-    needed = {key: tensor.shape for key, tensor in ours.items() if key not in head}
-    if all(key in theirs and theirs[key].shape == shape for key, shape in needed.items()):
-        model.load_state_dict(
-            {key: theirs[key] if key in needed else fresh for key, fresh in own.items()}
-        )
-        return model, f"{source}: took {len(needed)} tensors"
-    if [tensor.shape for tensor in theirs.values()] == [tensor.shape for tensor in ours.values()]:
-        model.load_state_dict({**own, **dict(zip(ours, theirs.values(), strict=True))})
-        return (
-            model,
-            (
-                f"{source}: took {len(ours)} tensors in their order: all shapes agree, though the"
-                " names are not timm's"
-            ),
-        )
+    if list(floats.values()) == list(given.values()):
+        tensors = dict(zip(floats, (tensors[key] for key in given), strict=True))
+    body = {key: shape for key, shape in floats.items() if not key.startswith(head)}
+    wrong = [key for key in body if key not in tensors or tensors[key].shape != body[key]]
+    if not wrong:
+        model.load_state_dict({**own, **{key: tensors[key] for key in body}})
+        return model
     try:
-        model = timm().create_model(name, pretrained=True, pretrained_cfg_overlay=_given(tensors))
-        return model, f"{source}: took {len(tensors)} tensors, whose names timm knows"
+        return timm().create_model(name, pretrained=True, pretrained_cfg_overlay=_given(tensors))
     except Exception:  # whatever timm raises at weights of another model
-        wrong = {
-            key for key, shape in needed.items() if key not in theirs or theirs[key].shape != shape
-        }
         raise InputError(
             f"model.start.backbone_weights {source}: these are not of {PREFIX}{name} (of its"
-            f" {len(needed)} tensors {len(wrong)} are missing or of another shape, like"
-            f" {min(wrong)}); give those, or name the backbone that they are of"
+            f" {len(body)}"
+            f" tensors {len(wrong)} are missing or of another shape, like {min(wrong)}); give"
+            " those, or name the backbone that they are of"
         ) from None
 
 
 def _given(tensors: dict[str, Tensor]) -> dict[str, Any]:
     """What has timm load these tensors, and fetch nothing."""
     return {"state_dict": dict(tensors)}
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 def _fetched(name: str) -> Any:

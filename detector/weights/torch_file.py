@@ -1,0 +1,117 @@
+"""Reading torch files without running anything in them.
+
+torch's weights-only unpickler reads tensors and plain types. A further class that a file may name
+becomes a `StandIn`, which only keeps what the file says of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.text_file import is_file
+from boltbox.detector.system.zip_archive import check_archive, is_zip
+
+
+class StandIn:
+    """An object of a class that is not imported: its arguments and its state."""
+
+    state: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+@contextmanager
+def refused_unless_valid(path: str | Path, what: str) -> Iterator[None]:
+    """One sentence for whatever fails while the content of a file is read or used.
+
+    Args:
+        what: the file should be, like "a checkpoint of a detector".
+
+    Raises:
+        InputError: "PATH: ..." in place of any other exception; an InputError only gets the path.
+    """
+    try:
+        yield
+    except InputError as e:
+        raise e if str(path) in str(e) else InputError(f"{path}: {e}") from None
+    except Exception as e:
+        name = re.search(r"GLOBAL ([\w.]+)", str(e))  # in the message of torch's unpickler
+        reason = f"it names '{name[1]}', which is refused" if name else type(e).__name__
+        raise InputError(
+            f"{path}: damaged, or not {what} ({reason}): copy or download the file again, or give"
+            " another one"
+        ) from e
+
+
+def load_torch_file(
+    path: str | Path, allowed: Sequence[str] = (), mmap: bool = False
+) -> dict[str, Any]:
+    """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed classes. The
+    checksums are compared first; torch's format from before 1.6 has none, which is reported.
+
+    Args:
+        allowed: full names of the classes that become stand-ins.
+        mmap: neither compare nor read the values of the tensors before they are used.
+
+    Raises:
+        InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or
+            one that names anything else.
+    """
+    if not is_file(path):
+        raise InputError(f"{path}: no such weights file")
+    with refused_unless_valid(path, "a file of weights"), open(path, "rb") as file:
+        checked = is_zip(file)
+        if checked:
+            check_archive(path, file, contents=not mmap)
+            file.seek(0)
+        _refuse_bytearrays(file)
+        with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
+            content = torch.load(
+                path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap
+            )
+        if not isinstance(content, dict):
+            raise TypeError(type(content).__name__)
+    if not checked:
+        _report_unchecked(str(path))
+    return content
+
+
+def plain_tensor(tensor: Tensor) -> Tensor:
+    """A tensor of a file, floats in float32.
+
+    Raises:
+        ValueError: it is larger than what the file holds for it.
+    """
+    if tensor.numel() > tensor.untyped_storage().nbytes():
+        raise ValueError("a tensor is larger than its storage")
+    return tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
+
+
+def _refuse_bytearrays(file: BinaryIO) -> None:
+    """torch's unpickler makes one of any size, of zeros, from a few bytes."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"\nbytearray\n") >= 0:
+            raise ValueError("GLOBAL bytearray")
+
+
+@functools.cache  # a command reads some files twice
+def _report_unchecked(path: str) -> None:
+    rank_zero_print(
+        f"warning: {path} is in torch's format from before 1.6, which has no checksums: damage"
+        " cannot be seen"
+    )

@@ -1,0 +1,179 @@
+"""Published YOLOv5 weights -> our network.
+
+Those files are pickles of whole Python objects. Every class of theirs becomes a stand-in
+(`load_torch_file`): nothing in a file is executed, and a file that names anything else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.weights.hyper_parameters import text_names
+from boltbox.detector.weights.torch_file import (
+    StandIn,
+    load_torch_file,
+    plain_tensor,
+    refused_unless_valid,
+)
+from boltbox.detector.weights.transfer import copy_weights
+
+MOST_CLASSES = 10_000
+# Everything that a detection checkpoint may name besides tensors and plain types.
+ALLOWED = [
+    *(f"models.yolo.{name}" for name in ("DetectionModel", "Model", "Detect")),
+    *(
+        f"models.common.{name}"
+        for name in ("Conv", "DWConv", "Bottleneck", "C3", "SPP", "SPPF", "Concat", "Focus")
+    ),
+    *(
+        f"torch.nn.modules.{name}"
+        for name in (
+            "conv.Conv2d",
+            "batchnorm.BatchNorm2d",
+            "activation.SiLU",
+            "activation.LeakyReLU",
+            "activation.Hardswish",
+            "activation.ReLU",
+            "pooling.MaxPool2d",
+            "upsampling.Upsample",
+            "container.Sequential",
+            "container.ModuleList",
+            "linear.Identity",
+        )
+    ),
+    *(
+        f"numpy.{core}.multiarray.{name}"
+        for core in ("core", "_core")
+        for name in ("_reconstruct", "scalar")
+    ),
+    "numpy.ndarray",
+    "numpy.dtype",
+    *(f"pathlib.{name}" for name in ("Path", "PosixPath", "WindowsPath", "PurePosixPath")),
+    *(f"pathlib._local.{name}" for name in ("Path", "PosixPath", "WindowsPath")),
+    "__builtin__.set",
+    "builtins.set",
+]
+
+
+@dataclass
+class Weights:
+    """state: tensors by YOLOv5's names ("model.0.conv.weight"), floats in float32 · names: class
+    names · multiples: (depth, width), None if the file does not state them."""
+
+    state: dict[str, Tensor]
+    names: list[str]
+    multiples: tuple[float, float] | None = None
+
+    @property
+    def anchors(self) -> Tensor:
+        """(levels, A, 2) in units of the strides, empty if there are none."""
+        anchors = next((t for name, t in self.state.items() if name.endswith(".anchors")), None)
+        return anchors if anchors is not None and anchors.ndim == 3 else torch.zeros(0, 0, 2)
+
+
+def read_yolov5(path: str | Path) -> Weights:
+    """The averaged weights of a YOLOv5 checkpoint, or its plain ones, as published (full or
+    stripped).
+
+    Raises:
+        InputError: no such file, not a YOLOv5 detection checkpoint, or one that holds something
+            outside ALLOWED.
+    """
+    content = load_torch_file(path, ALLOWED)
+    with refused_unless_valid(path, "a YOLOv5 checkpoint"):
+        model = content.get("ema") or content["model"]
+        return Weights(dict(_tensors(model)), _names(model.state), _multiples(model.state))
+
+
+def _names(state: dict[str, Any]) -> list[str]:
+    """Class names: a list, or a map from 0 on; without them numbers."""
+    names = state.get("names") or [str(i) for i in range(min(state["nc"], MOST_CLASSES))]
+    names = [names[i] for i in range(len(names))] if isinstance(names, dict) else names
+    return text_names(names)
+
+
+def _multiples(state: dict[str, Any]) -> tuple[float, float] | None:
+    config = state.get("yaml") or {}
+    if "depth_multiple" not in config or "width_multiple" not in config:
+        return None
+    return float(config["depth_multiple"]), float(config["width_multiple"])
+
+
+def _tensors(module: StandIn, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of a pickled module's parameters and buffers, as its state_dict would give
+    them."""
+    for group in ("_parameters", "_buffers"):
+        for name, tensor in module.state[group].items():
+            if isinstance(tensor, Tensor):
+                yield prefix + name, plain_tensor(tensor)
+    for name, child in module.state["_modules"].items():
+        if isinstance(child, StandIn):
+            yield from _tensors(child, f"{prefix}{name}.")
+
+
+def key_map(network: YOLOv5) -> dict[str, str]:
+    """YOLOv5's name of every tensor of this network -> its name here.
+
+    `model.<layer>.` becomes the module of `network.layer_names()`; within a layer the names are the
+    same, but for the head: `m.<level>` is `convs.<level>` here, and its `anchors` belong to the
+    network.
+    """
+    layers = {name: i for i, name in network.layer_names().items()}
+    head = layers["head"]
+    names = {}
+    for ours in network.state_dict():
+        if ours == "anchors":
+            names[f"model.{head}.anchors"] = ours
+            continue
+        layer = next(name for name in layers if ours.startswith(name + "."))
+        rest = ours.removeprefix(layer + ".")
+        names[
+            f"model.{layers[layer]}.{rest.replace('convs.', 'm.') if layer == 'head' else rest}"
+        ] = ours
+    return names
+
+
+def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
+    """The tensors of a file by the names of this network, as far as it has them."""
+    names = key_map(network)
+    # of the anchors, before release 6
+    copies = {name for name in weights.state if name.endswith(".anchor_grid")}
+    return {
+        names.get(name, name): tensor
+        for name, tensor in weights.state.items()
+        if name not in copies
+    }
+
+
+def load_yolov5(
+    network: YOLOv5,
+    weights: Weights,
+    source: str | Path,
+    keep_anchors: bool = False,
+    reuse_head: bool = False,
+) -> str:
+    """Copy published weights into the network.
+
+    Args, returns and raises: see `copy_weights`.
+    """
+    given = by_our_names(network, weights)
+    return copy_weights(
+        network, given, len(weights.names), source, _size_hint(weights), keep_anchors, reuse_head
+    )
+
+
+def _size_hint(weights: Weights) -> str:
+    levels = len(weights.anchors)
+    rows = ((name, row) for name, row in SIZES.items() if len(row.levels) == levels)
+    for name, row in rows:
+        if (row.depth, row.width) == weights.multiples:
+            return f"they are of size {name}: use --model.network.size {name}"
+    return "they are of another size or topology"
