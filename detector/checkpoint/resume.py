@@ -17,8 +17,10 @@ from boltbox.detector.weights.hyper_parameters import shapes
 from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR, TrainedModule
 
-ADVICE = "leave out the options that differ from its own, or start from its weights with"
-" --model.start.weights"
+ADVICE = (
+    "leave out the options that differ from its own, or start from its weights with"
+    " --model.start.weights"
+)
 
 
 class Optimized(TrainedModule, Protocol):

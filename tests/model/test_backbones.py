@@ -255,7 +255,8 @@ def test_nothing_in_a_file_is_executed(
     proof = tmp_path / "executed"
     torch.save({"conv1.0.weight": Call(os.mkdir, str(proof))}, tmp_path / name)
     said = a_fit(*BACKBONE, "--model.start.backbone_weights", str(tmp_path / name))
-    assert "refused" in said or "not a readable" in said
+    assert name in said
+    assert "refused" in said or "not a safetensors file" in said
     assert not proof.exists()
 
 
@@ -430,8 +431,8 @@ def test_what_is_not_recorded_is_not_called_from_scratch(trained: Path, here: Pa
     assert origins_of({key: value for key, value in content.items() if key != "origins"}) == [
         UNRECORDED
     ]
-    torch.save(content | {"origins": [{"source": 1}]}, here / "odd.ckpt")
-    with pytest.raises(InputError, match="origins"):
+    torch.save(content | {"origins": [1]}, here / "odd.ckpt")
+    with pytest.raises(InputError, match=r"odd\.ckpt: "):
         load_weights(
             YOLOv5(5, depth_multiple=0.1, width_multiple=0.125, backbone=f"timm/{RESNET}"),
             here / "odd.ckpt",

@@ -236,7 +236,7 @@ def test_a_fit_starts_from_it(
     options += [
         "--model.start.weights",
         "yolox.pth",
-        *(word for k, v in NARROW.items() for word in (f"--model.{k}", str(v))),
+        *(word for k, v in NARROW.items() for word in (f"--model.network.{k}", str(v))),
     ]
     options += [
         "--model.optim.lr0",
