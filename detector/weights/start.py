@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import AGPL, Origin
 from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
@@ -91,10 +92,14 @@ def class_names(path: str | Path) -> list[str]:
 
 
 def _as_typed(options: dict[str, Any]) -> str:
-    """
-    >>> _as_typed({"size": "n", "levels": [3, 4]})
+    """The size, and what differs from the defaults.
+
+    >>> _as_typed({"size": "n", "activation": "silu", "levels": [3, 4]})
     '--model.network.size n --model.network.levels [3,4]'
     """
+    defaults = vars(NetworkOptions()) | {"size": None}
     return " ".join(
-        f"--model.network.{name} {str(value).replace(' ', '')}" for name, value in options.items()
+        f"--model.network.{name} {str(value).replace(' ', '')}"
+        for name, value in options.items()
+        if value != defaults[name]
     )
