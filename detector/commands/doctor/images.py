@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
 from boltbox.detector.data.loading.worker import WorkerContext, prepare_worker
+from boltbox.detector.system.errors import InputError
 
 TOO_GOOD = "figures measured on it are too good"
 ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos it is above 0.28
@@ -35,6 +36,9 @@ def examine_images(
     Args:
         splits: image paths by split, the training split first.
         show: wraps the loader, in a progress bar for instance.
+
+    Raises:
+        InputError: a decoder crashed; it names an image at or shortly before the one.
     """
     found: dict[str, _File] = {}
     for split, paths in splits.items():
@@ -42,7 +46,15 @@ def examine_images(
             file = found.setdefault(os.path.realpath(path), _File(path, []))
             file.splits.extend([] if split in file.splits else [split])
     files = list(found.values())
-    looks = list(show(_loader([file.path for file in files])))
+    looks: list[ImageFile] = []
+    try:
+        for look in show(_loader([file.path for file in files])):
+            looks.append(look)
+    except RuntimeError as e:  # of a loader whose worker ended
+        raise InputError(
+            f"{files[len(looks)].path}: a decoder crashed on this image or on one of the next, or"
+            f" memory ran out ({e}); remove the image"
+        ) from None
     remarks = [
         Finding(severity, kind, file.splits[0], file.path, "", problem, file.path)
         for file, look in zip(files, looks, strict=True)

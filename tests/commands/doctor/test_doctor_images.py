@@ -1,5 +1,7 @@
 """What the doctor says of image files."""
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +14,12 @@ from made_datasets import picture, save
 from PIL import Image
 from shared import shared
 
-from boltbox.detector.commands.doctor import image_file
+from boltbox.detector.commands.doctor import image_file, images
 from boltbox.detector.commands.doctor.finding import Finding
-from boltbox.detector.commands.doctor.image_file import difference_hash, look_at
+from boltbox.detector.commands.doctor.image_file import ImageFile, difference_hash, look_at
 from boltbox.detector.commands.doctor.images import ALIKE, FEW, examine_images, near_duplicates
 from boltbox.detector.data.images import image_sizes, read_image
+from boltbox.detector.system.errors import InputError
 
 
 def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -168,6 +171,21 @@ def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     assert examine_images({"train": list(map(str, paths))}) == examine_images(
         {"train": list(map(str, paths))}, lambda loader: map(look_at, loader.dataset.paths)
     )
+
+
+def test_a_decoder_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence, and the image or one shortly before it."""
+    paths = [str(save(tmp_path / f"{k:02}.png", smooth(40, 60, k))) for k in range(2 * FEW)]
+
+    def crash(path: str) -> ImageFile:
+        if path == paths[20]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return look_at(path)
+
+    monkeypatch.setattr(images, "look_at", crash)
+    with pytest.raises(InputError, match="a decoder crashed on this image or on one") as raised:
+        examine_images({"train": paths})
+    assert str(raised.value).partition(":")[0] in paths[:21]
 
 
 # Warnings and notes
