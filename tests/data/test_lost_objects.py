@@ -206,7 +206,7 @@ def scaled_yolo(root: Path, factors: tuple[float, float]) -> None:
     ("factors", "words"),
     [
         ((300, 200), ["24 of 24 boxes", "in pixels, in per cents or for another image size"]),
-        ((2, 2), ["15 of 24 boxes", "in pixels, in per cents or for another image size"]),
+        ((2, 2), ["16 of 24 boxes", "in pixels, in per cents or for another image size"]),
         ((1, 1), []),
     ],
 )

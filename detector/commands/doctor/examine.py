@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
-from boltbox.detector.commands.doctor.folders import examine_folders
+from boltbox.detector.commands.doctor.folders import all_images, examine_folders
 from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
 from boltbox.detector.commands.doctor.statistics import statistics
@@ -16,9 +16,6 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import FORMATS
 from boltbox.detector.system.errors import InputError
-
-# of images that are left out, but can be looked at
-IMAGE_KINDS = ("unreadable_image", "too_small_image", "too_large_image", "no_usable_object")
 
 
 def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
@@ -57,10 +54,7 @@ def diagnose(
             not measured.
         show_progress: on stderr.
     """
-    images = {}
-    for split, dataset in datasets.items():
-        lost = [fault.file for fault in dataset.report.lost_images if fault.kind in IMAGE_KINDS]
-        images[split] = [*dataset.files, *lost]
+    images = {split: all_images(dataset) for split, dataset in datasets.items()}
     pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds; lines add up in a log file
     bar = partial(tqdm, desc="images", disable=not show_progress, mininterval=pause)
     findings = examine_images(images, bar)

@@ -31,8 +31,13 @@ def examine_folders(file: DatasetFile, datasets: Mapping[str, DetectionDataset])
         for image, source in zip(dataset.files, dataset.sources, strict=True):
             if source.file:
                 images[source.file][image] = None
-        every = [*dataset.files, *(fault.image for fault in dataset.report.lost_images)]
-        splits[split] = (file.form(split), every, {label: list(of) for label, of in images.items()})
+        of_labels = {label: list(of) for label, of in images.items()}
+        splits[split] = (file.form(split), all_images(dataset), of_labels)
     for r in format_class(file.format).examine(splits):
         found.append(Finding(r.severity, r.kind, "", r.file, r.where, r.problem))
     return found
+
+
+def all_images(dataset: DetectionDataset) -> list[str]:
+    """The image files of a split, those too that training leaves out."""
+    return [*dataset.files, *(fault.image for fault in dataset.report.lost_images)]
