@@ -6,11 +6,11 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 from boltbox.callbacks.pictures import are_drawn
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.images import read_image
+from boltbox.detector.loggers.media import Time, show_image, show_table
 from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
 from boltbox.detector.report.anchors import AnchorReport, no_anchors
 from boltbox.detector.system.atomic_file import not_fatal
@@ -146,18 +146,9 @@ class AutoAnchor(L.Callback):
             for when in ("before", "after")
             for name, value in content.get(when, {}).get("fit", {}).get("labels", {}).items()
         }
+        rows = content.get("after", content["before"])["rows"]
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=0)
-            if isinstance(logger, WandbLogger):
-                rows = content.get("after", content["before"])["rows"]
-                logger.log_table(
-                    "anchors/table", list(rows[0]), [list(row.values()) for row in rows]
-                )
-                if picture:
-                    logger.log_image("anchors/picture", [str(picture)])
-            elif isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_text(
-                    "anchors", f"{report.choice.reason}\n\n```\n{table}\n```"
-                )
-                if picture:
-                    logger.experiment.add_image("anchors", read_image(picture), dataformats="HWC")
+            show_table(logger, "anchors/table", rows, Time(0, 0))
+            if picture and picture.is_file():
+                show_image(logger, "anchors/picture", read_image(picture), Time(0, 0))

@@ -1,44 +1,49 @@
-"""Weights & Biases and TensorBoard: what they show of a training beyond the metrics that Lightning
-logs."""
+"""What W&B and TensorBoard show of a training beyond the metrics that Lightning logs."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.iterations import step_settings
+from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.loggers.board import Board, Ending, Evaluation, Picture
-from boltbox.detector.loggers.tensorboard_board import TensorBoard
-from boltbox.detector.loggers.wandb_board import WandbBoard
+from boltbox.detector.evaluation.results import confusions, result_json
+from boltbox.detector.loggers.media import (
+    Picture,
+    Time,
+    show_image,
+    show_pictures,
+    show_precision_recall,
+    show_table,
+)
 from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from boltbox.detector.report.folder import best_epoch
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.module import Detector
 
-BOXES = 100  # an image, the surest
-FOR_PLOTS = 0.1  # of the megabytes, which epochs leave to the plots at the end
+BOXES = 100  # an image, the most confident
+CELLS = 1000  # of the confusion matrix, most frequent first
+ARTIFACTS = {"none": (), "best": ("best",), "last": ("last",), "all": ("last", "best")}
 
 
 class Dashboard(L.Callback):
-    """Does nothing without a W&B or a TensorBoard logger. docs/dashboards.md has the names and
-    steps of all that is shown.
+    """Does nothing without a logger. docs/dashboards.md has the names and steps of all that is
+    shown.
 
-    A dashboard that fails is printed as a warning and gets nothing more; training goes on.
+    A logger that fails here is printed as a warning and gets nothing more; training continues.
 
     Args:
         images: Images of the first validation batch that are shown with their boxes; 0 is off.
         conf: Least confidence of a detection to show; W&B has a slider to raise it.
-        every: Tables, curves and images every so many epochs, and after the last.
-        megabytes: Most of tables, curves, images and plots together, in a run, on each dashboard.
-        artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both, and those
-            of checkpoints.save_period.
+        every: Tables, curves and images every so many epochs, and after the last; default: about
+            20 times in a run.
+        artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both.
 
     Raises:
         InputError: an option out of its range.
@@ -48,54 +53,30 @@ class Dashboard(L.Callback):
         self,
         images: int = 8,
         conf: float = 0.25,
-        every: int = 1,
-        megabytes: float = 200.0,
+        every: int | None = None,
         artifacts: Literal["none", "best", "last", "all"] = "none",
     ) -> None:
-        for name, value, least in (
-            ("images", images, 0),
-            ("every", every, 1),
-            ("megabytes", megabytes, 0),
-        ):
-            if value < least:
-                raise InputError(f"dashboard.{name} is {value}; it must be at least {least}")
-        self.images, self.conf, self.every, self.megabytes, self.artifacts = (
-            images,
-            conf,
-            every,
-            megabytes,
-            artifacts,
-        )
-        # metrics of the best epoch so far, by the names that are shown
-        self.best: dict[str, float] = {}
-        self.sent: dict[str, int] = {}  # bytes by dashboard
-        self._boards: list[Board] = []
+        self.images, self.conf, self.every, self.artifacts = images, conf, every, artifacts
+        check_ranges(vars(self), "dashboard")
+        self.best = -1.0  # fitness of the best epoch so far
+        self._loggers: list[Logger] = []
         self._pictures: list[Picture] = []  # of the current validation
-        self._step = -1  # the last optimizer step
-        self._losses: tuple[str, ...] = ()  # what the boards know of their names
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """After RunFolder has written config.yaml, and a checkpoint is restored."""
+        """After RunFolder has written config.yaml."""
         assert isinstance(pl_module, Detector)
-        self._boards, self._losses = [], ()
-        for logger in trainer.loggers if trainer.is_global_zero else []:
-            if isinstance(logger, WandbLogger):
-                self._boards.append(WandbBoard(logger))
-            elif isinstance(logger, TensorBoardLogger):
-                self._boards.append(TensorBoard(logger))
-        if self._boards:
-            # without RunFolder there may be none
-            config = Path(trainer.default_root_dir) / "config.yaml"
-            options = (
-                load_yaml(config.read_text())
-                if config.is_file()
-                else {"model": dict(pl_module.hparams)}
-            )
-            options["names"] = list(pl_module.names)
-            self._tell(lambda board: board.start(options, self.best))
+        self._loggers = list(trainer.loggers) if trainer.is_global_zero else []
+        config = Path(trainer.default_root_dir) / "config.yaml"  # without RunFolder there is none
+        options = load_yaml(config.read_text()) if config.is_file() else dict(pl_module.hparams)
+        options["names"] = list(pl_module.names)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._step = trainer.global_step - 1
+        def start(logger: Logger) -> None:
+            if isinstance(logger, WandbLogger):
+                for names in ("train/*", "val/*"):
+                    logger.experiment.define_metric(names, step_metric="epoch")
+            logger.log_hyperparams(options)
+
+        self._show(start)
 
     def on_train_batch_end(
         self,
@@ -105,19 +86,12 @@ class Dashboard(L.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        """After an optimizer step: its learning rates, momentum and accumulation."""
-        if self._boards and not self._losses:
-            self._losses = tuple(outputs["parts"])
-            self._tell(lambda board: board.losses(self._losses))
-        if not self._boards or trainer.global_step - 1 == self._step:
-            return
-        step = self._step = trainer.global_step - 1
-        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if not every or step % every:
-            return
+        """Learning rates, momentum and accumulation."""
         assert isinstance(pl_module, Detector)
-        metrics = step_settings(trainer, pl_module)
-        self._tell(lambda board: board.metrics(metrics, step))
+        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if self._loggers and pl_module.window.batches == 0 and trainer.global_step % every == 0:
+            settings, step = step_settings(trainer, pl_module), trainer.global_step - 1
+            self._show(lambda logger: logger.log_metrics(settings, step))
 
     def on_validation_batch_end(
         self,
@@ -128,129 +102,95 @@ class Dashboard(L.Callback):
         batch_idx: int,
         *_: Any,
     ) -> None:
-        if batch_idx or not self._is_due(trainer):
+        if batch_idx or not self.images or not self._is_due(trainer):
             return
-        labels, predictions = (
-            label_rows(batch),
-            prediction_rows(batch, outputs["detections"], self.conf),
-        )
-        images = zip(pixels(batch, self.images), labels, predictions, strict=False)
-        self._pictures = [Picture(image, old, new[:BOXES]).shrunk() for image, old, new in images]
+        predictions = prediction_rows(batch, outputs["detections"], self.conf)
+        images = zip(pixels(batch, self.images), label_rows(batch), predictions, strict=False)
+        self._pictures = [Picture(image, old, new[:BOXES]) for image, old, new in images]
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        result, pictures, self._pictures = pl_module.result, self._pictures, []
-        if not self._boards or not _trains(trainer) or result is None:
+        result, names, pictures = pl_module.result, pl_module.names, self._pictures
+        if not self._loggers or result is None or trainer.sanity_checking:
             return
-        epoch, step = trainer.current_epoch, max(trainer.global_step - 1, 0)
-        if result.summary["fitness"] > self.best.get("best/fitness", -1):
-            metrics = {
-                name: float(value) for name, value in result.summary.items() if math.isfinite(value)
-            }
-            self.best = {
-                "best/epoch": epoch,
-                **{f"best/{name}": value for name, value in metrics.items()},
-            }
-            self._tell(lambda board: board.best(self.best, step))
-        if self._is_due(trainer):
-            evaluation = Evaluation(result, pl_module.names, epoch, step, pictures)
-            self._tell(lambda board: self._show(board, evaluation))
+        time = Time(trainer.current_epoch, max(trainer.global_step - 1, 0))
+        content = result_json(result, names)
+        if content["fitness"] > self.best:
+            self.best = content["fitness"]
+            metrics = {f"best/{k}": v for k, v in content.items() if isinstance(v, float)}
+            metrics["best/epoch"] = time.epoch
+            self._show(lambda logger: logger.log_metrics(metrics, time.step))
+        if not self._is_due(trainer):
+            return
+        cells = [
+            {"object": true, "detected as": predicted, "count": count}
+            for true, predicted, count in confusions(result, names, CELLS)
+        ]
+
+        def show(logger: Logger) -> None:
+            show_table(logger, "val/confusion", cells, time)
+            show_precision_recall(logger, "val/precision_recall", result, names, time)
+            if content["per_class"]:
+                show_table(logger, "val/per_class", content["per_class"], time)
+            if pictures:
+                show_pictures(logger, "val/images", pictures, names, time)
+
+        self._show(show)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """When all callbacks have written their files, and before loggers close theirs. Not after
         an exception."""
-        if stage != "fit" or not self._boards:
+        if stage != "fit" or not self._loggers:
             return
-        assert isinstance(pl_module, Detector)
-        run, best = Path(trainer.default_root_dir), best_epoch(Path(trainer.default_root_dir))
-        plots = sorted(p for p in (run / "plots").glob("*") if p.suffix in (".png", ".jpg"))
-        epoch = max(trainer.current_epoch - 1, 0)  # Lightning has already counted the next one
-        self._tell(
-            lambda board: board.ending(
-                Ending(epoch, trainer.global_step, best, self._within_limit(board, plots))
-            )
-        )
-        for path in self._chosen(run / "checkpoints"):
-            metadata = {
-                **(best if path.stem == "best" else {}),
-                "names": list(pl_module.names),
-                "run": run.name,
-            }
+        run = Path(trainer.default_root_dir)
+        best, plots = best_epoch(run), sorted((run / "plots").glob("*.[jp]*g"))
+        # Lightning has already counted the next epoch
+        time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
+        files = [run / f"checkpoints/{name}.ckpt" for name in ARTIFACTS[self.artifacts]]
 
-            def send(board: Board, path: Path = path, metadata: dict[str, Any] = metadata) -> None:
-                board.artifact(path, path.stem, metadata)
+        def finish(logger: Logger) -> None:
+            if best.get("per_class"):
+                show_table(logger, "best/per_class", best["per_class"], time)
+            for path in plots:
+                show_image(logger, f"plots/{path.name}", read_image(path), time)
+            for path in [path for path in files if path.is_file()]:
+                _upload(logger, path, best if path.stem == "best" else {})
 
-            self._tell(send)
-        self._boards = []
+        self._show(finish)
+        self._loggers = []
 
     def _is_due(self, trainer: L.Trainer) -> bool:
         """Whether this validation is shown with tables, curves and images."""
-        if not self._boards or not _trains(trainer):
+        if not self._loggers or trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return False
-        return (
-            trainer.current_epoch % self.every == 0
-            or trainer.current_epoch + 1 == trainer.max_epochs
-        )
+        epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
+        return epoch % (self.every or max(epochs // 20, 1)) == 0 or epoch + 1 == epochs
 
-    def _show(self, board: Board, evaluation: Evaluation) -> None:
-        most, sent = self.megabytes * 1e6 * (1 - FOR_PLOTS), self.sent.get(board.title, 0)
-        if sent >= most:
-            return
-        self.sent[board.title] = sent + board.evaluation(evaluation)
-        if self.sent[board.title] >= most:
-            rank_zero_print(
-                f"{board.title} has got {self.sent[board.title] / 1e6:.3g} MB of tables, curves and"
-                f" images, and gets no more (dashboard.megabytes is {self.megabytes:g}); figures"
-                " go on"
-            )
-
-    def _within_limit(self, board: Board, plots: list[Path]) -> list[Path]:
-        """The plots that fit into the limit; the names of the others are printed."""
-        fitting, left_out = [], []
-        for path in plots:
-            size = self.sent.get(board.title, 0) + path.stat().st_size
-            if size <= self.megabytes * 1e6:
-                self.sent[board.title] = size
-                fitting.append(path)
-            else:
-                left_out.append(path.name)
-        if left_out:
-            rank_zero_print(
-                f"{board.title} does not get {', '.join(left_out)}: dashboard.megabytes is"
-                f" {self.megabytes:g}"
-            )
-        return fitting
-
-    def _chosen(self, folder: Path) -> list[Path]:
-        """Checkpoints that W&B gets: those of certain epochs, then last and best, so that its alias
-        `latest` is the best."""
-        epochs = (
-            sorted(folder.glob("epoch*.ckpt"), key=lambda p: p.stat().st_mtime)
-            if self.artifacts == "all"
-            else []
-        )
-        names = [name for name in ("last", "best") if self.artifacts in (name, "all")]
-        return [*epochs, *(p for p in (folder / f"{name}.ckpt" for name in names) if p.is_file())]
-
-    def _tell(self, what: Callable[[Board], None]) -> None:
-        """Tell every dashboard; one that fails gets no more."""
-        for board in list(self._boards):
+    def _show(self, show: Callable[[Logger], None]) -> None:
+        """To every logger; one that fails gets no more."""
+        for logger in list(self._loggers):
             try:
-                what(board)
+                show(logger)
             except Exception as e:  # a service, a network or a full disk may raise anything
-                self._boards.remove(board)
-                told = f"{type(e).__name__}: {' '.join(str(e).split())}"
+                self._loggers.remove(logger)
                 rank_zero_print(
-                    f"warning: {board.title} failed ({told}); training goes on without its tables"
-                    " and images"
+                    f"warning: {type(logger).__name__} failed ({type(e).__name__}: {e}); training"
+                    " continues without its tables and images"
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "spent": self.sent}
+        return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.sent = dict(state_dict["best"]), dict(state_dict["spent"])
+        self.best = state_dict["best"]
 
 
-def _trains(trainer: L.Trainer) -> bool:
-    return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+def _upload(logger: Logger, path: Path, metadata: dict[str, Any]) -> None:
+    """A checkpoint as a version of the W&B artifact `model-RUNID`."""
+    if isinstance(logger, WandbLogger):
+        import wandb
+
+        run: Any = logger.experiment
+        artifact = wandb.Artifact(f"model-{run.id}", "model", metadata=metadata)
+        artifact.add_file(str(path), name="model.ckpt")
+        run.log_artifact(artifact, aliases=[path.stem])

@@ -114,7 +114,6 @@ RANGES = {
     "dashboard.images": NOT_NEGATIVE,
     "dashboard.conf": SHARE,
     "dashboard.every": COUNT,
-    "dashboard.megabytes": NOT_NEGATIVE,
     "pictures.conf": SHARE,
     "watchdog.timeout": POSITIVE,
     "save.line_width": COUNT,

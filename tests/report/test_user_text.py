@@ -16,7 +16,7 @@ from matplotlib.text import Text
 
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.loggers.tensorboard_board import _class_table
+from boltbox.detector.loggers.media import _markdown
 from boltbox.detector.model.anchors import Choice
 from boltbox.detector.report import figure
 from boltbox.detector.report.anchors import AnchorReport
@@ -152,7 +152,7 @@ def test_tensor_board_shows_names_as_they_are() -> None:
 
     figures = dict.fromkeys(("P", "R", "mAP50", "mAP50-95", "coco/AP"), 0.5)
     page = markdown_to_safe_html(
-        _class_table([{"name": name, "objects": 1, **figures} for name in NAMES])
+        _markdown([{"name": name, "objects": 1, **figures} for name in NAMES])
     )
     read = Reader(page)
     assert not {"u", "strong", "code", "em"} & set(read.tags)

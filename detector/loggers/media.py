@@ -1,0 +1,141 @@
+"""Tables, curves and pictures in Lightning's WandbLogger and TensorBoardLogger; other loggers show
+none."""
+
+import re
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+
+from boltbox.detector.evaluation.metrics import RECALLS, Result
+from boltbox.detector.evaluation.results import largest_classes
+from boltbox.detector.report.drawing import draw_boxes, enlarge, grid
+
+CURVES = 20  # classes with a precision-recall curve, besides the mean
+
+
+class Time(NamedTuple):
+    """Where a value stands on the axes: W&B's is the epoch, TensorBoard's the optimizer step."""
+
+    epoch: int
+    step: int
+
+
+class Picture(NamedTuple):
+    """An image of the validation: (H, W, 3) uint8 RGB; labels and predictions as rows for
+    `draw_boxes`."""
+
+    image: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+
+
+def show_table(logger: Logger, name: str, rows: list[dict[str, Any]], time: Time) -> None:
+    """Rows with the same columns."""
+    if isinstance(logger, WandbLogger):
+        import wandb
+
+        table = wandb.Table(list(rows[0]), [list(row.values()) for row in rows])
+        logger.log_metrics({"epoch": time.epoch, name: table}, time.step)
+    elif isinstance(logger, TensorBoardLogger):
+        logger.experiment.add_text(name, _markdown(rows), time.step)
+
+
+def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None:
+    """(H, W, 3) uint8 RGB."""
+    if isinstance(logger, WandbLogger):
+        import wandb
+
+        shown = wandb.Image(image, file_type="jpg")
+        logger.log_metrics({"epoch": time.epoch, name: shown}, time.step)
+    elif isinstance(logger, TensorBoardLogger):
+        logger.experiment.add_image(name, image, time.step, dataformats="HWC")
+
+
+def show_pictures(
+    logger: Logger, name: str, pictures: list[Picture], classes: list[str], time: Time
+) -> None:
+    """W&B draws the boxes, which can be filtered by class and score; TensorBoard gets one image:
+    labels, and below them predictions."""
+    if isinstance(logger, WandbLogger):
+        import wandb
+
+        shown = [
+            wandb.Image(picture.image, boxes=_boxes(picture, classes), file_type="jpg")
+            for picture in pictures
+        ]
+        logger.log_metrics({"epoch": time.epoch, name: shown}, time.step)
+    else:
+        sides = [
+            grid([draw_boxes(*enlarge(p.image, rows), classes) for p, rows in side], longest=1280)
+            for side in (
+                [(picture, picture.labels) for picture in pictures],
+                [(picture, picture.predictions) for picture in pictures],
+            )
+        ]
+        show_image(logger, name, np.concatenate(sides), time)
+
+
+def show_precision_recall(
+    logger: Logger, name: str, result: Result, classes: list[str], time: Time
+) -> None:
+    """Curves at IoU 0.5, whose area is the AP: mean of all classes, and those with most objects."""
+    metrics = result.by_class
+    if not len(metrics.classes):
+        return
+    precisions = metrics.precision_at_recall
+    curves = {"mean of all classes": precisions.mean(0)}
+    curves |= {classes[metrics.classes[i]]: precisions[i] for i in largest_classes(metrics, CURVES)}
+    if isinstance(logger, WandbLogger):
+        import wandb
+
+        lines = [curve.tolist() for curve in curves.values()]
+        plot = wandb.plot.line_series(
+            RECALLS.tolist(), lines, list(curves), "Precision against recall, IoU 0.5", "recall"
+        )
+        logger.log_metrics({"epoch": time.epoch, name: plot}, time.step)
+    elif isinstance(logger, TensorBoardLogger):
+        for label, curve in curves.items():
+            counts = [np.zeros_like(curve)] * 4  # of detections by confidence: not known here
+            logger.experiment.add_pr_curve_raw(
+                f"{name}/{label}", *counts, curve[::-1], RECALLS[::-1], time.step, len(RECALLS)
+            )
+
+
+def _markdown(rows: list[dict[str, Any]]) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    """A name in a table of TensorBoard's Markdown: as it is, on one line."""
+    if not isinstance(value, str) or value == "---":
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return re.sub(
+        r"([\\`*_{}\[\]()#+\-.!|])", r"\\\1", escape(" ".join(value.split()), quote=False)
+    )
+
+
+def _boxes(picture: Picture, classes: list[str]) -> dict[str, Any]:
+    """As W&B takes them."""
+    labels = dict(enumerate(classes))
+    sides = {"ground_truth": picture.labels, "predictions": picture.predictions}
+    return {
+        side: {"box_data": [_box(row, classes) for row in rows], "class_labels": labels}
+        for side, rows in sides.items()
+    }
+
+
+def _box(row: np.ndarray, classes: list[str]) -> dict[str, Any]:
+    x1, y1, x2, y2, score, number = row.tolist()
+    box: dict[str, Any] = {
+        "position": {"minX": x1, "minY": y1, "maxX": x2, "maxY": y2},
+        "domain": "pixel",
+        "class_id": int(number),
+        "box_caption": classes[int(number)],
+    }
+    if not np.isnan(score):
+        box["box_caption"] += f" {score:.2f}"
+        box["scores"] = {"confidence": score}
+    return box
