@@ -77,7 +77,6 @@ class SplitReader:
                 self._lose(entry.image, size, entry)
             else:
                 self._add(entry, *size)
-        self.report.remarks += form.remarks
         return DetectionDataset(
             self.files, self.labels, self.names, self.report, origins, self.sources
         )
@@ -121,10 +120,7 @@ class SplitReader:
                 kept.append(item)
         self.report.faults += faults
         # left out on purpose
-        reasons = [
-            *labels.doubtful,
-            *(fault for fault in faults if fault.kind != "difficult_object"),
-        ]
+        reasons = [fault for fault in faults if fault.kind != "difficult_object"]
         if reasons and not kept and not self.keep_emptied:
             self.report.lost_images.append(emptied(entry.image, reasons))
             return

@@ -5,7 +5,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -21,23 +20,24 @@ from boltbox.detector.data.formats.format import (
     RepairedImage,
     whole_size,
 )
-from boltbox.detector.data.report import Fault, Remark
+from boltbox.detector.data.report import Fault
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import is_dir, is_file, read_text
 
 Id = int | float | str
 Annotation = dict[str, Any]
+_AMBIGUOUS = "ambiguous: {} images have the id {}"
 
 
 class _Image(NamedTuple):
     """position: among all images of the split · entry: of `images` · annotations: its own ·
-    doubtful: faults of annotations that may be its own · names: of the categories by id."""
+    names: of the categories by id · alike: number of images with its id."""
 
     position: int
     entry: dict[str, Any]
     annotations: list[Annotation]
-    doubtful: list[Fault]
     names: dict[Id, str]
+    alike: int
 
 
 class CocoJson(Format):
@@ -66,13 +66,13 @@ class CocoJson(Format):
         self.contents = {source: _read_json(source) for source in self.split.paths}
         for source, content in self.contents.items():
             names = _category_names(content)
-            of_image, doubtful = self._by_image(source, content)
-            self._remark_ids(source, content)
-            for position, image in sorted(
-                enumerate(content["images"], len(entries)), key=lambda item: item[1]["file_name"]
-            ):
-                path, number = self._locate(image["file_name"]), image["id"]
-                key = _Image(position, image, of_image[number], doubtful.get(number, []), names)
+            alike = Counter(image["id"] for image in content["images"])
+            of_image = self._by_image(source, content, alike)
+            first = len(entries)
+            listed = enumerate(content["images"], first)
+            for position, image in sorted(listed, key=lambda item: item[1]["file_name"]):
+                number, path = image["id"], self._locate(image["file_name"])
+                key = _Image(position, image, of_image[number], names, alike[number])
                 entries.append(Entry(str(path), str(source), key))
         return entries
 
@@ -96,52 +96,31 @@ class CocoJson(Format):
         return places[k or 0]
 
     def _by_image(
-        self, source: Path, content: dict[str, Any]
-    ) -> tuple[dict[Id, list[Annotation]], dict[Id, list[Fault]]]:
+        self, source: Path, content: dict[str, Any], alike: Mapping[Id, int]
+    ) -> dict[Id, list[Annotation]]:
         """The annotations by image id, in their order; those that have no image of their own become
-        faults, of which those that may belong to several images are returned by the id of these."""
-        of_image: dict[Id, list[Annotation]] = {image["id"]: [] for image in content["images"]}
-        times = Counter(image["id"] for image in content["images"])
-        doubtful: dict[Id, list[Fault]] = defaultdict(list)
+        faults. alike: how many images have an id."""
+        of_image: dict[Id, list[Annotation]] = {number: [] for number in alike}
         for position, a in enumerate(content.get("annotations", []), 1):
-            if not isinstance(a, dict):
-                problem = "no map with image_id, category_id and bbox"
-                self.faults.append(
-                    Fault(str(source), f"annotation at position {position}", problem)
-                )
-                continue
-            image = a.get("image_id")
-            number = times[image] if _is_id(image) else 0
-            if _is_id(image) and number == 1:
-                of_image[image].append(a)
-                continue
-            problem = (
-                f"ambiguous: {number} images have the id {image}"
-                if number
-                else f"its image {image} is not listed"
+            where, problem = (
+                f"annotation at position {position}",
+                "no map with image_id, category_id and bbox",
             )
-            fault = Fault(str(source), f"annotation {a.get('id')}", problem)
-            self.faults.append(fault)
-            if _is_id(image) and number:
-                doubtful[image].append(fault)
-        return of_image, doubtful
-
-    def _remark_ids(self, source: Path, content: dict[str, Any]) -> None:
-        for key in ("images", "annotations", "categories"):
-            ids = (entry.get("id") for entry in content.get(key, []) if isinstance(entry, dict))
-            for number, times in Counter(
-                number for number in ids if isinstance(number, int | str)
-            ).items():
-                # nothing looks an annotation up by its id
-                severity = "note" if key == "annotations" else "fault"
-                problem = f"the id {number} occurs twice among the {key}"
-                remark = Remark(
-                    severity, "duplicate_id", str(source), f"{key} id {number}", problem
-                )
-                self.remarks += [remark] * (times - 1)
+            if isinstance(a, dict):
+                image, where = a.get("image_id"), f"annotation {a.get('id')}"
+                count = alike.get(image, 0) if _is_id(image) else 0
+                if count == 1:
+                    of_image[image].append(a)
+                    continue
+                problem = _AMBIGUOUS.format(count, image)
+                problem = problem if count else f"its image {image} is not listed"
+            self.faults.append(Fault(str(source), where, problem))
+        return of_image
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
         image: _Image = entry.key
+        if image.alike > 1:
+            raise InputError(f"{entry.file}: {_AMBIGUOUS.format(image.alike, image.entry['id'])}")
         objects = []
         for a in image.annotations:
             category = a.get("category_id")
@@ -159,20 +138,41 @@ class CocoJson(Format):
                 )
             )
         size = whole_size(image.entry.get("height"), image.entry.get("width"))
-        return ImageLabels(objects, size, doubtful=image.doubtful)
+        return ImageLabels(objects, size)
 
     def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
-        """One json, from however many there were. Ids stay as they are unless two of the files use
-        the same."""
-        copy, done = _Copy(), []
-        for content in self.contents.values():
-            copy.add_categories(content)
+        """One json, from however many there were. Ids stay as they are, where they are unique."""
+        categories = {c["name"]: c for of in self.contents.values() for c in of["categories"]}
+        entries: dict[str, dict[str, Any]] = {}  # by path
+        annotations, done = [], []
         for image in sorted(images, key=lambda image: image.entry.key.position):
-            done += copy.add_image(image)
+            entry, where = image.entry.key.entry, f"{image.entry.file}, image {image.name}"
+            size = dict(zip(("height", "width"), image.size, strict=True))
+            if image.entry.image in entries:
+                done.append(f"{where}: listed again, its annotations go to the first")
+            for key, pixels in size.items():
+                if entry.get(key, pixels) != pixels:
+                    done.append(f"{where}: {key} {entry[key]} corrected to {pixels}")
+            entries.setdefault(image.entry.image, entry | size | {"file_name": image.name})
+            annotations += [(image.entry.image, item, box) for item, box in image.objects]
+        image_ids = _unique_ids(entries)
+        category_ids = _unique_ids(categories)
+        raws = {k: item.raw for k, (_, item, _) in enumerate(annotations)}
+        annotation_ids = _unique_ids(raws)
+        content = {key: value for of in self.contents.values() for key, value in of.items()}
+        content["images"] = [entries[path] | {"id": image_ids[path]} for path in entries]
+        content["categories"] = [c | {"id": category_ids[name]} for name, c in categories.items()]
+        content["annotations"] = [
+            raws[k]
+            | {"id": annotation_ids[k], "image_id": image_ids[path]}
+            | {"category_id": category_ids[str(item.name)]}
+            | ({} if box is None else {"bbox": [*box[:2], box[2] - box[0], box[3] - box[1]]})
+            for k, (path, item, box) in enumerate(annotations)
+        ]
         path = folder / "annotations" / f"{self.split.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.write_text(json.dumps(copy.content), encoding="utf-8")
+            path.write_text(json.dumps(content), encoding="utf-8")
         except (
             RecursionError,
             ValueError,
@@ -183,69 +183,12 @@ class CocoJson(Format):
         return f"annotations/{self.split.name}.json", done
 
 
-class _Ids:
-    """Hands out ids: the one that is asked for, if it is still free."""
-
-    def __init__(self) -> None:
-        self.taken: set[Any] = set()
-        self.numbers = count(1)
-
-    def take(self, wanted: Any) -> Any:
-        if not isinstance(wanted, int | float | str) or wanted in self.taken:
-            wanted = next(n for n in self.numbers if n not in self.taken)
-        self.taken.add(wanted)
-        return wanted
-
-
-class _Copy:
-    """The content of a json that is made of others."""
-
-    def __init__(self) -> None:
-        self.image_ids, self.annotation_ids, self.category_ids = _Ids(), _Ids(), _Ids()
-        self.category_of: dict[str, Any] = {}  # id by name
-        self.image_of: dict[str, dict[str, Any]] = {}  # by path
-        self.content: dict[str, Any] = {"images": [], "annotations": [], "categories": []}
-
-    def add_categories(self, content: dict[str, Any]) -> None:
-        self.content = {**content, **self.content}  # info, licenses
-        for category in content["categories"]:
-            if category["name"] not in self.category_of:
-                self.category_of[category["name"]] = self.category_ids.take(category["id"])
-                self.content["categories"].append(
-                    {**category, "id": self.category_of[category["name"]]}
-                )
-
-    def add_image(self, image: RepairedImage) -> list[str]:
-        """With its annotations; what was done."""
-        assert image.labels is not None
-        entry, done = image.entry.key.entry, []
-        where = f"{image.entry.file}, image {entry['id']}"
-        if image.entry.image in self.image_of:
-            done.append(f"{where}: listed again, its annotations go to the first")
-        else:
-            for key, pixels in zip(("height", "width"), image.size, strict=True):
-                if entry.get(key, pixels) != pixels:
-                    done.append(f"{where}: {key} {entry[key]} corrected to {pixels}")
-            changed = {"id": self.image_ids.take(entry["id"]), "file_name": image.name}
-            self.image_of[image.entry.image] = {
-                **entry,
-                **changed,
-                "height": image.size[0],
-                "width": image.size[1],
-            }
-            self.content["images"].append(self.image_of[image.entry.image])
-        number = self.image_of[image.entry.image]["id"]
-        for item, box in image.objects:
-            bbox = item.raw["bbox"] if box is None else [*box[:2], box[2] - box[0], box[3] - box[1]]
-            changed = {
-                "image_id": number,
-                "category_id": self.category_of[str(item.name)],
-                "bbox": bbox,
-            }
-            self.content["annotations"].append(
-                {**item.raw, "id": self.annotation_ids.take(item.raw.get("id")), **changed}
-            )
-        return done
+def _unique_ids(entries: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Id]:
+    """The ids of entries by their keys; numbers from 1 on, if one is missing or occurs twice."""
+    ids = [entry.get("id") for entry in entries.values()]
+    if not all(map(_is_id, ids)) or len(set(ids)) < len(ids):
+        ids = list(range(1, len(ids) + 1))
+    return dict(zip(entries, ids, strict=True))
 
 
 def _read_json(source: Path) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from boltbox.detector.data.cache.origins import Origins
-from boltbox.detector.data.formats.folders import unlisted_images, unread_images
 from boltbox.detector.data.images import SUFFIXES, find_images
 from boltbox.detector.data.report import Fault, Remark
 
 NO_BOX = (math.nan,) * 4
+_UNREAD = {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".pgm", ".pnm", ".ppm"}
 
 
 @dataclass
@@ -84,14 +84,13 @@ class ImageLabels:
     """What a label file says of one image.
 
     objects: all, in their order · size: (height, width) that it gives the image, or None ·
-    filename: of the image that it says it belongs to, or "" · doubtful: faults that are reported
-    already, of objects that may belong to this image · raw: what `write` needs besides the objects.
+    filename: of the image that it says it belongs to, or "" · raw: what `write` needs besides the
+    objects.
     """
 
     objects: list[LabelObject]
     size: tuple[int, int] | None = None
     filename: str = ""
-    doubtful: list[Fault] = field(default_factory=list)
     raw: Any = None
 
 
@@ -130,7 +129,6 @@ class Format(ABC):
     def __init__(self, split: Split) -> None:
         self.split = split
         self.faults: list[Fault] = []  # of objects that belong to no image; `find` fills it
-        self.remarks: list[Remark] = []  # for the doctor; `find` and `read` fill it
 
     # Find
 
@@ -205,12 +203,18 @@ class Format(ABC):
             splits: by name: an object of the split, all its images, and the images in use by label
                 file.
         """
-        images = {
-            Path(os.path.abspath(image)) for _, paths, _ in splits.values() for image in paths
-        }
-        for folder in sorted({path.parent for path in images}):
-            yield from unread_images(folder)
-            yield from unlisted_images(folder, images)
+        used = {Path(os.path.abspath(image)) for _, paths, _ in splits.values() for image in paths}
+        for folder in sorted({path.parent for path in used if path.parent.is_dir()}):
+            files = sorted(folder.iterdir())
+            for path in files:
+                if path.suffix.lower() in _UNREAD:
+                    problem = f"images of the kind {path.suffix} are not read; convert it"
+                    yield Remark("warning", "unread_image", str(path), "", problem)
+            images = {path for path in files if path.suffix.lower() in SUFFIXES}
+            unused = sorted(images - used)
+            if unused:
+                problem = f"{len(unused)} images here are in no split, for example {unused[0].name}"
+                yield Remark("note", "unlisted_images", str(folder), "", problem)
 
 
 def whole_size(height: object, width: object) -> tuple[int, int] | None:

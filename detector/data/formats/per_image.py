@@ -7,12 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from boltbox.detector.data.formats.folders import (
-    files_in,
-    images_in,
-    misnamed_labels,
-    unread_images,
-)
 from boltbox.detector.data.formats.format import Entry, Format
 from boltbox.detector.data.report import Remark
 from boltbox.detector.system.text_file import is_dir
@@ -60,32 +54,20 @@ class PerImageFormat(Format):
     def examine(
         cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]
     ) -> Iterator[Remark]:
+        yield from super().examine(splits)
         folders: dict[Path, set[Path]] = defaultdict(set)
         lists = {path for form, _, _ in splits.values() for path in form.split.paths}
         for form, images, used in splits.values():
             for file, rivals in used.items():
                 if len(rivals) > 1:
-                    problem = f"stands for {len(rivals)} images: {', '.join(rivals)}"
+                    problem = f"is used for {len(rivals)} images: {', '.join(rivals)}"
                     yield Remark("warning", "stem_clash", file, "", problem)
             for labels, of_images in form.label_folders(images).items():
                 folders[labels] |= of_images
         for labels, of_images in sorted(folders.items()):
-            stems = {path.stem for folder in of_images for path in images_in(folder)}
-            for path in files_in(labels):
-                if path.name in _NO_LABELS or path in lists or not path.is_file():
-                    continue
-                if path.suffix == cls.suffix and path.stem not in stems:
-                    where = ", ".join(map(str, sorted(of_images)))
-                    yield Remark(
-                        "warning",
-                        "orphan_label_file",
-                        str(path),
-                        "",
-                        f"no image of this name in {where}",
-                    )
-                elif path.stem in stems:
-                    yield from misnamed_labels(path, cls.suffix)
-        for folder in sorted(
-            {Path(image).parent for _, images, _ in splits.values() for image in images}
-        ):
-            yield from unread_images(folder)
+            stems = {path.stem for folder in of_images for path in folder.iterdir()}
+            files = sorted(labels.glob(f"*{cls.suffix}"))
+            for path in files if labels not in of_images else ():
+                if path.name not in _NO_LABELS and path not in lists and path.stem not in stems:
+                    problem = f"no image of this name in {', '.join(map(str, sorted(of_images)))}"
+                    yield Remark("warning", "orphan_label_file", str(path), "", problem)

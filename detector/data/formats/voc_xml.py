@@ -3,17 +3,14 @@
 import math
 import os
 import shutil
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from xml.etree import ElementTree
 
 from boltbox.detector.data.datasets import read_lines
-from boltbox.detector.data.formats.folders import images_in, unlisted_images
 from boltbox.detector.data.formats.format import (
     Entry,
-    Format,
     ImageLabels,
     LabelObject,
     RepairedImage,
@@ -22,7 +19,6 @@ from boltbox.detector.data.formats.format import (
 from boltbox.detector.data.formats.per_image import PerImageFormat
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES, find_images
-from boltbox.detector.data.report import Remark
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import is_dir, is_file
 
@@ -173,28 +169,6 @@ class VocXml(PerImageFormat):
             "".join(f"{image.name.rpartition('.')[0]}\n" for image in images), encoding="utf-8"
         )
         return f"ImageSets/Main/{self.split.name}.txt", done
-
-    @classmethod
-    def examine(
-        cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]
-    ) -> Iterator[Remark]:
-        yield from super().examine(splits)
-        used = {Path(image) for _, images, _ in splits.values() for image in images}
-        stems = {path.with_suffix("") for path in used}
-        for folder in sorted({path.parent for path in used if path.suffix.lower() in SUFFIXES}):
-            of_stem = defaultdict(list)
-            for path in images_in(folder):
-                of_stem[path.stem].append(path)
-            for paths in of_stem.values():
-                if len(paths) > 1 and not used.issuperset(paths):
-                    problem = (
-                        "several images share this name, and only one is used:"
-                        f" {', '.join(p.name for p in paths)}"
-                    )
-                    yield Remark("warning", "stem_clash", str(paths[0]), "", problem)
-            yield from unlisted_images(
-                folder, {path for path in images_in(folder) if path.with_suffix("") in stems}
-            )
 
 
 def _annotation_places(image: str | Path) -> list[Path]:

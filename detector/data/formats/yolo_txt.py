@@ -2,7 +2,7 @@
 `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,18 +57,6 @@ class YoloText(PerImageFormat):
             elsewhere += places[:k] if exists(places[k]) else places[1:]
         self.split.origins.note(elsewhere)
         return found
-
-    def label_folders(self, images: Iterable[str]) -> dict[Path, set[Path]]:
-        """Those of folders without any image too, where the split is a folder."""
-        folders = super().label_folders(images)
-        for source in self.split.paths:
-            root = self.label_path(source / "_").parent
-            if source.is_dir() and root != source:  # else labels lie beside images
-                below = [p for p in root.rglob("*") if p.is_dir()]
-                folders |= {
-                    f: {source / f.relative_to(root)} for f in (root, *below) if f not in folders
-                }
-        return folders
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not exists(entry.file) or is_dir(entry.file):
