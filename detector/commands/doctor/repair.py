@@ -198,7 +198,10 @@ def _repaired(
         if entry.image not in kept:
             continue
         size = sizes[entry.image]
-        labels, changed, objects = form.read(entry, *size), False, []
+        try:
+            labels, changed, objects = form.read(entry, *size), False, []
+        except InputError:  # listed again, in a way that cannot be used
+            continue
         for item in labels.objects if labels else ():
             why, box = _mended(item, reader.problem(entry, item), size, seen[entry.image])
             if why:
