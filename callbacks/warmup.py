@@ -8,7 +8,7 @@ import lightning as L
 from boltbox.callbacks.ema import EMA
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import RATES, lr_share
+from boltbox.detector.training.optimizer import lr_share
 from boltbox.detector.training.recipe import recipe_line
 from boltbox.detector.training.schedule import accumulation, warmup, warmup_iterations
 
@@ -66,7 +66,7 @@ class Warmup(L.Callback):
         assert isinstance(pl_module, Detector)
         batches = int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
-        rates = RATES[pl_module.optim.optimizer]
+        rates = pl_module.optim.rates
         least = (
             rates.warmup_min_iterations
             if self.warmup_min_iterations is None
@@ -83,7 +83,7 @@ class Warmup(L.Callback):
                 iteration,
                 last,
                 lr=pl_module.lr_of_epoch(trainer.current_epoch),
-                momentum=pl_module.optim.momentum,
+                momentum=pl_module.optim.momentum or 0.0,
                 accumulate=nominal / pl_module.batch_size,
                 warmup_bias_lr=bias_lr * pl_module.lr_scale,
                 warmup_momentum=self.warmup_momentum,
@@ -93,7 +93,7 @@ class Warmup(L.Callback):
                 group["lr"] = (
                     state.bias_lr if group["name"].endswith("bias") else state.lr
                 ) * lr_share(group)
-                if "momentum" in group:
+                if "momentum" in group and pl_module.optim.momentum is not None:
                     group["momentum"] = state.momentum
         is_last = trainer.is_last_batch and not pl_module.literal
         pl_module.window.start_batch(trainer, accumulate, is_last)

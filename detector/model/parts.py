@@ -108,7 +108,7 @@ def build_part(config: PartConfig, base: type[T], option: str, *arguments: Any) 
     kind = find_part(config, base, option)
     try:
         return kind(*arguments, **(config.get("init_args") or {}))
-    except TypeError as e:
+    except (TypeError, ValueError) as e:
         raise InputError(f"{option}: {config['class_path']} cannot be made ({e})") from e
 
 

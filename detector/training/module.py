@@ -190,7 +190,7 @@ class Detector(L.LightningModule):
     @optim.setter
     def optim(self, optim: OptimOptions) -> None:
         self._optim = optim
-        self.hparams["optim"] = vars(optim).copy()
+        self.hparams["optim"] = optim.plain()
 
     def set_image_size(self, image_size: int) -> None:
         """Longer side of the input in pixels; the gains of the loss go by it."""
@@ -298,7 +298,7 @@ class Detector(L.LightningModule):
         for group in self.trainer.optimizers[0].param_groups:
             if not has_scheduler:
                 group["lr"] = self.lr_of_epoch(max(self.current_epoch - lag, 0)) * lr_share(group)
-            if "momentum" in group:
+            if "momentum" in group and self.optim.momentum is not None:
                 group["momentum"] = self.optim.momentum
         self.frozen.start_epoch(self.current_epoch)
 

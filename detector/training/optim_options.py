@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 
+from boltbox.detector.model.parts import part_config
 from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.training.optimizer import (
+    OPTION,
+    RATES,
     OptimizerName,
+    Rates,
     build_optimizer,
-    chosen_optimizer,
     default_rates,
 )
 from boltbox.detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
@@ -26,10 +30,10 @@ class OptimOptions:
     """How it is trained.
 
     Args:
-        optimizer: SGD (Nesterov), Adam, AdamW or Muon. auto: AdamW where model.start.weights are
-            given, else Muon.
+        optimizer: SGD (Nesterov), Adam, AdamW or Muon; any other by class_path and init_args, like
+            torch.optim.Adagrad. auto: AdamW where model.start.weights are given, else Muon.
         lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008,
-            with backbone_weights 0.016.
+            with backbone_weights 0.016, a class its own.
         lrf: The learning rate falls towards lr0 * lrf.
         momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon
             0.95.
@@ -45,7 +49,7 @@ class OptimOptions:
         t_mult: Each further cosine is this many times as long.
     """
 
-    optimizer: OptimizerName | Literal["auto"] = "auto"
+    optimizer: OptimizerName | Literal["auto"] | Callable[[Iterable[Any]], Optimizer] = "auto"
     lr0: float | None = None
     lrf: float = 0.01
     momentum: float | None = None
@@ -60,20 +64,44 @@ class OptimOptions:
     def __post_init__(self) -> None:
         check_ranges(vars(self), "model.optim")
 
+    def plain(self) -> dict[str, Any]:
+        """By name, in plain types that a checkpoint holds."""
+        given = self.optimizer
+        plain = given if isinstance(given, str) else part_config(given, Optimizer, OPTION)
+        return vars(self) | {"optimizer": plain}
+
     def auto_names(self) -> list[str]:
         """The options that are left to be chosen."""
         return [name for name in AUTO if getattr(self, name) in (None, "auto")]
 
     def chosen(self, weights: str | None, backbone_weights: str | None) -> OptimOptions:
-        """With the options of `auto_names` chosen by what the network starts from.
+        """With the options of `auto_names` chosen by what the network starts from: AdamW for one
+        that starts from the weights of a detector, Muon for random numbers. Where Muon trains fresh
+        layers on a backbone that was trained before, these learn twice as fast, and the backbone by
+        AdamW (benchmarks/backbones.md).
 
         Raises:
             InputError: no such optimizer.
         """
-        optimizer = chosen_optimizer(self.optimizer, weights)
-        rates: dict[str, Any] = {"optimizer": optimizer}
-        rates |= default_rates(optimizer, backbone_weights)
-        return replace(self, **{name: rates[name] for name in self.auto_names() if name in rates})
+        optimizer: Any = self.plain()["optimizer"]
+        if optimizer == "auto":
+            optimizer = "AdamW" if weights else "Muon"
+        rates = default_rates(optimizer)._asdict()
+        if optimizer == "Muon" and backbone_weights:
+            rates |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
+        auto = {name: rates[name] for name in self.auto_names() if name in rates}
+        return replace(self, optimizer=optimizer, **auto)
+
+    @property
+    def optimizer_name(self) -> str:
+        """For people: SGD, or Adagrad of torch.optim.Adagrad."""
+        optimizer: Any = self.plain()["optimizer"]
+        return optimizer if isinstance(optimizer, str) else optimizer["class_path"].split(".")[-1]
+
+    @property
+    def rates(self) -> Rates:
+        """Of this optimizer, where the user says nothing else."""
+        return default_rates(self.plain()["optimizer"])
 
     def lr(self, epoch: int, epochs: int) -> float:
         """The learning rate of an epoch outside of the warm-up."""
@@ -92,4 +120,4 @@ class OptimOptions:
             sizes = self.nominal_batch_size, batch_size
             decays = [d if d is None else effective_weight_decay(d, *sizes) for d in decays]
         rates: Any = self.lr0, self.momentum, decays[0], self.backbone_lr, decays[1]
-        return build_optimizer(network, self.optimizer, *rates)  # type: ignore[arg-type]
+        return build_optimizer(network, self.plain()["optimizer"], *rates)

@@ -1,5 +1,6 @@
 """The optimizer and its three groups of parameters."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from boltbox.detector.model.parts import PartConfig, build_part, find_part
 from boltbox.detector.model.timm_backbone import body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.muon import Muon
@@ -15,12 +17,12 @@ OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 
 
 class Rates(NamedTuple):
-    """What an optimizer is given where the user says nothing else. momentum: of SGD, or Adam's
-    beta1. warmup_bias_lr: learning rate of the biases at the start of the warm-up.
-    warmup_min_iterations: of the warm-up."""
+    """What an optimizer is given where the user says nothing else. momentum: of SGD and Muon, or
+    Adam's beta1; None: the class's own. warmup_bias_lr: learning rate of the biases at the start of
+    the warm-up. warmup_min_iterations: of the warm-up."""
 
     lr0: float
-    momentum: float
+    momentum: float | None
     weight_decay: float
     warmup_bias_lr: float
     warmup_min_iterations: int
@@ -32,35 +34,28 @@ RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measu
     "AdamW": Rates(0.001, 0.9, 0.05, 0.0, 100),
     "Muon": Rates(0.008, 0.95, 0.05, 0.0, 0),
 }
+OPTION = "model.optim.optimizer"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
 
 
-def chosen_optimizer(
-    optimizer: OptimizerName | Literal["auto"], weights: str | None
-) -> OptimizerName:
-    """auto: Muon for a network that starts from random numbers, AdamW for one that starts from the
-    weights of a detector."""
-    if optimizer != "auto":
-        return optimizer
-    return "AdamW" if weights else "Muon"
-
-
-def default_rates(optimizer: str, backbone_weights: str | None) -> dict[str, float]:
-    """What an optimizer is given where the user says nothing else: its RATES, by name. Where Muon
-    trains fresh layers on a backbone that was trained before, these learn twice as fast, and the
-    backbone by AdamW (benchmarks/backbones.md).
+def default_rates(optimizer: str | PartConfig) -> Rates:
+    """What an optimizer is given where the user says nothing else: of a class, its own defaults.
 
     Raises:
-        InputError: no such optimizer.
+        InputError: no such optimizer, or a class without a default learning rate.
     """
-    if optimizer not in RATES:
-        raise InputError(
-            f"model.optim.optimizer {optimizer}: it is one of auto, {', '.join(RATES)}"
-        )
-    chosen = RATES[optimizer]._asdict()
-    if optimizer == "Muon" and backbone_weights:
-        chosen |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
-    return chosen
+    if isinstance(optimizer, str):
+        if optimizer not in RATES:
+            raise InputError(
+                f"{OPTION} {optimizer}: it is auto, {', '.join(RATES)} or a class like"
+                " torch.optim.Adagrad"
+            )
+        return RATES[optimizer]
+    arguments = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
+    defaults = {name: a.default for name, a in arguments.items()} | dict(optimizer["init_args"])
+    if not isinstance(defaults.get("lr"), int | float):
+        raise InputError(f"{OPTION} {optimizer['class_path']}: give its rate, model.optim.lr0")
+    return Rates(defaults["lr"], None, defaults.get("weight_decay", 0.0), 0.0, 100)
 
 
 def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
@@ -85,15 +80,15 @@ def _grouped(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 def build_optimizer(
     module: nn.Module,
-    name: OptimizerName,
+    optimizer: str | PartConfig,
     lr: float,
-    momentum: float,
+    momentum: float | None,
     weight_decay: float,
     backbone_lr: float | None = None,
     backbone_weight_decay: float | None = None,
 ) -> Optimizer:
-    """SGD with Nesterov momentum, Muon, or Adam or AdamW with beta1 = momentum; only the group
-    `weight` decays.
+    """SGD with Nesterov momentum, Muon, Adam or AdamW with beta1 = momentum, or a class by its
+    class_path and init_args; only the group `weight` decays.
 
     Args:
         module: with a `backbone`, if that is to have a rate or decay of its own: its groups are
@@ -126,11 +121,14 @@ def build_optimizer(
             for group in _options(of_backbone, "backbone_", lr * share, decay)
         ]
     groups = [group for group in groups if group["params"]]
-    if name == "SGD":
+    if not isinstance(optimizer, str):
+        own = {**optimizer["init_args"], "lr": lr}
+        return build_part({**optimizer, "init_args": own}, Optimizer, OPTION, groups)
+    if optimizer == "SGD":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
-    if name == "Muon":
+    if optimizer == "Muon":
         return Muon(_with_matrices_apart(groups), lr=lr, betas=(momentum, 0.999))
-    return getattr(torch.optim, name)(groups, lr=lr, betas=(momentum, 0.999))
+    return getattr(torch.optim, optimizer)(groups, lr=lr, betas=(momentum, 0.999))
 
 
 def _options(

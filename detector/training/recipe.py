@@ -10,7 +10,6 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.gradient_window import COLLECT
 from boltbox.detector.training.optim_options import OptimOptions
-from boltbox.detector.training.optimizer import RATES
 
 OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
 FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
@@ -54,7 +53,7 @@ def recipe_line(
 data.batch_size and model.optim.nominal_batch_size take more, no average; YOLOv5's: --config \
 configs/yolov5.yaml"
     """
-    name, lr0 = optim.optimizer, optim.lr0 or 0.0
+    name, lr0, usual = optim.optimizer_name, optim.lr0 or 0.0, optim.rates.lr0
     auto = optim.nominal_batch_size == "auto" and images < 64
     rule = " (auto: of 64 in a longer run)" if auto else ""
     if steps < FEW_STEPS and images > 8:
@@ -62,8 +61,8 @@ configs/yolov5.yaml"
         rule += f", which are few: {smaller}"
     chosen = OPTIMIZER_RULES.get(name, "") if "optimizer" in auto_names else ""
     rate = f"{name}{chosen}, lr0 {lr0:g} ({optim.lr_schedule})"
-    if lr0 >= 10 * RATES[name].lr0 and name != "SGD":
-        rate += f", which is a rate for SGD: {name}'s is {RATES[name].lr0:g}"
+    if lr0 >= 10 * usual and name != "SGD":
+        rate += f", which is a rate for SGD: {name}'s is {usual:g}"
     if optim.backbone_lr is not None:
         rate += f", the backbone's {optim.backbone_lr:g}"
     return (

@@ -10,7 +10,7 @@ from boltbox.detector.commands.evolve.evolution import Evolution
 from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
 from boltbox.detector.commands.evolve.start import start_values
 from boltbox.detector.system.configuration import flatten
-from boltbox.detector.training.optimizer import chosen_optimizer, default_rates
+from boltbox.detector.training.optim_options import OptimOptions
 
 # What may differ from one command for a study to the next.
 OF_A_COMMAND = (
@@ -73,10 +73,12 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     """
     evolve = Evolution(**configuration["evolve"])
     options = flatten(configuration)
-    optimizer = chosen_optimizer(options["model.optim.optimizer"], options["model.start.weights"])
-    for name, rate in default_rates(optimizer, options["model.start.backbone_weights"]).items():
-        option = f"warmup.{name}" if name.startswith("warmup") else f"model.optim.{name}"
-        options[option] = rate if options[option] is None else options[option]
+    starts = options["model.start.weights"], options["model.start.backbone_weights"]
+    optim = OptimOptions(**configuration["model"]["optim"]).chosen(*starts)
+    rates = {f"model.optim.{name}": value for name, value in vars(optim).items()}
+    rates |= {f"warmup.{name}": value for name, value in optim.rates._asdict().items()}
+    for option in [option for option, value in options.items() if value is None]:
+        options[option] = rates.get(option)
     genes, fixed = [YOLOV5_GENES[name] for name in EVOLVED], dict[str, float]()
     if evolve.space:
         genes, fixed = read_space(Path(evolve.space), options)

@@ -1,0 +1,38 @@
+"""An optimizer of torch by its class."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_fit import small_fit
+
+import cli
+
+ADAGRAD = ["--model.optim.optimizer", "torch.optim.Adagrad"]
+
+
+def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> None:
+    """Its state is unlike SGD's and Adam's."""
+    more = ["--trainer.max_epochs", "2", "--checkpoints.save_period", "1", *ADAGRAD]
+    cli.main(small_fit(small_data, here / "whole", *more, "--model.optim.lr0", "0.02"))
+    first = here / "whole/checkpoints/epoch0.ckpt"
+    cli.main(["fit", "--ckpt_path", str(first), "--run", str(here / "resumed")])
+    whole, resumed = (
+        torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)
+        for run in ("whole", "resumed")
+    )
+    assert whole["hyper_parameters"]["optim"]["optimizer"]["class_path"] == ADAGRAD[1]
+    (state,) = whole["optimizer_states"]
+    assert {"step", "sum"} == state["state"][0].keys()
+    assert state["param_groups"][0]["lr_decay"] == 0
+    assert whole["state_dict"].keys() == resumed["state_dict"].keys()
+    for name, tensor in whole["state_dict"].items():
+        assert torch.equal(tensor, resumed["state_dict"][name]), name
+
+
+def test_one_without_groups_is_refused(
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(small_fit(small_data, here / "run", *ADAGRAD[:1], "torch.optim.LBFGS"))
+    assert "model.optim.optimizer: torch.optim.LBFGS cannot be made" in capsys.readouterr().err
