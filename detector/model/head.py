@@ -77,15 +77,6 @@ class Head(nn.Module, ABC):
         """Pixels that no width and height of a box exceeds, if there is such a limit."""
         return None
 
-    def set_class_prior(self, class_counts: Tensor) -> None:
-        """Start from the classes' shares in the training labels (model.start.class_prior
-        frequency); class_counts (C,)."""
-        raise InputError(
-            f"model.start.class_prior frequency: {type(self).__name__} has no set_class_prior;"
-            " leave the"
-            " option out"
-        )
-
 
 class AnchorHead(Head):
     """YOLOv5's head, a 1x1 convolution a level: (B, C, H, W) -> logits (B, A, H, W, 5 +
@@ -158,15 +149,6 @@ class AnchorHead(Head):
                 if class_counts is None
                 else _frequency_prior(class_counts)
             )
-
-    @torch.no_grad()
-    def set_class_prior(self, class_counts: Tensor) -> None:
-        """Replace the uniform prior of a fresh head by the classes' shares; class_counts (C,)
-        labels of each class."""
-        for conv in self.convs:
-            _bias(conv).view(self.num_anchors, -1)[:, 5:] += _frequency_prior(
-                class_counts
-            ) - _uniform_prior(len(class_counts))
 
 
 def _anchor_pixels(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
-from torch.nn.functional import interpolate
 from torch.optim import Optimizer
 
 from boltbox.detector.checkpoint.resume import check_network
@@ -44,6 +42,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.compilation import Choice, Compilation, compile_for
 from boltbox.detector.training.evaluation import Evaluation
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
+from boltbox.detector.training.multi_scale import rescaled
 from boltbox.detector.training.optim_options import OptimOptions
 from boltbox.detector.training.optimizer import lr_share
 from boltbox.detector.training.recipe import missing
@@ -141,7 +140,7 @@ class Detector(L.LightningModule):
         self.lr_scale = 1.0
         self.class_maps = [0.0] * len(names)  # mAP50-95 of the last validation, for image_weights
         self.result: Result | None = None  # of the last validation or test, on the first process
-        self.frozen = start.frozen(self.network, literal)
+        self.frozen = start.frozen(self.network)
         self.window = GradientWindow(self.network)
         self.compilation = Compilation()  # of the training that is on
         self._compiled_before: bool | None = None  # in the run that is resumed
@@ -201,12 +200,6 @@ class Detector(L.LightningModule):
         data = getattr(self.trainer, "datamodule", None)
         if isinstance(data, DetectionData):
             self.sync_with(data)
-        if (
-            stage == "fit"
-            and self.hparams["start"]["class_prior"] == "frequency"
-            and not is_sharded(self.network)
-        ):
-            self.network.head.set_class_prior(self._class_counts())
 
     def sync_with(self, data: DetectionData) -> None:
         """Take image size, batch size and seed from the data.
@@ -221,10 +214,6 @@ class Detector(L.LightningModule):
             )
         self.set_image_size(data.image_size)
         self.batch_size, self.seed = data.batch_size, data.seed
-
-    def _class_counts(self) -> Tensor:
-        """(C,) training labels of each class."""
-        return torch.from_numpy(self.trainer.datamodule.datasets["train"].class_counts())  # type: ignore[attr-defined]
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are shared out over the processes."""
@@ -300,18 +289,21 @@ class Detector(L.LightningModule):
                 group["lr"] = self.lr_of_epoch(max(self.current_epoch - lag, 0)) * lr_share(group)
             if "momentum" in group and self.optim.momentum is not None:
                 group["momentum"] = self.optim.momentum
-        self.frozen.start_epoch(self.current_epoch)
+        for layer in self.frozen:  # YOLOv5 lets their batch norm statistics move
+            layer.train(self.literal)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        images = self._rescale(batch.images, batch_idx)
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        trainer, images = self.trainer, batch.images
+        if self.hparams["multi_scale"]:
+            iteration = self.current_epoch * int(trainer.num_training_batches) + batch_idx
+            stride = max(self.network.max_stride, 32)
+            images = rescaled(images, self.image_size, stride, self.seed, iteration)
         with self.compilation.context(images):
             raw = self.network(images)
         total, parts = self.loss(raw, batch.targets, self.network.head)
         self._count_losses(parts)
-        return {
-            "loss": total * self.trainer.world_size * self.trainer.accumulate_grad_batches,
-            "parts": parts,
-        }
+        total = total * trainer.world_size * trainer.accumulate_grad_batches
+        return {"loss": total, "parts": parts}
 
     def _count_losses(self, parts: dict[str, Tensor]) -> None:
         """The epoch's mean is logged with its last batch. Lightning's own means are not in its
@@ -319,22 +311,6 @@ class Detector(L.LightningModule):
         self.epoch_losses = self.epoch_losses.add(parts)
         if self.trainer.is_last_batch:
             self._log_losses("train", self.epoch_losses, sync=True)
-
-    def _rescale(self, images: Tensor, batch_idx: int) -> Tensor:
-        """(B, 3, H, W) resized by multi_scale; the size depends on seed and iteration alone."""
-        if not self.hparams["multi_scale"]:
-            return images
-        stride, size = max(self.network.max_stride, 32), self.image_size
-        iteration = self.current_epoch * int(self.trainer.num_training_batches) + batch_idx
-        rng = np.random.default_rng(np.random.SeedSequence((self.seed, 2, iteration)))
-        size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
-        sides = [
-            math.ceil(s * size / max(images.shape[2:]) / stride) * stride for s in images.shape[2:]
-        ]
-        return interpolate(images, sides, mode="bilinear", align_corners=False)
-
-    def on_after_backward(self) -> None:
-        self.frozen.drop_gradients(self.current_epoch)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Nothing: gradients are cleared after each step, not before a backward pass (see

@@ -41,12 +41,9 @@ class OptimOptions:
             of norms; default: SGD and Adam 0.0005, AdamW and Muon 0.05.
         backbone_lr: As lr0, for the backbone, which Muon then leaves to AdamW; default: lr0, but
             with Muon and backbone_weights 0.001.
-        backbone_weight_decay: As weight_decay, for the backbone; default: weight_decay.
         nominal_batch_size: Gradients are accumulated to about this number of images. auto: to 64,
             or fewer in a run that would have few steps (docs/recipe.md).
-        lr_schedule: linear, cosine or cosine_restarts.
-        t_0: Epochs of the first cosine before a restart.
-        t_mult: Each further cosine is this many times as long.
+        lr_schedule: linear or cosine.
     """
 
     optimizer: OptimizerName | Literal["auto"] | Callable[[Iterable[Any]], Optimizer] = "auto"
@@ -55,11 +52,8 @@ class OptimOptions:
     momentum: float | None = None
     weight_decay: float | None = None
     backbone_lr: float | None = None
-    backbone_weight_decay: float | None = None
     nominal_batch_size: int | Literal["auto"] = "auto"
     lr_schedule: LrSchedule = "linear"
-    t_0: int = 10
-    t_mult: int = 1
 
     def __post_init__(self) -> None:
         check_ranges(vars(self), "model.optim")
@@ -106,8 +100,7 @@ class OptimOptions:
     def lr(self, epoch: int, epochs: int) -> float:
         """The learning rate of an epoch outside of the warm-up."""
         assert self.lr0 is not None
-        schedule = self.lr_schedule, self.t_0, self.t_mult
-        return self.lr0 * lr_factor(epoch, epochs, self.lrf, *schedule)
+        return self.lr0 * lr_factor(epoch, epochs, self.lrf, self.lr_schedule)
 
     def build(self, network: nn.Module, batch_size: int) -> Optimizer:
         """The optimizer of a network that is trained on batches of this size, over all devices.
@@ -115,9 +108,10 @@ class OptimOptions:
         Raises:
             InputError: a rate for the backbone, and none to compare it with.
         """
-        decays = [self.weight_decay, self.backbone_weight_decay]
+        assert self.lr0 is not None
+        assert self.weight_decay is not None
+        decay = self.weight_decay
         if self.nominal_batch_size != "auto":  # with it, a step sees just as many images
-            sizes = self.nominal_batch_size, batch_size
-            decays = [d if d is None else effective_weight_decay(d, *sizes) for d in decays]
-        rates: Any = self.lr0, self.momentum, decays[0], self.backbone_lr, decays[1]
+            decay = effective_weight_decay(decay, self.nominal_batch_size, batch_size)
+        rates = self.lr0, self.momentum, decay, self.backbone_lr
         return build_optimizer(network, self.plain()["optimizer"], *rates)

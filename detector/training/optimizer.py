@@ -85,13 +85,12 @@ def build_optimizer(
     momentum: float | None,
     weight_decay: float,
     backbone_lr: float | None = None,
-    backbone_weight_decay: float | None = None,
 ) -> Optimizer:
     """SGD with Nesterov momentum, Muon, Adam or AdamW with beta1 = momentum, or a class by its
     class_path and init_args; only the group `weight` decays.
 
     Args:
-        module: with a `backbone`, if that is to have a rate or decay of its own: its groups are
+        module: with a `backbone`, if that is to have a rate of its own: its groups are
             backbone_bias and so on, and `lr_share` in a group says how the rates of warm-up and
             schedule are multiplied for it. Muon leaves it to AdamW. Of a timm backbone this is the
             body, not the fresh layers that fit it to the neck.
@@ -100,7 +99,7 @@ def build_optimizer(
         InputError: a rate for the backbone, and none to compare it with.
     """
     groups = _options(parameter_groups(module), "", lr, weight_decay)
-    if backbone_lr is not None or backbone_weight_decay is not None:
+    if backbone_lr is not None:
         if not lr and backbone_lr:
             raise InputError(
                 "model.optim.backbone_lr: the backbone's rate follows that of the rest, but"
@@ -114,11 +113,10 @@ def build_optimizer(
                 "params": [p for p in group["params"] if id(p) not in within],
                 "lr_share": 1.0,
             }
-        share = 1.0 if backbone_lr is None else backbone_lr / (lr or 1)
-        decay = weight_decay if backbone_weight_decay is None else backbone_weight_decay
+        share = backbone_lr / (lr or 1)
         groups += [
             group | {"lr_share": share}
-            for group in _options(of_backbone, "backbone_", lr * share, decay)
+            for group in _options(of_backbone, "backbone_", lr * share, weight_decay)
         ]
     groups = [group for group in groups if group["params"]]
     if not isinstance(optimizer, str):

@@ -5,35 +5,21 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-LrSchedule = Literal["linear", "cosine", "cosine_restarts"]
+LrSchedule = Literal["linear", "cosine"]
 
 ENOUGH_STEPS = 5000  # optimizer steps that a run should have, as far as its batches allow
 
 
-def lr_factor(
-    epoch: int,
-    epochs: int,
-    lrf: float,
-    schedule: LrSchedule = "linear",
-    t_0: int = 10,
-    t_mult: int = 1,
-) -> float:
-    """The share of lr0 in an epoch, falling from 1 towards `lrf`.
+def lr_factor(epoch: int, epochs: int, lrf: float, schedule: LrSchedule = "linear") -> float:
+    """The share of lr0 in an epoch, falling from 1 to `lrf` at the end of the run.
 
     Args:
-        epoch: from 0. epochs: of the whole run (linear and cosine reach `lrf` at its end).
-        schedule: straight line; half a cosine; or cosines that start anew after t_0 epochs, then
-            after t_mult times as many each time (SGDR: Loshchilov and Hutter 2017, arXiv
-            1608.03983).
+        epoch: from 0. epochs: of the whole run.
+        schedule: a straight line, or half a cosine.
     """
     if schedule == "linear":
         return (1 - epoch / epochs) * (1 - lrf) + lrf
-    if schedule == "cosine":
-        return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
-    length = t_0
-    while epoch >= length:
-        epoch, length = epoch - length, length * t_mult
-    return (1 + math.cos(math.pi * epoch / length)) / 2 * (1 - lrf) + lrf
+    return (1 - math.cos(math.pi * epoch / epochs)) / 2 * (lrf - 1) + 1
 
 
 def warmup_iterations(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+
+from torch import nn
 
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.model.timm_backbone import body_of
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.freezing import FrozenLayers
 from boltbox.detector.weights.hyper_parameters import FILES
 from boltbox.detector.weights.start import start
 
@@ -24,25 +26,14 @@ class StartOptions:
             .pth), or pretrained: timm fetches its own.
         reuse_head: Where weights are for other classes, take their head's boxes and objectness too;
             false: the whole head starts fresh, as in YOLOv5.
-        class_prior: Starting bias of the classes: all alike, or by their frequency in the training
-            labels.
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer
             numbers.
-        freeze_epochs: First epochs that freeze holds for; default: all.
-        freeze_backbone_bn: Batch norm of the backbone stays as it was loaded, statistics and all;
-            the rest of it is trained.
     """
 
     weights: str | None = None
     backbone_weights: str | None = None
     reuse_head: bool = True
-    class_prior: Literal["uniform", "frequency"] = "uniform"
     freeze: int | list[int] = 0
-    freeze_epochs: int | None = None
-    freeze_backbone_bn: bool = False
-
-    def __post_init__(self) -> None:
-        check_ranges(vars(self), "model.start")
 
     def plain(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds, without the files."""
@@ -58,14 +49,18 @@ class StartOptions:
         for line in start(network, *files, keep_anchors, self.reuse_head):
             rank_zero_print(line)
 
-    def frozen(self, network: YOLOv5, literal: bool) -> FrozenLayers:
-        """The layers that stay as they are.
-
-        Args:
-            literal: as YOLOv5: batch norm statistics of frozen layers move.
+    def frozen(self, network: YOLOv5) -> list[nn.Module]:
+        """The layers that stay as they are: of a timm backbone the body alone. Their parameters are
+        marked.
 
         Raises:
             InputError: layers that the network does not have.
         """
-        layers = self.freeze, self.freeze_epochs, not literal, self.freeze_backbone_bn
-        return FrozenLayers(network, *layers)
+        names = network.layer_names()  # by number, as YOLOv5 counts
+        numbers = range(self.freeze) if isinstance(self.freeze, int) else self.freeze
+        if numbers and not 0 <= min(numbers) <= max(numbers) <= max(names):
+            raise InputError(
+                f"model.start.freeze {self.freeze}: the network has the layers 0 to {max(names)}"
+            )
+        layers = [body_of(network.get_submodule(names[i])) for i in numbers if i in names]
+        return [layer.requires_grad_(False) for layer in layers]

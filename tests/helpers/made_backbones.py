@@ -10,8 +10,7 @@ RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = (
 )
 BACKBONE = ["--model.network.backbone", f"timm/{RESNET}"]
 FINE_TUNED = [
-    *BACKBONE, "--model.start.freeze", "10", "--model.start.freeze_epochs", "1", "--model.optim.backbone_lr", "0.0008",
-    "--model.optim.backbone_weight_decay", "0.01",
+    *BACKBONE, "--model.optim.backbone_lr", "0.0008",
 ]  # fmt: skip
 
 

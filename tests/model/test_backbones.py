@@ -238,7 +238,7 @@ def test_options_that_need_each_other(a_fit: Callable[..., str]) -> None:
     assert "not both" in a_fit(*BACKBONE, *weights, "--model.start.weights", "a.pth")
     assert "--model.network.backbone timm/NAME" in a_fit(*weights)
     assert "a.pth: no such file" in a_fit(*BACKBONE, *weights)
-    assert "say which layers with model.start.freeze" in a_fit("--model.start.freeze_epochs", "2")
+    assert "the network has the layers 0 to 24" in a_fit("--model.start.freeze", "90")
     assert "did you mean 'yolov5'" in a_fit("--model.network.backbone", "yolov")
 
 
@@ -285,7 +285,7 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
     torch.manual_seed(0)
     save_file(settled(timm.create_model(RESNET)).state_dict(), here / "model.safetensors")
     more = [*FINE_TUNED, "--model.start.backbone_weights", str(here / "model.safetensors"), "--trainer.callbacks",
-            "agreement.Diary", "--trainer.max_epochs", "2", "--model.start.freeze_backbone_bn", "true"]  # fmt: skip
+            "agreement.Diary", "--trainer.max_epochs", "2", "--model.start.freeze", "10"]  # fmt: skip
     cli.main(small_fit(small_data, here / "one", *more))
     together(cli.main, small_fit(small_data, here / "two", *more, "--trainer.devices", "2"))
     two = diaries_that_agree(here)
@@ -295,7 +295,7 @@ def test_two_processes_train_as_one(small_data: Path, here: Path) -> None:
 
 
 def test_sharded_training_equals_ddp(small_data: Path, here: Path) -> None:
-    """Parameters shared out over two processes, among them a backbone that is frozen at first."""
+    """Parameters shared out over two processes, among them a backbone with a rate of its own."""
     more = [*FINE_TUNED, "--trainer.devices", "2", "--trainer.max_epochs", "2"]
     for strategy, callback in (
         ("ddp", "test_strategies.Contiguous"),
