@@ -8,16 +8,40 @@ from typing import Any
 import lightning as L
 import yaml
 
-from boltbox.detector.commands.parsing.signatures import load
-from boltbox.detector.commands.parsing.table import CALLBACKS
+from boltbox.callbacks.autoanchor import AutoAnchor
+from boltbox.callbacks.checkpoints import Checkpoints
+from boltbox.callbacks.dashboard import Dashboard
+from boltbox.callbacks.doctor import DoctorCheck
+from boltbox.callbacks.early_stop import EarlyStop
+from boltbox.callbacks.ema import EMA
+from boltbox.callbacks.guard import Guard
+from boltbox.callbacks.pictures import Pictures
+from boltbox.callbacks.report import Report
+from boltbox.callbacks.warmup import Warmup
+from boltbox.callbacks.watchdog import Watchdog
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
+
+# Groups of options of the command line; the warm-up early: a LearningRateMonitor logs what is used.
+CALLBACKS: dict[str, type[L.Callback]] = {
+    "watchdog": Watchdog,
+    "doctor": DoctorCheck,
+    "autoanchor": AutoAnchor,
+    "warmup": Warmup,
+    "ema": EMA,
+    "early_stop": EarlyStop,
+    "guard": Guard,
+    "checkpoints": Checkpoints,
+    "dashboard": Dashboard,
+    "pictures": Pictures,
+    "report": Report,
+}
 
 
 def recipe_callbacks() -> dict[str, type[L.Callback]]:
     """The classes of the recipe's callbacks that have options, by the names of their groups on the
     command line."""
-    return {group: load(place) for group, place in CALLBACKS.items() if group != "watchdog"}
+    return {group: kind for group, kind in CALLBACKS.items() if group != "watchdog"}
 
 
 def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:

@@ -8,7 +8,6 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from boltbox.callbacks.configuration import recipe_callbacks
-from boltbox.callbacks.consistency_check import ConsistencyCheck
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.pictures import Pictures
@@ -18,7 +17,6 @@ from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import own_run
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
-from boltbox.detector.commands.run import Run
 from boltbox.detector.training.precision import DEFAULT, usable_precision
 from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
 
@@ -65,19 +63,6 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         "callbacks": in_order([RunFolder(), EpochLines(resume), RunState()], chosen, others, bar),
         "plugins": [*as_list(options.get("plugins")), AtomicCheckpointIO()],
     }
-
-
-def callbacks_of_command(
-    run: Run, chosen: list[L.Callback], others: list[L.Callback], progress_bar: bool
-) -> list[L.Callback]:
-    """All callbacks of the Trainer of a command (ArrangeCallbacks)."""
-    first = [
-        RunFolder(run.config, run.changed, run.is_new),
-        EpochLines(run.resume),
-        ConsistencyCheck(run.config, run.checkpoint),
-        RunState(run.config),
-    ]
-    return in_order(first, chosen, others, progress_bar)
 
 
 def in_order(

@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.checkpoint.relative_paths import PathOrigin
 from boltbox.detector.checkpoint.runs import run_of
 from boltbox.detector.commands.export.runtime import Exported, format_of, load_exported
-from boltbox.detector.commands.parsing.table import LINKS
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 from boltbox.detector.weights.trained import Trained, is_published
 
-STARTS = ("weights", "backbone_weights")  # options of the model that are files to start from
-# groups of config.yaml that a command takes besides
-OWN = {"anchors": ("autoanchor",), "doctor": ("doctor",)}
-OF_THE_DATA_SET = ("split", "format")  # options that say nothing of another one
+# groups of config.yaml that a command takes besides those of all
+GROUPS = {"anchors": ("autoanchor",), "doctor": ("doctor",)}
+OF_THE_DATA_SET = ("split", "format")  # options that do not describe another one
 
 
 @dataclass
 class ResolvedCkptPath:
     """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
-    path: the file · trained: a checkpoint of ours, or YOLOv5's published weights · exported: an
-    exported file · defaults: by flat name, the options that it brings · home: the run folder whose
-    config.yaml counts · arguments: what is taken over from there, as words before those that the
-    user typed · origin: where that run's relative paths start · paths: those that were taken over.
+    path: the file · options: by flat name, those that it brings · trained: a checkpoint of ours, or
+    YOLOv5's published weights · exported: an exported file · home: the run folder whose config.yaml
+    counts · paths: by option, files that were taken over from there.
     """
 
     path: Path
+    options: dict[str, Any]
     trained: Trained | None = None
     exported: Exported | None = None
-    defaults: dict[str, Any] = field(default_factory=dict)
     home: Path | None = None
-    arguments: list[str] = field(default_factory=list)
-    origin: PathOrigin | None = None
-    paths: list[str] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
         """The content of the training checkpoint of ours, if it is one."""
         return self.trained.content if self.trained else None
+
+    @property
+    def source(self) -> str:
+        """The file that options are inherited from."""
+        return str(self.home / "config.yaml" if self.home else self.path)
 
     def release(self) -> dict[str, Any]:
         """The same, for the last time: nothing here holds its tensors any more."""
@@ -54,42 +54,48 @@ class ResolvedCkptPath:
         assert content is not None
         return content
 
-    @property
-    def started_from(self) -> dict[str, Any]:
-        """What the training of this checkpoint started from (STARTS), as its user gave it."""
-        content = self.checkpoint or {}
-        text = (content.get("run") or {}).get("config")
-        options = _config(text, str(self.path)) if text else {}
-        start = (options.get("model") or {}).get("start") or {}
-        return {name: start.get(name) for name in STARTS}
+    def inherit(self, command: str, dataset: str | None) -> dict[str, Any]:
+        """Options of the run's config.yaml, in groups. `fit` continues with all of them; other
+        commands take those of the data and the model, and the precision, which changes results:
+        neither limits nor devices, loggers, callbacks.
 
-    def line(self, command: str, takes_config: bool) -> str:
-        """What is inherited from where."""
-        own = "weights, model options" if self.checkpoint else "weights, size of the network"
-        if not takes_config or self.home is None:
-            return f"{command}: {own}, class names, image size from {self.path}"
-        return (
-            f"{command}: {own} from {self.path}; data options, precision from"
-            f" {self.home / 'config.yaml'}"
-        )
-
-    def check_paths(self, dataset: str | None, members: list[str] | None) -> None:
-        """Say of what was taken over where it should be, if it is not there.
+        Args:
+            dataset: that the user has named; what describes another one is not taken over.
 
         Raises:
-            InputError: with the option that names another.
+            InputError: the config.yaml cannot be read.
         """
-        config = self.home and self.home / "config.yaml"
-        given = [
-            ("data.dataset", dataset, "FILE"),
-            *(("model.ensemble", member, "'[FILE, ...]'") for member in members or []),
-        ]
-        for option, path, file in given:
-            if self.origin and path in self.paths and not os.path.exists(path):
-                raise InputError(
-                    f"{option} {path}, which {config} names, is not"
-                    f" there{self.origin.looked_in(path)}: give --{option} {file}"
-                )
+        # a checkpoint itself has all that predictions need
+        if self.home is None or command == "predict":
+            return {}
+        options, origin = read_config(self.home / "config.yaml"), PathOrigin.of(self.home)
+        if command != "fit":
+            trainer = options.get("trainer") or {}
+            groups = ("seed_everything", "data", "model", *GROUPS.get(command, ()))
+            options = {name: options[name] for name in groups if name in options}
+            options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
+        data, model = options.get("data") or {}, options.get("model") or {}
+        before = origin.find(str(data.get("dataset")))
+        if command != "fit" and dataset and _folder(before) != _folder(dataset):
+            data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
+        if data.get("dataset") not in (None, "demo"):
+            data["dataset"] = self.paths["data.dataset"] = before
+        if members := model.get("ensemble"):
+            model["ensemble"] = [origin.find(str(member)) for member in members]
+        if self.exported:  # it may be of another size than the training
+            data["image_size"] = self.options["data.image_size"]
+        return {**options, "data": data, "model": model}
+
+    def check_paths(self, options: Any) -> None:
+        """Raises InputError if a file that was taken over is not there."""
+        dataset = options.data.dataset
+        if dataset and dataset == self.paths.get("data.dataset") and not os.path.exists(dataset):
+            assert self.home
+            looked = PathOrigin.of(self.home).looked_in(dataset)
+            raise InputError(
+                f"data.dataset {dataset}, which {self.source} names, is not there{looked}: give"
+                " --data.dataset FILE"
+            )
 
 
 def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> ResolvedCkptPath | None:
@@ -106,138 +112,59 @@ def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> Resolve
         InputError: there is none, or it is damaged, or not for this command.
     """
     if format_of(ckpt_path):
-        if command == "fit":
+        if command == "fit" or command in GROUPS:
             raise InputError(
-                f"ckpt_path {ckpt_path}: an exported file cannot be trained; give its checkpoint"
-            )
-        if command in OWN:
-            raise InputError(
-                f"ckpt_path {ckpt_path}: an exported file does not say its anchors; give its"
-                " checkpoint"
+                f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
             )
         exported = load_exported(ckpt_path)
         return ResolvedCkptPath(
-            exported.path,
-            exported=exported,
-            defaults=exported.defaults(),
-            home=run_of(exported.path),
+            exported.path, exported.defaults(), exported=exported, home=run_of(exported.path)
         )
     if is_published(ckpt_path) and command == "fit":
         raise InputError(
-            f"ckpt_path {ckpt_path}: published weights hold no training to go on with; to start one"
+            f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
             f" from them, give --model.start.weights {ckpt_path}"
         )
-    trained = _find_trained(ckpt_path, run, command)
+    try:
+        trained = find_trained(ckpt_path, run)
+    except InputError:
+        machine = next((os.environ[name] for name in MACHINES if name in os.environ), "0")
+        # the first machine has it: boltbox.callbacks.ConsistencyCheck ends all processes together
+        if command == "fit" and machine != "0":
+            return None
+        raise
     if trained is None:
         return None
-    defaults = {}
-    for name, value in trained.arguments().items():
-        if name in ("network", "loss", "optim", "start"):
-            defaults |= {f"model.{name}.{option}": v for option, v in value.items()}
-        elif f"model.{name}" not in LINKS:
-            defaults[f"model.{name}"] = value
-    defaults |= {"data.names": trained.names, "data.image_size": trained.image_size}
-    return ResolvedCkptPath(
-        trained.path,
-        trained,
-        defaults=defaults,
-        home=run_of(trained.path) if trained.content else None,
-    )
+    arguments = trained.arguments()
+    options = {f"model.{name}": value for name, value in arguments.items() if name != "names"}
+    options |= {"data.names": trained.names, "data.image_size": trained.image_size}
+    home = run_of(trained.path) if trained.content else None
+    return ResolvedCkptPath(trained.path, options, trained, home=home)
 
 
-def inherit_config(resolved: ResolvedCkptPath, command: str, dataset: str | None = None) -> None:
-    """Take over options of the run's config.yaml, into `arguments`. `fit` goes on with all of them;
-    other commands take those of the data and the model, and the precision, which changes figures:
-    neither limits nor devices, loggers, callbacks.
+MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 
-    Args:
-        dataset: that the user has named; what describes another one is not taken over.
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The options of a run's config.yaml.
 
     Raises:
-        InputError: the config.yaml cannot be read.
+        InputError: it holds something else.
     """
-    # a checkpoint says itself all that predictions need
-    if resolved.home is None or command == "predict":
-        return
-    file = resolved.home / "config.yaml"
-    options = _config(file.read_text(encoding="utf-8", errors="replace"), str(file))
-    resolved.origin = PathOrigin.of(resolved.home)
-    before, members = (
-        (options.get("data") or {}).get("dataset"),
-        (options.get("model") or {}).get("ensemble"),
-    )
-    if command == "fit":
-        resolved.arguments = ["--config", str(file)]
-    else:
-        kept = {
-            k: options[k]
-            for k in ("seed_everything", "data", "model", *OWN.get(command, ()))
-            if k in options
-        }
-        precision = (options.get("trainer") or {}).get("precision")
-        if precision is not None:
-            kept["trainer"] = {"precision": precision}
-        if dataset and not (
-            isinstance(before, str) and _folder(resolved.origin.find(before)) == _folder(dataset)
-        ):
-            kept["data"] = {
-                k: v for k, v in (kept.get("data") or {}).items() if k not in OF_THE_DATA_SET
-            }
-        resolved.arguments = ["--config", yaml.safe_dump(kept)]
-    if resolved.exported:  # it may be of another size than the training
-        resolved.arguments += ["--data.image_size", str(resolved.defaults["data.image_size"])]
-    if isinstance(before, str) and before != "demo":
-        resolved.paths += [resolved.origin.find(before)]
-        resolved.arguments += ["--data.dataset", resolved.paths[0]]
-    if isinstance(members, list):
-        found = [resolved.origin.find(str(member)) for member in members]
-        resolved.paths += found
-        resolved.arguments += ["--model.ensemble", yaml.safe_dump(found)]
+    try:
+        options = load_yaml(read_text(file, replace=True))
+    except NO_YAML as e:
+        raise InputError(f"{file}: this is not valid YAML ({e})") from None
+    is_map = isinstance(options, Mapping) and "config" not in options
+    if not is_map or not all(
+        isinstance(options.get(group), dict | None) for group in ("data", "model", "trainer")
+    ):
+        raise InputError(
+            f"{file}: it does not hold the options of a run in groups, like data, model, trainer"
+        )
+    return options
 
 
 def _folder(dataset: str) -> str:
     """Where a data set is, whether its folder or the data.yaml in it is named."""
     return os.path.realpath(dataset).removesuffix("/data.yaml")
-
-
-def _config(text: str, source: str) -> dict[str, Any]:
-    try:
-        options = load_yaml(text)
-    except NO_YAML as e:
-        raise InputError(
-            f"{source}: its configuration is not valid YAML ({' '.join(str(e).split())[:200]})"
-        ) from None
-    if isinstance(options, dict) and "config" in options:
-        raise InputError(
-            f"{source}: it refers to another file of options (config), which a run's never does;"
-            " remove that"
-        )
-    groups = ("data", "model", "trainer")
-    if not isinstance(options, dict) or not all(
-        isinstance(options.get(g), dict | None) for g in groups
-    ):
-        raise InputError(
-            f"{source}: its configuration is not a map of options in groups (data, model, trainer,"
-            " ...)"
-        )
-    return options
-
-
-def _find_trained(ckpt_path: str, run: Path | None, command: str) -> Trained | None:
-    """A machine after the first that has no such file comes along to the place where all processes
-    are told so (boltbox.callbacks.ConsistencyCheck): if it left here the others would wait for
-    it."""
-    machine = next(
-        (
-            int(os.environ[n])
-            for n in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
-            if n in os.environ
-        ),
-        0,
-    )
-    try:
-        return find_trained(ckpt_path, run)
-    except InputError:
-        if command == "fit" and machine:
-            return None
-        raise

@@ -2,12 +2,10 @@
 
 import contextlib
 import errno
+import os
 import sys
 from collections.abc import Iterator
 
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-
-from boltbox.detector.distributed.process_group import first_to_report
 from boltbox.detector.system.errors import InputError, in_one_line, shortened
 from boltbox.detector.system.terminal import printable
 
@@ -25,19 +23,30 @@ def one_sentence_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, MisconfigurationException) as e:
-        if first_to_report(str(e)):
-            _print(in_one_line(e))
-        raise SystemExit(2) from None
-    except OSError as e:
-        if e.errno in WRONG_PATH:
-            _print(f"{e}; give another file or folder, or move away what is there")
-        elif e.errno in NO_ROOM:
-            _print(f"{e}; make room, or give another folder with --run")
-        else:
+    except Exception as e:
+        hint = ""
+        if isinstance(e, OSError) and e.errno in WRONG_PATH:
+            hint = "; give another file or folder, or move away what is there"
+        elif isinstance(e, OSError) and e.errno in NO_ROOM:
+            hint = "; make room, or give another folder with --run"
+        elif not isinstance(e, InputError) and not _is_misconfiguration(e):
             raise
+        if isinstance(e, OSError) or _is_first(str(e)):
+            text = shortened(printable(in_one_line(e))) + hint
+            print(f"error: {text}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
-def _print(error: str) -> None:
-    print(f"error: {shortened(printable(error))}", file=sys.stderr)
+def _is_misconfiguration(error: Exception) -> bool:
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    return isinstance(error, MisconfigurationException)
+
+
+def _is_first(error: str) -> bool:
+    """Whether this process is the one to print an error that several may have."""
+    if "lightning" not in sys.modules:  # importing it takes seconds
+        return os.environ.get("LOCAL_RANK", "0") == "0"
+    from boltbox.detector.distributed.process_group import first_to_report
+
+    return first_to_report(error)

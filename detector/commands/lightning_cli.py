@@ -1,50 +1,56 @@
 """The commands with a Trainer: from the words of the command line to the function that does the
 work."""
 
+import contextlib
+import inspect
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-import lightning as L
-from lightning.pytorch.cli import LightningArgumentParser
+import yaml
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from boltbox.callbacks.configuration import CALLBACKS
+from boltbox.callbacks.consistency_check import ConsistencyCheck
+from boltbox.callbacks.predictions import PredictionWriter
+from boltbox.callbacks.progress import EpochLines
+from boltbox.callbacks.recipe import in_order
+from boltbox.callbacks.run_folder import RunFolder
+from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.resume import check_network, check_resume
 from boltbox.detector.checkpoint.run_lock import RunLock
 from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
-from boltbox.detector.commands.ckpt_path import (
-    STARTS,
-    ResolvedCkptPath,
-    inherit_config,
-    resolve_ckpt_path,
-)
-from boltbox.detector.commands.parsing.command_line import TRUST_PARTS, CommandLine
-from boltbox.detector.commands.parsing.parser import Parser, explained
-from boltbox.detector.commands.parsing.program import command_line
-from boltbox.detector.commands.parsing.signatures import load
-from boltbox.detector.commands.parsing.table import CALLBACKS, DEFAULTS, LINKS
-from boltbox.detector.commands.parsing.trust import (
+from boltbox.detector.commands.ckpt_path import ResolvedCkptPath, resolve_ckpt_path
+from boltbox.detector.commands.command_line import Command, CommandLine, command_line, program
+from boltbox.detector.commands.parser import Parser
+from boltbox.detector.commands.trust import (
     check_classes,
     foreign_packages,
-    only_from,
+    only_from_trusted,
+    paths_in,
     paths_named,
 )
-from boltbox.detector.commands.run import ArrangeCallbacks, Run
-from boltbox.detector.commands.subcommands import SubcommandCLI
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
-from boltbox.detector.loggers.placement import place_loggers
+from boltbox.detector.distributed.process_group import die_with_parent, end_together
+from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
-from boltbox.detector.system.trusted import may_import, refusal, trust_parts, trusts_everything
+from boltbox.detector.system.trusted import (
+    package_of,
+    trust_parts,
+    trusts_everything,
+    typed_packages,
+)
 from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.combinations import (
     check_accelerator,
@@ -55,160 +61,194 @@ from boltbox.detector.training.combinations import (
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.precision import DEFAULT, usable_precision
 from boltbox.detector.training.trainer import Trainer
-from boltbox.detector.training.trainer_options import as_list
+from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
 from boltbox.detector.weights.start import class_names
 
+TRUST_PARTS = (
+    "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's"
+    " (docs/parts.md)."
+)
+DEFAULTS: dict[str, dict[str, Any]] = {  # of single commands
+    "validate": {"verbose": False},  # Lightning's table of metrics; ours is by class
+    "test": {"verbose": False},
+    "predict": {
+        "return_predictions": False,
+        "model.conf": 0.25,
+        "model.iou": 0.45,
+        "model.max_det": 1000,
+    },
+}
+STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
+# parameters of a command's function that are no options
+OBJECTS: set[str | int] = {"self", "trainer", "model", "datamodule", "dataloaders"}
+OFTEN_USED = {  # options that the short help shows
+    *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
+    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
+    *("data.tiled", "data.source", "data.frame_step", "data.augment.mosaic"),
+    *("model.network.size", "model.network.backbone", "model.start.weights"),
+    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "model.conf"),
+    *("model.iou", "model.tta", "model.classes", "early_stop.patience", "report.enabled"),
+    *("trainer.max_epochs", "trainer.accelerator", "trainer.devices", "trainer.precision"),
+    *("trainer.logger", "checkpoints.save_period", "save.images", "save.labels", "save.csv"),
+    *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
+}
 
-class DetectorCLI(SubcommandCLI):
+
+class DetectorCLI(LightningCLI):
     """LightningCLI with run folders, the recipe's callbacks, and checkpoints that bring their own
-    defaults.
+    options.
 
     Args:
-        line: all commands.
-        args: words of the command line.
-        arrange: makes the list of all callbacks.
+        command: whose function takes (trainer, model, datamodule, ...).
+        line: the command line.
     """
 
-    run: Path
+    run_folder: Path
     lock: RunLock | None = None  # of the first process, on its run folder
     resolved: ResolvedCkptPath | None = None  # what --ckpt_path means
-    continues = False  # a fit that continues an older one in its folder
-    defaults: Any  # of the command, before a checkpoint brings its own
 
-    def __init__(self, line: CommandLine, args: list[str], arrange: ArrangeCallbacks) -> None:
-        self.arrange = arrange
+    def __init__(self, command: Command, line: CommandLine) -> None:
+        self.function: Callable[..., Any] = resolve_name(command.place)
+        self.line, self.command = line, line.command
+        self.inherited: dict[str, Any] = {}  # options that a checkpoint or the demo brings
+        quiet_lightning()
+        die_with_parent()
+        wandb_offline_without_key()
+        start = f"{program()} {self.command}"
+        about = {
+            "prog": start,
+            "usage": f"{start} [options]",
+            "description": f"{command.help.capitalize()}.",
+        }
         try:
             super().__init__(
-                line,
-                [
-                    word
-                    for k, word in enumerate(args)
-                    if not (word == "all" and args[k - 1] in ("-h", "--help"))
-                ],
                 model_class=Detector,
                 datamodule_class=DetectionData,
                 trainer_class=Trainer,
                 save_config_callback=None,
-                trainer_defaults=DEFAULTS["trainer"],
+                trainer_defaults=TRAINER_OPTIONS,
                 seed_everything_default=0,
+                parser_kwargs=about,
+                parser_class=Parser,
+                args=line.words,
+                run=False,
                 auto_configure_optimizers=False,
                 load_from_checkpoint_support=False,
-                parser_class=Parser,
             )
+            names = inspect.signature(self.function).parameters.keys() - OBJECTS
+            options = {name: self.config_init[name] for name in names}
+            with end_together(self.trainer):
+                self.function(self.trainer, model=self.model, datamodule=self.datamodule, **options)
         finally:
             if self.lock:
                 self.lock.release()
             remove_empty()
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        assert isinstance(parser, Parser)
         parser.add_argument(
             "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
         )
         parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS)
-        for group, place in CALLBACKS.items():
-            parser.add_lightning_class_args(load(place), group)
-        for option, source in LINKS.items():
-            parser.link_arguments(
-                source, option, apply_on="instantiate" if option == "model.names" else "parse"
-            )
+        for group, kind in CALLBACKS.items():
+            parser.add_lightning_class_args(kind, group)
+        if self.command == "predict":
+            parser.add_lightning_class_args(PredictionWriter, "save")
+        parser.add_function_arguments(self.function, skip=OBJECTS)
+        parser.finish()
+        parser.set_defaults(DEFAULTS.get(self.command, {}))
+        parser.link_arguments("seed_everything", "data.seed")
+        parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; then, if that names a checkpoint, parse once more with what the checkpoint says as
-        defaults."""
-        self.typed = list(args[1:])
-        try:
-            # which waits for all defaults
-            asked = [word for word in args if word.partition("=")[0] != "--print_config"]
-            super().parse_arguments(parser, asked)
-            command = self.config.subcommand
-            options = self.config[command]
-            trust_parts(options.trust_parts)
-            if options.run:
-                check_run(Path(options.run))
-            if command == "fit" and torchrun.is_restart(options.run):
-                options.ckpt_path = "auto"
-            defaults: dict[str, Any] = {}
-            self.continues = command == "fit" and options.ckpt_path in ("last", "best", "auto")
-            if options.get("ckpt_path"):
-                folder = Path(options.run) if options.run else None
-                self.resolved = resolve_ckpt_path(options.ckpt_path, folder, command)
-            elif options.model.start.weights and not options.data.dataset and command == "predict":
-                defaults["data.names"] = class_names(options.model.start.weights)
-            if self.resolved:
-                defaults = {**self.resolved.defaults, **DEFAULTS.get(command, {})}
-                if not options.config:
-                    inherit_config(self.resolved, command, options.data.dataset)
-                if command != "fit" and not options.get("json"):
-                    rank_zero_print(
-                        self.resolved.line(command, not options.config and command != "predict")
-                    )
-            on_demo = {} if self.resolved else demo.defaults(command, options.data.dataset)
-            defaults |= on_demo
-            self.defaults = self._subcommand_parsers[command].get_defaults()
-            if defaults or len(asked) < len(args):
-                with self._distrust(options):
-                    inherited = self.resolved.arguments if self.resolved else []
-                    self._subcommand_parsers[command].set_defaults(defaults)
-                    super().parse_arguments(parser, [args[0], *inherited, *args[1:]])
-            if on_demo and not self.config[command].get("json"):
-                rank_zero_print(
-                    demo.options_sentence(
-                        flatten(self.config[command].as_dict()), options.data.dataset
-                    )
-                )
-            if self.resolved:
-                options = self.config[command]
-                self.resolved.check_paths(options.data.dataset, options.model.ensemble)
-        except InputError as e:
-            raise InputError(explained(str(e), self._subcommand_parsers)) from None
-
-    @contextmanager
-    def _distrust(self, typed: Any) -> Iterator[None]:
-        """While the options of a run are taken over: of code that the user did not type they may
-        only name our own."""
-        if self.resolved is None or trusts_everything():
-            yield
+        """One parse: what a checkpoint or the demo brings comes before what was typed."""
+        assert isinstance(parser, Parser)
+        if args == ["--help"] and not self.line.wants_all:
+            parser.show_only(OFTEN_USED)
+        typed = paths_in(self.line.options)
+        typed_packages.clear()
+        typed_packages.update(map(package_of, typed))
+        self.defaults, inherited = parser.get_defaults(), self._inherited()
+        file = self.resolved.source if self.resolved else ""
+        for layer in inherited:
+            self.inherited |= flatten(layer)
+        parser.files = {
+            **dict.fromkeys(self.inherited, file),
+            **dict.fromkeys(self.line.options, ""),
+        }
+        parser.files |= self.line.files
+        distrust = self.resolved and not trusts_everything()
+        with only_from_trusted() if distrust else contextlib.nullcontext():
+            layers = [f"--config={yaml.safe_dump(layer)}" for layer in inherited]
+            self.config = parser.parse_args([*layers, *args])
+        if distrust:
+            check_classes(self.config, typed, file)
+        if self.resolved:
+            self.resolved.check_paths(self.config)
+        options, dataset = self.config, self.line.options.get("data.dataset")
+        if "json" in self.line.options:
             return
-        source = str(
-            self.resolved.home / "config.yaml" if self.resolved.home else self.resolved.path
-        )
-        paths = paths_named(typed)
-        with only_from(paths, source):
-            yield
-        options = self.config[self.config.subcommand]
-        check_classes(options, paths, source)
-        format = options.data.format
-        if format and "." in format and format != typed.data.format and not may_import(format):
-            raise InputError(f"{source}: {refusal('data.format', format)}")
+        if self.resolved and self.command != "fit":
+            rank_zero_print(
+                f"{self.command}: weights from {self.resolved.path}, options from {file}"
+            )
+        elif self.resolved is None and inherited[0].get("data.dataset"):
+            rank_zero_print(demo.options_sentence(flatten(options.as_dict()), dataset))
+
+    def _inherited(self) -> list[dict[str, Any]]:
+        """Options that count before those that were typed, later ones more: by flat name, or in
+        groups."""
+        options, command = self.line.options, self.command
+        trust_parts(str(options.get("trust_parts")).lower() == "true")
+        run, dataset = options.get("run"), options.get("data.dataset")
+        if run:
+            check_run(Path(run))
+        ckpt_path = options.get("ckpt_path")
+        if command == "fit" and torchrun.is_restart(run):
+            ckpt_path = "auto"
+        self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
+        if ckpt_path:
+            folder = Path(run) if run else None
+            self.resolved = resolve_ckpt_path(str(ckpt_path), folder, command)
+        if self.resolved is None:
+            weights = options.get("model.start.weights")
+            if command == "predict" and weights and not dataset:
+                return [{"data.names": class_names(weights)}]
+            return [demo.defaults(command, dataset)]
+        for name in STARTS:
+            if name in options and name not in self.line.files and ckpt_path != "auto":
+                raise InputError(
+                    f"{name} {options[name]}: --ckpt_path {ckpt_path} gives the weights; leave"
+                    f" --{name} out"
+                )
+        return [
+            self.resolved.options,
+            self.resolved.inherit(command, dataset),
+            DEFAULTS.get(command, {}),
+        ]
 
     @property
     def checkpoint(self) -> Path | None:
         """The training checkpoint that Lightning restores."""
         return self.resolved.path if self.resolved and self.resolved.checkpoint else None
 
-    def _parse_ckpt_path(self) -> None:
-        """Lightning would let the checkpoint override what the user typed."""
-
     def before_instantiate_classes(self) -> None:
-        command, options = self.config.subcommand, self.config[self.config.subcommand]
-        trainer, strategy = options.trainer, strategy_name(options.trainer.strategy)
-        check_ranges({name: value for name, value in options.items() if name not in LINKS})
+        options, trainer, command = self.config, self.config.trainer, self.command
+        strategy = strategy_name(trainer.strategy)
+        check_ranges(dict(options.items()))
         check_accelerator(trainer.accelerator)
-        if self.resolved:
-            _keep_provenance(self.resolved, options, self.typed)
+        starts = STARTS if self.resolved else ()
+        for name in starts:
+            options[name] = self.inherited.get(name)
         self.text = self._config_text(options)
-        if self.resolved:
-            for name in STARTS:
-                options.model.start[name] = None  # never opened: the file may be gone
-        self.run = self._run_folder(options)
-        os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run)
+        for name in starts:  # never opened: the file may be gone
+            options[name] = None
+        self.run_folder = self._choose_run_folder()
+        os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
         if "ckpt_path" in options:
-            path = (
-                self.resolved.path
-                if self.resolved and command in ("anchors", "doctor")
-                else self.checkpoint
-            )
-            options.ckpt_path = str(path) if path else None
+            path = self.resolved and self.resolved.path
+            restored = path if command in ("anchors", "doctor") else self.checkpoint
+            options.ckpt_path = str(restored) if restored else None
         if self.resolved and self.resolved.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(
@@ -216,24 +256,19 @@ class DetectorCLI(SubcommandCLI):
         )
         if command == "fit":
             check_combinations(options)
-        elif strategy == "fsdp2":
-            # that of the training's config.yaml; only a training has what it shards
+        elif strategy == "fsdp2":  # only a training has what it shards
             trainer.strategy = "auto"
         check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
         continued = self.resolved.checkpoint if self.resolved and self.continues else None
-        place_loggers(trainer.logger, self.run, continued or {})
-        trainer.devices, trainer.num_nodes = torchrun.processes_and_machines() or (
-            trainer.devices,
-            trainer.num_nodes,
-        )
+        place_loggers(trainer.logger, self.run_folder, continued or {})
+        if processes := torchrun.processes_and_machines():
+            trainer.devices, trainer.num_nodes = processes
 
-    def _run_folder(self, options: Any) -> Path:
-        command = self.config.subcommand
-        own = (
-            command not in ("fit", "evolve") and options.run and has_checkpoints(Path(options.run))
-        )
-        if options.run and not own:
-            run = Path(options.run)
+    def _choose_run_folder(self) -> Path:
+        command, given = self.command, self.config.run and Path(self.config.run)
+        is_trainings = given and command not in ("fit", "evolve") and has_checkpoints(given)
+        if given and not is_trainings:
+            run = given
         elif command == "evolve":
             from boltbox.detector.commands.evolve.search import study_folder  # imports optuna
 
@@ -242,10 +277,8 @@ class DetectorCLI(SubcommandCLI):
             run = self.checkpoint.parent.parent
         else:
             run = own_run(command)
-        if own and not options.get("json"):
-            rank_zero_print(
-                f"{command}: {options.run} keeps its training's files; the results go to {run}"
-            )
+        if is_trainings and "json" not in self.line.options:
+            rank_zero_print(f"{command}: {given} keeps its training's files; results go to {run}")
         if command == "evolve":  # several commands may work on one study
             check_run(run)
         elif is_first_process():
@@ -255,46 +288,50 @@ class DetectorCLI(SubcommandCLI):
 
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
-        if self.resolved is None or self.subcommand in ("anchors", "doctor"):
+        resolved = self.resolved
+        if resolved is None or self.command in ("anchors", "doctor"):
             return
-        if self.resolved.exported:
-            self.resolved.exported.look_for(self.model, self.datamodule)
-        elif self.resolved.checkpoint:
-            check_network(self.model, self.resolved.checkpoint)
-            if self.subcommand == "fit":
-                self.model.restore_auto_options(self.resolved.checkpoint)
-                check_resume(self.model, self.resolved.checkpoint, self.trainer.max_epochs)
+        if resolved.exported:
+            resolved.exported.look_for(self.model, self.datamodule)
+        elif resolved.checkpoint:
+            check_network(self.model, resolved.checkpoint)
+            if self.command == "fit":
+                self.model.restore_auto_options(resolved.checkpoint)
+                check_resume(self.model, resolved.checkpoint, self.trainer.max_epochs)
             # Lightning need not read the file again
-            self.checkpoint_io.preload(self.resolved.path, self.resolved.release())
-        elif self.resolved.trained:
-            self.resolved.trained.fill(self.model)
+            self.checkpoint_io.preload(resolved.path, resolved.release())
+        elif resolved.trained:
+            resolved.trained.fill(self.model)
 
-    def _instantiate_trainer(
-        self, config: dict[str, Any], callbacks: list[L.Callback]
-    ) -> L.Trainer:
-        trust = ["--trust_parts", "true"] if self._names_foreign_code() else []
-        resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run), *trust)
-        is_new = self.subcommand == "fit" and not self.continues
-        run = Run(self.run, self.text, self._changed(), is_new, self.checkpoint, resume)
-        config["callbacks"] = self.arrange(
-            run, callbacks, as_list(config["callbacks"]), config["enable_progress_bar"] is not False
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The Trainer, with the callbacks in the recipe's order."""
+        options = self.config_init.trainer
+        foreign = foreign_packages(paths_named(self.config)) or "." in (
+            self.config.data.format or ""
         )
+        resume = ["--ckpt_path", "last", "--run", str(self.run_folder)]
+        resume += ["--trust_parts", "true"] if foreign else []
+        is_new = self.command == "fit" and not self.continues
+        first = [
+            RunFolder(self.text, self._changed(), is_new),
+            EpochLines(command_line("fit", *resume)),
+            ConsistencyCheck(self.text, self.checkpoint),
+            RunState(self.text),
+        ]
+        chosen = [self.config_init[group] for group in self.parser.callback_keys]
+        others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
         self.checkpoint_io = AtomicCheckpointIO()
-        config["plugins"] = [*as_list(config["plugins"]), self.checkpoint_io]
-        trainer = super()._instantiate_trainer(config, [])
-        assert isinstance(trainer, Trainer)
-        trainer.typed, trainer.named_strategy = (
-            self.typed,
-            self.config[self.subcommand].trainer.strategy,
+        trainer = Trainer(
+            **{
+                **vars(options),
+                "callbacks": in_order(first, chosen, others, bar),
+                "plugins": [*as_list(options.plugins), self.checkpoint_io],
+            }
         )
+        trainer.typed, trainer.named_strategy = self.line.typed, self.config.trainer.strategy
         trainer.configuration = load_yaml(self.text)
         trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
         return trainer
-
-    def _names_foreign_code(self) -> bool:
-        """Whether config.yaml of this run will name what a resume imports only on demand."""
-        options = self.config[self.subcommand]
-        return "." in (options.data.format or "") or bool(foreign_packages(paths_named(options)))
 
     def _changed(self) -> dict[str, Any]:
         """By flat name, the options that differ from the defaults of the command."""
@@ -309,21 +346,7 @@ class DetectorCLI(SubcommandCLI):
             config.ckpt_path = None
         for name in ("weights_only", "trust_parts"):
             config.pop(name, None)
-        return self._parser(self.subcommand).dump(config, skip_unset=False)
-
-
-def _keep_provenance(resolved: ResolvedCkptPath, options: Any, typed: list[str]) -> None:
-    """Have config.yaml name what the training started from, whatever is typed beside a
-    checkpoint."""
-    for name, before in resolved.started_from.items():
-        given = options.model.start[name]
-        asked = any(word.partition("=")[0] == f"--model.start.{name}" for word in typed)
-        if asked and given != before and options.ckpt_path != "auto":
-            rank_zero_print(
-                f"model.start.{name} {given} is not read: {resolved.path} gives the weights"
-            )
-        if resolved.checkpoint:
-            options.model.start[name] = before
+        return self.parser.dump(config, skip_unset=False)
 
 
 def quiet_lightning() -> None:

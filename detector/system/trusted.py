@@ -6,6 +6,7 @@ import os
 import sys
 
 PACKAGES = ("boltbox", "lightning", "torch", "timm", "albumentations", "torchvision")
+typed_packages: set[str] = set()  # of what the user named on the command line
 VARIABLE = "BOLTBOX_TRUST_PARTS"  # set by --trust_parts, for this process and those that it starts
 
 
@@ -25,11 +26,10 @@ def package_of(path: str) -> str:
 
 
 def may_import(path: str) -> bool:
-    """Whether a class that a file names may be looked up: it is of PACKAGES, its module was
-    imported for another reason (the command line or a script named it), or files may name any
-    code."""
+    """Whether a class that a file names may be looked up: it is of PACKAGES, the command line
+    named its package, its module was imported for another reason, or files may name any code."""
     return (
-        package_of(path) in PACKAGES
+        package_of(path) in {*PACKAGES, *typed_packages}
         or path.rpartition(".")[0] in sys.modules
         or trusts_everything()
     )

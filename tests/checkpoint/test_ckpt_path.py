@@ -180,11 +180,13 @@ def test_typed_weights_do_not_replace_a_checkpoint(
         "--trainer.max_epochs",
         "1",
     ]
-    cli.main([*line, "--model.start.weights", "nowhere.pt"])
-    assert (
-        f"model.start.weights nowhere.pt is not read: {last} gives the weights"
-        in capsys.readouterr().out
+    given = ["--model.start.weights", "nowhere.pt"]
+    assert "model.start.weights nowhere.pt: --ckpt_path last gives the weights" in error(
+        [*line, *given], capsys
     )
+    line[line.index("last")] = "auto"  # the same line starts a training and continues it
+    cli.main([*line, *given])
+    assert f"going on from {last}" in capsys.readouterr().out
     assert (
         yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["start"]["weights"]
         == "start.ckpt"
@@ -374,7 +376,7 @@ def test_predict_and_validate_take_a_file_of_yolov5(
     capsys.readouterr()
     cli.main(["validate", *common, *data, *QUIET[2:], "--run", "figures"])
     told = capsys.readouterr().out
-    assert f"class names, image size from {published}" in told
+    assert f"weights from {published}" in told
     assert "took" not in told
     assert (here / "figures/metrics.json").is_file()
     assert "--model.start.weights" in error(["fit", *common, *data], capsys)

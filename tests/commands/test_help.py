@@ -1,27 +1,34 @@
-"""Help, names and ranges of options: what is told before anything that takes seconds is
-imported."""
+"""Help, names and ranges of options; lines of YOLOv5."""
 
-import contextlib
-import inspect
+import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from option_names import FILE, parser_of, text
 
-import boltbox.callbacks
 import cli
+from boltbox.detector.commands.command_line import SHARED
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
-from boltbox.detector.commands.main import COMMANDS, LINE
-from boltbox.detector.commands.parsing.short_help import CHOSEN
-from boltbox.detector.commands.parsing.table import CALLBACKS
+from boltbox.detector.commands.lightning_cli import OFTEN_USED
+from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, TABLE
 from boltbox.detector.system.ranges import RANGES
 
 ROOT = Path(cli.__file__).parent
 METHODS = [name for name, command in COMMANDS.items() if command.needs_trainer]
-FUNCTIONS = [name for name, command in COMMANDS.items() if not command.needs_trainer]
+
+
+CONTENT = json.loads(FILE.read_text())
+LISTED: dict[str, set[str]] = {
+    name: {*found, *(CONTENT[SHARED] if COMMANDS[name].needs_trainer else [])}
+    for name, found in CONTENT.items()
+    if name != SHARED
+}
 
 
 def told(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
@@ -33,104 +40,116 @@ def told(words: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
     return captured.err if code else captured.out
 
 
-@pytest.mark.parametrize("command", METHODS)
-def test_names_from_the_source_are_those_of_the_parser(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing that exists is refused before the imports, and no more is let through; the defaults
-    are the same. `.help` of classes (--trainer.strategy.help) only the parser knows."""
-    listed = told(f"{command} --help all", capsys)
-    parsers = {
-        re.split(r"[ ,=\[]", name)[0]
-        for name in re.findall(r"^  (?:-\w[^-]*, )?--(\S+)", listed, re.M)
-    }
-    assert LINE.names(command) == {name for name in parsers if not re.search(r".\.help$", name)}
-    flat = " ".join(listed.split())
-    shown = dict(re.findall(r"--([\w.]+) \S+ (?:(?! --).)*?default: ([^),]+)[),]", flat))
-    assert len(shown) > 60
-    for option in LINE.options(command):
-        if option.name in shown and option.default:
-            assert shown[option.name].strip("'\"").lower() == option.default.lower(), option.name
-
-
-def test_names_of_the_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in FUNCTIONS:
-        listed = told(f"{command} --help", capsys)
-        parsers = {
-            re.split(r"[ ,=\[]", name)[0]
-            for name in re.findall(r"^  (?:-\w, )?--(\S+)", listed, re.M)
-        }
-        optional = {option.name for option in LINE.options(command) if not option.required}
-        assert optional | {"help"} == parsers - {"print_config", "config"}
+def test_names_of_options_are_those_of_the_parsers() -> None:
+    """After a change: python tests/helpers/option_names.py."""
+    assert FILE.read_text() == text()
 
 
 def test_the_program_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told("--help", capsys).splitlines()
     assert max(map(len, lines)) <= 80
-    assert (
-        [line.split()[0] for line in lines if line.startswith("  ")]
-        == [*METHODS, *FUNCTIONS]
-        == [*COMMANDS]
-    )
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == [*COMMANDS]
 
 
-@pytest.mark.parametrize("command", METHODS)
-def test_short_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    short = told(f"{command} --config nowhere.yaml --help", capsys)
-    assert max(map(len, short.splitlines())) <= 80
-    assert len(short.splitlines()) < 70
-    assert re.findall(r"^  --(\S+)", short, re.M) == [
-        name for names in CHOSEN[command].values() for name in names
-    ]
-    if command == "fit":
-        assert re.search(
-            r"--data.image_size +Longer side .*\n.*\[640\]|--data.image_size +.*\[640\]", short
-        )
-        assert "[100]" in short.partition("--trainer.max_epochs")[2].partition("--")[0]
+def test_short_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the file that is given nothing is read."""
+    short = told("fit --config nowhere.yaml --help", capsys)
+    shown = set(re.findall(r"^  (?:-c CONFIG, )?--([\w.]+)", short, re.M))
+    assert shown == {name for name in OFTEN_USED if name in LISTED["fit"]}
+    assert "Lightning" not in short.partition("options:")[0]
+    everything = told("fit --help all", capsys)
+    assert set(re.findall(r"^  --([\w.]+)", everything, re.M)) > shown - {"config"}
+    assert len(short) < len(everything) / 3
+    for command in ("export", "compare", "report", "import-hyp"):
+        assert told(f"{command} --help", capsys).startswith("usage: ")
 
 
-def test_headings_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told("fit --help all", capsys)
-    headings = dict(re.findall(r"^([a-z_]+):\n((?:  [\w`].*\n)+)", lines, re.M))
-    for group, place in CALLBACKS.items():
-        first = " ".join(
-            (inspect.getdoc(getattr(boltbox.callbacks, place.rpartition(":")[2])) or "")
-            .partition("\n\n")[0]
-            .split()
-        )
-        assert " ".join(headings[group].split()) == first
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ours_in_place_of_yolov5s_words_exist(command: str) -> None:
+    for name, ours in TABLE.get(command, {}).items():
+        assert not ours or ours.split()[0] in LISTED[command], name
+    assert set(COMMAND_WORDS.values()) <= COMMANDS.keys()
+    everywhere = set[str]().union(*LISTED.values())
+    for name, ours in TABLE["options"].items():
+        words = ours.split()
+        assert not ours or words[0] in everywhere, name
+        shipped = [word for word in words if word.startswith("configs/")]
+        assert all((ROOT / file).is_file() for file in shipped)
+
+
+LINES = {
+    "fit --img 320 --batch 16 --epochs 3 --data d.yaml --weights w.pt": (
+        "fit --data.image_size 320 --data.batch_size 16 --trainer.max_epochs 3 --data.dataset d.yaml"
+        " --model.start.weights w.pt"
+    ),
+    "train --imgsz 640 --data d.yaml --cfg yolov5s6.yaml --hyp hyp.scratch-med.yaml --rect --cache --device 0 --name x": (
+        "fit --data.image_size 640 --data.dataset d.yaml --model.network.size s6 --config configs/yolov5.yaml"
+        " --config configs/hyp/med.yaml --data.rect true --data.cache ram --trainer.devices 1 --run x"
+    ),
+    "fit --img 64 --lr0 0.1 --cos-lr --label-smoothing 0.1 --freeze 0 1 --patience 3 --device cpu": (
+        "fit --data.image_size 64 --model.optim.lr0 0.1 --model.optim.lr_schedule cosine --model.loss.label_smoothing 0.1"
+        " --model.start.freeze '[0,1]' --early_stop.patience 3 --trainer.accelerator cpu"
+    ),
+    "val --weights w.pt --data d.yaml --img 640 --half --augment": (
+        "validate --ckpt_path w.pt --data.dataset d.yaml --data.image_size 640 --trainer.precision 16-true"
+        " --model.tta true"
+    ),
+    "detect --weights w.pt --source x --conf-thres 0.3 --save-txt --nosave": (
+        "predict --ckpt_path w.pt --data.source x --model.conf 0.3 --save.labels true --save.images false"
+    ),
+    "export --weights w.pt --include onnx --imgsz 320 320 --half": (
+        "export --ckpt_path w.pt --format onnx --image_size 320 --half"
+    ),
+    "fit --resume": "fit --ckpt_path last",
+    "fit --resume last.ckpt --workers 2": "fit --ckpt_path last.ckpt --data.workers 2",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_of_yolov5_is_translated_at_once(
+    line: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = told(line, capsys, code=2)
+    ours = LINES[line]
+    assert error.endswith(f": python cli.py {ours}\n")
+    parser = parser_of(shlex.split(ours)[0])
+    known = {string for action in parser._actions for string in action.option_strings}
+    assert {word for word in shlex.split(ours) if word.startswith("--")} <= known
 
 
 def test_nothing_slow_is_imported_for_it() -> None:
-    """Neither for help nor for a typo."""
+    """For the list of commands, and for typos."""
     check = "import sys, cli, contextlib\n"
-    check += "for line in ('--help', 'fit --help', 'fti', 'fit --model.lr 1', ''):\n"
+    check += (
+        "for line in ('--help', 'fti', 'export --nsm', 'fit --img 3', 'fit --model.lr 1', ''):\n"
+    )
     check += " with contextlib.suppress(SystemExit): cli.main(line.split())\n"
     check += "assert not {'torch', 'lightning', 'numpy', 'cv2', 'optuna', 'jsonargparse'} & sys.modules.keys()\n"
     done = subprocess.run(
         [sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 3
+    assert len(done.stderr.splitlines()) == 5
 
 
 WORDS = {
-    "detect": "did you mean 'predict'?",
-    "train": "did you mean 'fit'?",
-    "val": "did you mean 'validate'?",
     "fti": "did you mean 'fit'?",
     "fit --model.lr 1": "did you mean 'model.optim.lr0'?",
-    "fit --lr0 1": "did you mean 'model.optim.lr0'?",
-    "fit --trainer.lr0 1": "did you mean 'model.optim.lr0'?",
+    "fit --lr0 1": "--model.optim.lr0 1",
+    "fit --trainer.lr0 1": "--model.optim.lr0 1",
     "fit --model.wieght_decay 1": "did you mean 'model.optim.weight_decay'?",
     "fit --data.augment.mosiac 1": "did you mean 'data.augment.mosaic'?",
-    "predict --conf-thres 0.3": "here it is --model.conf",
-    "export --weights x.pt": "here it is --ckpt_path",
+    "fit --img 320 --nothing 3": "there is no option --nothing",
+    "fit --model.network.head nowhere.Head": "there is no module nowhere",
+    "fit --model.network.head torch.nn.Conv2d": "model.network.head: Expected 'torch.nn.Conv2d' to be a subclass of Head",
+    "fit --model.network.head boltbox.detector.model.head.AnchorHed": "did you mean 'AnchorHead'?",
+    "fit --trainer.callbacks LearningRateMonitor --trainer.callbacks.wrong 3": "there is no option 'wrong'",
+    "fit --data.image_size": "data.image_size is True; it must be int",
     "fit --trainer.precision fp16": "trainer.precision is fp16; it must be ",
-    "fit --model.classes cat": "model.classes is cat; it must be a list like [1, 2] or null",
+    "fit --model.classes cat": "model.classes is cat; it must be list[int | str] or null",
     "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon or auto",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
-    "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be a whole number or null",
+    "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be int or null",
     "evolve --evolve.prune x": "evolve.prune is x; it must be none or halving",
     "export --format x": "format is x; it must be onnx, openvino or exported-program",
 }
@@ -203,12 +222,10 @@ def test_what_evolution_and_the_defaults_may_give_is_in_range() -> None:
             assert gene.low in RANGES[gene.option], gene
             assert gene.high in RANGES[gene.option], gene
     for command in METHODS:
-        for option in LINE.options(command):
-            with contextlib.suppress(ValueError):
-                assert option.name not in RANGES or float(option.default) in RANGES[option.name], (
-                    option
-                )
-    known = LINE.names("fit") | LINE.names("predict")
+        for name, value in parser_of(command).get_defaults().items():
+            if isinstance(value, int | float) and name in RANGES:
+                assert value in RANGES[name], name
+    known = LISTED["fit"] | LISTED["predict"]
     assert {name for name in RANGES if name not in known} == {"data.seed"}
 
 

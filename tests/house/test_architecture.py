@@ -7,8 +7,8 @@ import pytest
 from rooms import ROOMS
 
 import cli
+from boltbox.detector.commands.command_line import Command
 from boltbox.detector.commands.main import COMMANDS
-from boltbox.detector.commands.parsing.command_line import Command
 from boltbox.detector.training.optimizer import RATES
 
 ROOT = Path(cli.__file__).parent

@@ -22,7 +22,7 @@ from boltbox.detector.training.optimizer import RATES
 ERRORS = {
     "unknown option": (["--model.wdth", "3"], "did you mean 'model.network.width_multiple'"),
     "abbreviation": (["--trainer.max_epoch", "3"], "did you mean 'trainer.max_epochs'"),
-    "option of YOLOv5": (["--epochs", "3"], "here it is --trainer.max_epochs"),
+    "line of YOLOv5": (["--epochs", "3"], "--trainer.max_epochs 1 --trainer.max_epochs 3"),
     "wrong type": (["--data.batch_size", "many"], "data.batch_size"),
     "no such data": (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
     "no such GPU": (["--trainer.accelerator", "gpu"], "no GPU"),
@@ -64,18 +64,18 @@ def test_errors_are_one_sentence(
         ("", "error: a command is missing; choose from fit, "),
         (
             "fit --config http://127.0.0.1:1/a.yaml",
-            "error: --config http://127.0.0.1:1/a.yaml: only files of this machine",
+            "error: --config http://127.0.0.1:1/a.yaml: no such file",
         ),
         *(
             (
                 f"{name} --weights yolov5n.pt",
-                "error: there is no option --weights; here it is --ckpt_path\n",
+                f"error: --weights: not a word of boltbox; here this line is: python cli.py {name} --ckpt_path",
             )
             for name in ("validate", "test", "predict", "export")
         ),
         (
             "fit --weights yolov5n.pt",
-            "error: there is no option --weights; here it is --model.start.weights\n",
+            "error: --weights: not a word of boltbox; here this line is: python cli.py fit --model.start.weights",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Classes that a run's config.yaml names, before anything of them is imported or called."""
 
 import inspect
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,17 +14,25 @@ from jsonargparse import Namespace, set_parsing_settings
 from jsonargparse._common import parsing_settings
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.trusted import PACKAGES, package_of, refusal
+from boltbox.detector.system.trusted import PACKAGES, package_of, refusal, typed_packages
 from boltbox.detector.weights.hyper_parameters import PARTS
 
 # no class of another library is called as a transform is
 TRANSFORMS = "boltbox.detector.data.transforms."
-_DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
-_WRONG = re.compile(r"Expected '([\w.]+)' to be a|Import path ([\w.]+) does not correspond")
+TAKE_CLASSES = ("model.", "trainer.", "data.augment.", "data.format")
+IMPORT_PATH = re.compile(r"(?<![\w./-])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?![\w./-])")
+
+
+def paths_in(options: Mapping[str, Any]) -> set[str]:
+    """What looks like the import path of a class or function among options as they are typed; to
+    type it is to trust it."""
+    texts = [str(value) for name, value in options.items() if name.startswith(TAKE_CLASSES)]
+    found = {path for text in texts for path in IMPORT_PATH.findall(text)}
+    return {path for path in found if not os.path.exists(path)}
 
 
 def paths_named(options: Namespace) -> set[str]:
-    """The import paths of all classes and functions that options name."""
+    """The import paths of all classes and functions that parsed options name."""
     return {path for _, path, _ in _named(options, "")}
 
 
@@ -33,27 +42,14 @@ def foreign_packages(paths: Collection[str]) -> set[str]:
 
 
 @contextmanager
-def only_from(typed: Collection[str], file: str) -> Iterator[None]:
+def only_from_trusted() -> Iterator[None]:
     """While this lasts the parser imports nothing that a value names but from PACKAGES and the
-    packages of what the user typed; what `torch.os.system` leads to is not of torch.
-
-    Raises:
-        InputError: for a value that names something else; it says which option and what to do.
-    """
+    packages of what the user typed; what `torch.os.system` leads to is not of torch."""
     before = dict(parsing_settings)
-    allowed = [*PACKAGES, *foreign_packages(typed)]
+    allowed = [*PACKAGES, *typed_packages]
     set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=allowed)
     try:
         yield
-    except (InputError, ImportError) as e:
-        keys = [key for key in re.findall(r'Parser key "([\w.]+)"', str(e)) if key != "config"]
-        option = keys[0] if keys else "an option"
-        if denied := _DENIED.search(str(e)):
-            raise InputError(f"{file}: {refusal(option, denied[1])}") from None
-        if wrong := _WRONG.search(str(e)):
-            problem = "which is not what it takes, so it is not called; correct the file"
-            raise InputError(f"{file}: {option} names {wrong[1] or wrong[2]}, {problem}") from None
-        raise
     finally:
         parsing_settings.update(before)
 
@@ -65,29 +61,25 @@ def check_classes(options: Namespace, typed: Collection[str], file: str) -> None
     Raises:
         InputError: a function, or a class of another kind.
     """
-    trusted = foreign_packages(typed)
     for option, path, found in _named(options, ""):
-        if path in typed or package_of(path) in trusted:
+        package = package_of(path)
+        if path in typed or package in typed_packages - set(PACKAGES):
             continue
-        if package_of(path) not in PACKAGES:
+        if package not in PACKAGES:
             raise InputError(f"{file}: {refusal(option, path)}")
         try:
             kind = resolve_name(path) if found is None else found
         except (ImportError, AttributeError, ValueError) as e:
             raise InputError(f"{file}: {option} names {path}, which is not found ({e})") from None
-        base = PARTS.get(option.removeprefix("model."))
-        if not inspect.isclass(kind) or package_of(kind.__module__) not in PACKAGES:
-            problem = "is not a class of its own"
-        elif base is not None and not issubclass(kind, base):
-            problem = f"is no subclass of {base.__module__}.{base.__name__}"
-        elif option.startswith("data.augment.after") and not kind.__module__.startswith(TRANSFORMS):
-            problem = f"is not a transform ({TRANSFORMS}...)"
-        else:
-            continue
-        raise InputError(
-            f"{file}: {option} names {path}, which {problem}, so it is not called; correct the"
-            " file, or name it on the command line if it is meant so"
-        )
+        base = PARTS.get(option.rpartition(".")[2], object)
+        fits = inspect.isclass(kind) and package_of(kind.__module__) in PACKAGES
+        if option.startswith("data.augment.after"):
+            fits = fits and kind.__module__.startswith(TRANSFORMS)
+        if not fits or not issubclass(kind, base):
+            raise InputError(
+                f"{file}: {option} names {path}, which is not what it takes, so it is not called;"
+                " correct the file, or name it on the command line if it is meant so"
+            )
 
 
 def _named(value: Any, option: str) -> Iterator[tuple[str, str, Any]]:
@@ -104,9 +96,8 @@ def _named(value: Any, option: str) -> Iterator[tuple[str, str, Any]]:
     elif isinstance(value, list | tuple | set):
         for inner in value:
             yield from _named(inner, option)
+    elif option == "data.format" and value and "." in value:
+        yield option, value, None
     elif callable(value):
-        yield (
-            option,
-            f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}",
-            value,
-        )
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        yield option, f"{value.__module__}.{name}", value

@@ -1,0 +1,163 @@
+"""A command line before anything is imported that takes seconds: its options by name, typos, and
+lines of YOLOv5."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, KEYS, YOLOV5_OPTIONS, translated
+from boltbox.detector.system.configuration import flatten
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.shipped import config_path
+from boltbox.detector.system.text_file import read_text
+from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+
+# Written from the parsers by `python tests/helpers/option_names.py`.
+OPTION_NAMES: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("option_names.json").read_text(encoding="utf-8")
+)
+SHARED = "with a Trainer"  # names of OPTION_NAMES that all such commands have
+DATA_SET = "(a data set is given as --data.dataset FILE)"
+WITHOUT_VALUE = ("--help", "-h", "--print_config")
+
+
+class Command(NamedTuple):
+    """A command: the function that does it, as `module:function`, and its line in the help.
+
+    needs_trainer: the function takes a Trainer, the model and the data module before its own
+    options; its command has their options too. Else it is a plain function, whose parameters are
+    the options.
+    """
+
+    place: str
+    help: str
+    needs_trainer: bool = True
+
+
+def program() -> str:
+    """How this program was started."""
+    return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"
+
+
+def command_line(*words: str) -> str:
+    """A command of this program, started in the same way as the running one: by python, boltbox or
+    torchrun."""
+    script = Path(sys.argv[0])
+    start = ["python", str(script)] if script.name == "cli.py" else program().split()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "--", str(script)]
+    return shlex.join([*start, *words])
+
+
+def split_options(words: Sequence[str]) -> list[list[str]]:
+    """Each option with the words that are its value; words before the first option are by
+    themselves.
+
+    >>> split_options(["runs/a", "--img", "640", "--json", "--run=b", "-c", "x.yaml"])
+    [['runs/a'], ['--img', '640'], ['--json'], ['--run', 'b'], ['--config', 'x.yaml']]
+    """
+    parts: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or word in ("-c", "-h"):
+            name, equals, value = word.partition("=")
+            parts.append(["--config" if name == "-c" else name, *([value] if equals else [])])
+        elif parts and parts[-1][0].startswith("-"):
+            parts[-1].append(word)
+        else:
+            parts.append([word])
+    return parts
+
+
+class CommandLine:
+    """A command and its options.
+
+    command: its name · typed: the words after it · words: the same for the parser: files of options
+    as their text, switches with `true` · wants_all: the help is to show all options · options: by
+    flat name the values, as typed or as in a file; later ones count · files: the file that an
+    option stands in, of those not typed.
+
+    Raises:
+        InputError: a file of options cannot be read, or holds none.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.command, self.typed = (words[0] if words else ""), list(words[1:])
+        if {"-h", "--help"} & set(words):
+            self.wants_all, self.typed = "all" in words, ["--help"]
+        self.words: list[str] = []
+        self.options: dict[str, Any] = {}
+        self.files: dict[str, str] = {}
+        for option, *values in split_options(self.typed):
+            if not option.startswith("-"):
+                self.words.append(option)
+                continue
+            name = option.lstrip("-").removesuffix("+")
+            if name == "config" and values:
+                path = config_path(values[0])
+                values = [self._read_options(path)]
+            else:
+                values = values or ([] if option in WITHOUT_VALUE else ["true"])
+                self.options[name] = values[0] if len(values) == 1 else values
+                self.files.pop(name, None)
+            self.words += [f"{option}={values[0]}"] if len(values) == 1 else [option, *values]
+
+    def _read_options(self, path: str) -> str:
+        """The text of a file of options, which count from here on."""
+        try:
+            text = read_text(path)
+            content = load_yaml(text)
+        except FileNotFoundError:
+            raise InputError(f"--config {path}: no such file") from None
+        except InputError as e:
+            raise InputError(f"--config {e}") from None
+        except NO_YAML as e:
+            raise InputError(f"--config {path}: this is not valid YAML ({e})") from None
+        if not isinstance(content, Mapping):
+            raise InputError(
+                f"--config {path}: it holds no options; they stand in it as in a run's config.yaml"
+            )
+        found = flatten({str(key): value for key, value in content.items()})
+        self.options |= found
+        self.files |= dict.fromkeys(found, path)
+        return text
+
+    def check(self, commands: Mapping[str, Command]) -> None:
+        """Raises InputError for a command or an option that does not exist, with the nearest name
+        or, of YOLOv5's words, the whole line in ours."""
+        command = COMMAND_WORDS.get(self.command, self.command)
+        if command not in commands:
+            wrong = f"there is no command '{command}'" if command else "a command is missing"
+            raise InputError(f"{wrong}; {nearest(command, commands)}")
+        if command not in OPTION_NAMES:  # one of your own
+            return
+        shared = OPTION_NAMES[SHARED] if commands[command].needs_trainer else []
+        known = [*OPTION_NAMES[command], *shared]
+        unknown = [name for name in self.options if not is_known(name, known)]
+        if in_files := [name for name in unknown if name in self.files]:
+            name = next((name for name in in_files if name in KEYS), in_files[0])
+            hint = KEYS.get(name) or f"{nearest(name, known)} {DATA_SET}"
+            raise InputError(
+                f"--config {self.files[name]}: '{name}' is no option of {command}; {hint}"
+            )
+        if unknown or command != self.command:
+            line = translated(split_options(self.typed), command, known, unknown)
+            what = [f"--{name}" for name in unknown] or [self.command]
+            raise InputError(
+                f"{', '.join(what)}: not a word of boltbox; here this line is:"
+                f" {program()} {shlex.join([command, *line])}"
+            )
+
+
+def is_known(name: str, known: Collection[str]) -> bool:
+    """Whether an option exists, or may exist: it stands for a whole group, or is within one that
+    takes a class (trainer.logger.init_args.name), which only the whole parser knows."""
+    parts = name.split(".")
+    above = {".".join(parts[: k + 1]) for k in range(len(parts))}
+    is_group = name not in YOLOV5_OPTIONS and any(each.startswith(f"{name}.") for each in known)
+    return is_group or not above.isdisjoint(known)

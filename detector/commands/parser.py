@@ -1,0 +1,120 @@
+"""The parser of a command: errors as one sentence, a short help, plain functions as commands."""
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
+from types import UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+
+from jsonargparse import set_parsing_settings
+from lightning.pytorch.cli import LightningArgumentParser
+
+from boltbox.detector.commands.command_line import program
+from boltbox.detector.system.errors import InputError, nearest, one_of
+from boltbox.detector.system.trusted import refusal
+
+# or an option that takes any value would take any class
+set_parsing_settings(instantiate_subclass_spec_in_any=False)
+
+KEY = re.compile(r'Parser key "([\w.]+)"')
+VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
+DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
+MISSING = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|No module named '([\w.]+)'")
+REASON = re.compile(
+    r"- (there is no option .*|\S+ is .*; it must be .*)"
+    r"|callable class: (Expected .*?)\.*\. Got value"
+)
+UNKNOWN = re.compile(r"(?:[Uu]nrecognized arguments: --|Option '|[Kk]ey ')([\w.-]+)")
+
+
+class Parser(LightningArgumentParser):
+    """files: the file that an option stands in, of those that were not typed."""
+
+    files: Mapping[str, str] = {}
+
+    def error(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises InputError: what is wrong with which option, where it stands, and the nearest
+        name."""
+        text = " ".join(message.split()).removeprefix('Parser key "config": ')
+        option = next(iter(KEY.findall(text)), "")
+        sentence = self._sentence(text, option)
+        if reason := REASON.search(message):
+            sentence = re.sub(r"<class '([\w.]+)'>", r"\1", f"{option}: {reason[1] or reason[2]}")
+        files = (f for name, f in self.files.items() if f"{name}.".startswith(f"{option}."))
+        file = next(files, "") if option else ""
+        raise InputError(f"{file}: {sentence}" if file else sentence)
+
+    def _sentence(self, message: str, option: str) -> str:
+        if denied := DENIED.search(message):
+            return refusal(option or "an option", denied[1])
+        if missing := MISSING.search(message):
+            if missing[3]:
+                hint = (
+                    "the folder of its file must be on PYTHONPATH, as in PYTHONPATH=. boltbox ..."
+                )
+                return f"{option}: there is no module {missing[3]}; {hint}"
+            names = [k for k, v in vars(import_module(missing[1])).items() if callable(v)]
+            return f"{option}: {missing[1]} has no '{missing[2]}'; {nearest(missing[2], names)}"
+        if unknown := UNKNOWN.search(message):
+            known = [s.lstrip("-") for action in self._actions for s in action.option_strings]
+            where = f"{option}: " if option else ""
+            return f"{where}there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
+        kind = next(
+            (getattr(a, "_typehint", None) for a in self._actions if a.dest == option), None
+        )
+        if kind is not None and (value := VALUE.fullmatch(message)):
+            return f"{option} is {value[1]}; it must be {allowed(kind)}"
+        return message
+
+    def finish(self) -> None:
+        """Name the groups in the help; of a float or an int, 1 is the int: one batch, not all."""
+        for key, group in (self.groups or {}).items():
+            group.title = key
+        for action in self._actions:
+            if getattr(action, "_typehint", None) == int | float | None:
+                action._typehint = int | float | None  # type: ignore[attr-defined]
+
+    def show_only(self, names: Collection[str]) -> None:
+        """Leave all other options out of the help."""
+        for action in self._actions:
+            if action.dest not in names:
+                action.help = argparse.SUPPRESS
+            elif action.help:
+                action.help = action.help.partition(". ")[0]
+        for group in self._action_groups:
+            if all(action.help == argparse.SUPPRESS for action in group._group_actions):
+                group.title = group.description = None
+
+
+def allowed(kind: Any) -> str:
+    """The values of a type, in words.
+
+    >>> allowed(Literal["best", "last"]), allowed(int | None), allowed(list[int | str] | None)
+    ('best or last', 'int or null', 'list[int | str] or null')
+    """
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words: list[str] = []
+    for part in parts:
+        if get_origin(part) is Literal:
+            words += map(str, get_args(part))
+        else:
+            name = str(part) if get_args(part) else getattr(part, "__name__", str(part))
+            name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
+            words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
+    return one_of(list(dict.fromkeys(words)))
+
+
+def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:
+    """Call a plain function with options of its parameters' names; those without a default are
+    positional, and a `list` takes one or more words."""
+    description = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    parser = Parser(prog=f"{program()} {command}", description=description)
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    lists = [p for p in parameters if p.default is p.empty and get_origin(p.annotation) is list]
+    for p in lists:
+        parser.add_argument(p.name, nargs="+", type=get_args(p.annotation)[0])
+    parser.add_function_arguments(function, as_positional=True, skip={p.name for p in lists})
+    options = parser.instantiate_classes(parser.parse_args(list(words)))
+    function(**vars(options))

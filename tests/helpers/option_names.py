@@ -1,0 +1,79 @@
+"""`python tests/helpers/option_names.py` writes detector/commands/option_names.json, the names of
+all options, from the parsers of all commands."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import cli
+from boltbox.detector.commands import parser
+from boltbox.detector.commands.command_line import SHARED
+from boltbox.detector.commands.main import COMMANDS
+
+FILE = Path(cli.__file__).parent / "detector/commands/option_names.json"
+
+
+class Parsed(Exception):
+    """Raised in place of parsing."""
+
+
+@contextlib.contextmanager
+def caught(found: list[Any]) -> Iterator[None]:
+    """The parser that a command would parse with, into `found`."""
+
+    def stop(self: Any, *_: Any, **__: Any) -> None:
+        found.append(self)
+        raise Parsed
+
+    before = parser.Parser.parse_args
+    parser.Parser.parse_args = stop  # type: ignore[method-assign]
+    try:
+        with contextlib.suppress(Parsed):
+            yield
+    finally:
+        parser.Parser.parse_args = before  # type: ignore[method-assign]
+
+
+def parser_of(command: str) -> Any:
+    """The parser of a command."""
+    from boltbox.detector.commands.command_line import CommandLine
+    from boltbox.detector.commands.lightning_cli import DetectorCLI
+
+    found: list[Any] = []
+    with caught(found):
+        if COMMANDS[command].needs_trainer:
+            DetectorCLI(COMMANDS[command], CommandLine([command]))
+        else:
+            parser.call(resolve_name(COMMANDS[command].place), command, [])
+    return found[0]
+
+
+def names_of(command: str) -> set[str]:
+    """What may follow `--`, without groups and `.help` of classes."""
+    strings = {s for action in parser_of(command)._actions for s in action.option_strings}
+    names = {s.removeprefix("--") for s in strings if s.startswith("--") and s[-1] != "+"}
+    return {
+        name
+        for name in names
+        if not name.endswith(".help")
+        and not any(other.startswith(f"{name}.") for other in names - {f"{name}.help"})
+    }
+
+
+def all_names() -> dict[str, list[str]]:
+    """The content of the file."""
+    names = {command: names_of(command) for command in COMMANDS}
+    shared = set.intersection(*(names[c] for c, row in COMMANDS.items() if row.needs_trainer))
+    own = {c: names[c] - shared if COMMANDS[c].needs_trainer else names[c] for c in COMMANDS}
+    return {SHARED: sorted(shared), **{command: sorted(found) for command, found in own.items()}}
+
+
+def text() -> str:
+    return json.dumps(all_names(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())
