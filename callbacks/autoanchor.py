@@ -89,7 +89,6 @@ class AutoAnchor(L.Callback):
         sizes = np.concatenate(
             [label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels]
         )
-        classes = np.concatenate([x.classes[~x.crowd] for x in labels])
         before = head.anchors_px.cpu().numpy().astype(float)
         bpr, force = (
             measure(before.reshape(-1, 2), sizes, anchor_t).bpr,
@@ -122,9 +121,7 @@ class AutoAnchor(L.Callback):
             choice,
             network.strides,
             sizes,
-            classes,
             seen,
-            data.names,
             data.image_size,
             anchor_t,
         )

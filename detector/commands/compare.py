@@ -9,7 +9,7 @@ from boltbox.detector.checkpoint.runs import new_run
 from boltbox.detector.report.curves import draw_panels, loss_names, loss_title, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
-from boltbox.detector.report.table import aligned
+from boltbox.detector.report.table import aligned, number
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -44,7 +44,7 @@ def compare(runs: list[str], run: str | None = None) -> None:
     picture, page = folder / "compare.png", folder / "compare.html"
     sections = [
         Section("Options that differ", () if changed else ["None."], options if changed else ()),
-        Section("Metrics", ["The best run first; * the best of its column.", *notes], metrics),
+        Section("Metrics", ["The best run first.", *notes], metrics),
     ]
     if any(r.epochs for r in found.values()):
         _draw(found, picture)
@@ -64,18 +64,13 @@ def _by_name(runs: list[RunFiles]) -> dict[str, RunFiles]:
 
 
 def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:
-    """Header and a row a run; an asterisk marks the best of a column."""
-    values = {name: [r.metrics.get(name) for r in runs.values()] for name in METRICS}
-    best = {name: max((v for v in row if v is not None), default=0) for name, row in values.items()}
+    """Header and a row a run."""
     rows = [["run", "command", "epochs", "images", *METRICS, "training"]]
-    for k, (name, r) in enumerate(runs.items()):
+    for name, r in runs.items():
         seconds = sum(y for _, y in points(r.epochs, "epoch", "seconds"))
-        cells = [
-            "- " if row[k] is None else f"{row[k]:.4f}{'*' if row[k] == best[column] else ' '}"
-            for column, row in values.items()
-        ]
         head = [name, str(r.metrics.get("command", "-")), str(len(r.epochs) or "-")]
-        rows.append([*head, str(r.metrics.get("images", "-")), *cells, f"{seconds:.0f} s"])
+        metrics = [number(r.metrics.get(column)) for column in METRICS]
+        rows.append([*head, str(r.metrics.get("images", "-")), *metrics, f"{seconds:.0f} s"])
     return rows
 
 

@@ -1,4 +1,4 @@
-"""A report on the anchors: a table by level and by class, a picture."""
+"""A report on the anchors: a table by level, a picture."""
 
 import json
 from collections.abc import Sequence
@@ -29,17 +29,15 @@ class AnchorReport:
     """Anchors before and after the choice, and what they were measured on.
 
     before: (levels, A, 2) pixels · choice: what was decided · strides: of the levels · sizes (n, 2)
-    pixels of the network's input, classes (n,): of the training labels · seen (m, 2): sizes after
-    the augmentation, or None · names: of the classes.
+    pixels of the network's input: of the training labels · seen (m, 2): sizes after the
+    augmentation, or None.
     """
 
     before: np.ndarray
     choice: Choice
     strides: Sequence[int]
     sizes: np.ndarray
-    classes: np.ndarray
     seen: np.ndarray | None
-    names: list[str]
     image_size: int
     anchor_t: float
 
@@ -57,40 +55,37 @@ class AnchorReport:
         }
 
     def _described(self, anchors: np.ndarray) -> dict[str, Any]:
-        """The anchors, and how well they fit: all labels, then by level (a label belongs to the
-        level of its best anchor), then by class."""
+        """The anchors, and how well they fit: all labels, and by level (a label belongs to the
+        level of its best anchor)."""
         flat = anchors.reshape(-1, 2)
-        level = side_ratios(self.sizes, flat).argmax(1) // anchors.shape[1]
-        groups = {"all": np.ones(len(level), bool)}
-        groups |= {f"stride {s}": level == k for k, s in enumerate(self.strides)}
-        named = [(name, self.classes == c) for c, name in enumerate(self.names)]
-        rows = []
-        for name, chosen in [*groups.items(), *named]:
-            row: list[Any] = [None] * 3
-            if chosen.any():
-                fit = measure(flat, self.sizes[chosen], self.anchor_t)
-                row = [fit.bpr, fit.aat, fit.mean_best]
-            rows.append(dict(zip(("name", *COLUMNS), (name, int(chosen.sum()), *row), strict=True)))
         fits = {"labels": measure(flat, self.sizes, self.anchor_t)._asdict()}
         if self.seen is not None and len(self.seen):
             fits["augmented"] = measure(flat, self.seen, self.anchor_t)._asdict()
+        level = side_ratios(self.sizes, flat).argmax(1) // anchors.shape[1]
+        rows = [self._row("all", flat, self.sizes)]
+        for k, stride in enumerate(self.strides):
+            rows.append(self._row(f"stride {stride}", flat, self.sizes[level == k]))
         return {"anchors": _lists(anchors), "fit": fits, "rows": rows}
 
+    def _row(self, name: str, flat: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
+        values: list[float | None] = [None] * 3
+        if len(sizes):
+            fit = measure(flat, sizes, self.anchor_t)
+            values = [fit.bpr, fit.aat, fit.mean_best]
+        return {"name": name, **dict(zip(COLUMNS, (len(sizes), *values), strict=True))}
+
     def table(self) -> str:
-        """The rows as text; if the anchors changed, each value as before > after."""
+        """The rows as text."""
         content = self.content()
-        before = content["before"]["rows"]
-        after = content.get("after", content["before"])["rows"]
         lines = [["anchors", *COLUMNS]]
-        for old, new in zip(before, after, strict=True):
-            pairs = [(_number(old[column]), _number(new[column])) for column in COLUMNS]
-            cells = [was if was == now else f"{was} > {now}" for was, now in pairs]
-            lines.append([old["name"], *cells])
+        for name in ("before", "after") if self.choice.changed else ("before",):
+            for row in content[name]["rows"]:
+                lines.append([f"{name}, {row['name']}", *(_number(row[c]) for c in COLUMNS)])
         return aligned(lines)
 
     def yaml_line(self) -> str:
         """The anchors in use, to paste into a configuration."""
-        return f"model: {{anchors: {_lists(self.choice.anchors)}}}"
+        return f"model: {{network: {{anchors: {_lists(self.choice.anchors)}}}}}"
 
     def save(self, folder: Path) -> None:
         """To anchors.json."""

@@ -29,6 +29,7 @@ from boltbox.detector.report.crops import crop_detection, crop_label
 from boltbox.detector.report.curves import plot_curves, plot_iterations
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
+from boltbox.detector.report.table import number
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import described
 
@@ -174,8 +175,3 @@ def _smaller(path: Path) -> bytes:
     except OSError as e:
         raise InputError(f"{path} cannot be read: {e}") from None
     return file.getvalue()
-
-
-def number(value: object) -> str:
-    """A metric, which may be missing."""
-    return f"{value:.3f}" if isinstance(value, int | float) else "-"

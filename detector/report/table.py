@@ -26,3 +26,12 @@ def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
     """
     head, *rows = ["| " + " | ".join(row) + " |" for row in cells]
     return [head, "|" + "---|" * len(cells[0]), *rows]
+
+
+def number(value: object) -> str:
+    """A metric, which may be missing.
+
+    >>> number(0.4567), number(None)
+    ('0.457', '-')
+    """
+    return f"{value:.3f}" if isinstance(value, int | float) else "-"

@@ -132,9 +132,9 @@ def test_doctor(tmp_path: Path, here: Path) -> None:
 
 def test_anchors(tmp_path: Path, drawn: list[str]) -> None:
     anchors = np.array([[[10.0, 13.0], [16.0, 30.0], [33.0, 23.0]]])
-    sizes, classes = np.array([[20.0, 20.0], [5.0, 90.0]]), np.array([0, 1])
+    sizes = np.array([[20.0, 20.0], [5.0, 90.0]])
     choice = Choice(anchors, False, f"kept: {NAMES[0]}")
-    report = AnchorReport(anchors, choice, [8], sizes, classes, None, NAMES[:2], 64, 4.0)
+    report = AnchorReport(anchors, choice, [8], sizes, None, 64, 4.0)
     report.draw(tmp_path / "anchors.png")
     assert f"kept: {NAMES[0]}" in drawn
 
