@@ -17,7 +17,6 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.versions import git_revision, versions
 from boltbox.detector.training.recipe import data_of
 
 
@@ -124,8 +123,6 @@ class RunFolder(L.Callback):
             "started": started,
             **place,
             **host(),
-            "versions": versions(),
-            "git": git_revision(),
         }
         _write(folder / "machine.json", json.dumps(machine, indent=1))
         _write(folder / "config.yaml", self.config or configuration(trainer, pl_module))

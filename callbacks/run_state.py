@@ -14,14 +14,14 @@ from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.resume import check_resume
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.model.loss_sums import LossSums
-from boltbox.detector.system.versions import git_revision, versions
+from boltbox.detector.system.host import versions
 from boltbox.detector.training.module import Detector
 
 
 class RunState(L.Callback):
     """`processes`: for each one the gradients of an open accumulation window, the sums of the
     epoch's losses, the states of the random generators. `run`: configuration, class names, library
-    versions, git revision, the loggers' run ids.
+    versions, the loggers' run ids.
 
     Only tensors and plain types. Resumed with another number of processes, each one gets the mean
     of gradients and sums.
@@ -49,7 +49,6 @@ class RunState(L.Callback):
             "config": self.config or configuration(trainer, pl_module),
             "names": list(pl_module.names),
             "versions": versions(),
-            "git": git_revision(),
             "loggers": {
                 type(logger).__name__: logger.version
                 for logger in trainer.loggers

@@ -1,11 +1,15 @@
-"""Text files that users give."""
+"""Text files that users give, and what lies at a path: a name that no file can have is no error."""
 
 import errno
 import os
-import stat
+from os.path import exists
+from os.path import isdir as is_dir
+from os.path import isfile as is_file
 from pathlib import Path
 
 from boltbox.detector.system.errors import InputError
+
+__all__ = ["exists", "is_dir", "is_file", "is_impossible", "read_text"]
 
 
 def read_text(path: str | Path, replace: bool = False) -> str:
@@ -36,31 +40,6 @@ def read_text(path: str | Path, replace: bool = False) -> str:
     if "\0" in text and not replace:
         raise InputError(f"{path}: this is not a text file (it holds zero bytes)")
     return text.replace("\r\n", "\n").replace("\r", "\n")  # as Python reads text
-
-
-def is_file(path: str | Path) -> bool:
-    """Whether a regular file is there. A name that no file can have (too long, with a zero byte,
-    links that go round) is none, where `Path.is_file` raises."""
-    return stat.S_ISREG(_mode(path))
-
-
-def is_dir(path: str | Path) -> bool:
-    """Whether a folder is there, see `is_file`."""
-    return stat.S_ISDIR(_mode(path))
-
-
-def exists(path: str | Path) -> bool:
-    """Whether anything is there, see `is_file`."""
-    return _mode(path) != 0
-
-
-def _mode(path: str | Path) -> int:
-    try:
-        return os.stat(path).st_mode
-    except (OSError, ValueError) as e:
-        if is_impossible(e) or isinstance(e, FileNotFoundError | NotADirectoryError):
-            return 0
-        raise
 
 
 def is_impossible(error: OSError | ValueError) -> bool:
