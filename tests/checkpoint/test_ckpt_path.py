@@ -186,7 +186,7 @@ def test_typed_weights_do_not_replace_a_checkpoint(
     )
     line[line.index("last")] = "auto"  # the same line starts a training and continues it
     cli.main([*line, *given])
-    assert f"going on from {last}" in capsys.readouterr().out
+    assert f"from {last}" in capsys.readouterr().out
     assert (
         yaml.safe_load((moved / "runs/fit-1/config.yaml").read_text())["model"]["start"]["weights"]
         == "start.ckpt"
