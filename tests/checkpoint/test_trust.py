@@ -24,6 +24,7 @@ MODEL = {
     "model.network.box_coder",
     "model.loss.assigner",
     "model.loss.function",
+    "model.optim.optimizer",
 }
 TRAINER = {
     f"trainer.{name}"

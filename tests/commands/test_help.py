@@ -147,7 +147,7 @@ WORDS = {
     "fit --data.image_size": "data.image_size is True; it must be int",
     "fit --trainer.precision fp16": "trainer.precision is fp16; it must be ",
     "fit --model.classes cat": "model.classes is cat; it must be list[int | str] or null",
-    "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon or auto",
+    "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon, auto or ",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
     "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be int or null",
     "evolve --evolve.prune x": "evolve.prune is x; it must be none or halving",
