@@ -274,7 +274,7 @@ def test_autoanchor_looks_at_so_many_objects(
     whole = data.seen_sizes(24)
     monkeypatch.setattr("boltbox.detector.data.loading.seen_sizes.MOST_OBJECTS", len(whole) // 3)
     part = data.seen_sizes(24)
-    assert len(whole) // 3 < len(part) < len(whole)
+    assert len(part) == len(whole) // 3
     assert np.array_equal(part, whole[: len(part)])
 
 
