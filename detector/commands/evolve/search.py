@@ -21,6 +21,7 @@ from boltbox.detector.commands.evolve.plan import planned
 from boltbox.detector.commands.evolve.study import FILE, Study
 from boltbox.detector.commands.evolve.worker import Workers, environments
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -67,8 +68,8 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
             logger.save()
         eta = statistics.fmean(map(seconds, found)) * left / len(variables)
         rank_zero_print(
-            f"trial {number(trial)}: fitness {trial.value} {trial.user_attrs['reason']}; best"
-            f" {values['best']}; {left} left, ETA {timedelta(seconds=round(eta))}"
+            f"trial {number(trial)}: fitness {metric(trial.value)} {trial.user_attrs['reason']};"
+            f" best {metric(values['best'])}; {left} left, ETA {timedelta(seconds=round(eta))}"
         )
         write_outputs(study, plan)
 
