@@ -34,7 +34,6 @@ from boltbox.detector.data.loading.sampler import (
 from boltbox.detector.data.loading.seen_sizes import seen_sizes
 from boltbox.detector.data.loading.train_samples import TrainSamples
 from boltbox.detector.data.sample import Batch, Sample, collate
-from boltbox.detector.data.splits import open_split
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import Resize, round_up
 from boltbox.detector.data.transforms.transform import Transform
@@ -186,7 +185,7 @@ class DetectionData(L.LightningDataModule):
             raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
             if split not in self.datasets:
-                self.datasets[split] = open_split(self.file, split, self.single_class)
+                self.datasets[split] = self.file.open_checked(split, self.single_class)
         if stage == "fit":
             self._plan_training(self.datasets["train"])
             self._cache_images()

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from boltbox.detector.data import demo
 from boltbox.detector.data.cache.labels import cached
-from boltbox.detector.data.class_names import read_names
+from boltbox.detector.data.data_yaml import read_content, read_folder
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import FORMATS, format_class
 from boltbox.detector.data.formats.format import Format, Split
 from boltbox.detector.data.formats.per_image import PerImageFormat
-from boltbox.detector.data.images import MAX_PIXELS_VARIABLE, SUFFIXES, most_pixels
-from boltbox.detector.data.part import Part
-from boltbox.detector.data.read_split import SplitReader
+from boltbox.detector.data.images import MAX_PIXELS_VARIABLE, most_pixels
+from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import exists, is_dir, is_file, read_text
+from boltbox.detector.system.text_file import exists, is_dir, read_text
 from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 DEMO_ROOT = Path("datasets/demo")
@@ -70,12 +68,13 @@ class DatasetFile:
             InputError: naming the file and the key.
         """
         if source == demo.NAME:
-            return cls(source, DEMO_ROOT, "yolo", list(demo.NAMES), _demo_splits())._divided(split)
+            splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
+            return cls(source, DEMO_ROOT, "yolo", list(demo.NAMES), splits)._divided(split)
         path = Path(source)
         if is_dir(path) and (path / "data.yaml").is_file():
             path = path / "data.yaml"
         if is_dir(path):
-            return cls._read_folder(path, format)._divided(split)
+            return cls(str(path), **read_folder(path, format))._divided(split)
         if not exists(path):
             raise InputError(
                 f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'"
@@ -92,72 +91,8 @@ class DatasetFile:
             ) from None
         if not isinstance(content, dict):
             raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
-        return cls._from_content(path, content, format)._divided(
-            split if split is not None else content.get("split")
-        )
-
-    @classmethod
-    def _from_content(cls, path: Path, content: dict[str, Any], format: str | None) -> DatasetFile:
-        root = Path(str(content.get("path") or "."))
-        root = (
-            next((p for p in (path.parent / root, root) if is_dir(p)), None) or path.parent / root
-        )
-        if not is_dir(root):
-            raise InputError(
-                f"{path}: path '{content['path']}' is neither a folder beside this file nor one"
-                " from here"
-            )
-        splits = {}
-        for split in ("train", "val", "test"):
-            entries = content.get(split) or []
-            entries = entries if isinstance(entries, list) else [entries]
-            splits[split] = [_resolve(root, path.parent, str(entry)) for entry in entries]
-        splits = {split: paths for split, paths in splits.items() if paths}
-        if not splits:
-            raise InputError(f"{path}: none of the keys train, val, test is given")
-        kind = format or str(content.get("format") or _guess_format(root, splits))
-        if not format and kind not in FORMATS:
-            way = (
-                f"; it is code of your own, which no data file can load: give --data.format {kind}"
-                if "." in kind
-                else ""
-            )
-            raise InputError(
-                f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}{way}"
-            )
-        folders = content.get("images") or []
-        folders = [root / str(f) for f in (folders if isinstance(folders, list) else [folders])]
-        given = read_names(path, content)
-        names = _found_names(format_class(kind), root, splits) if given is None else given
-        if not names:
-            raise InputError(
-                f"{path}: the key `names` is missing; give the class names as a list or a"
-                f" map{_hint(root, kind)}"
-            )
-        keep = {key: bool(content.get(key, False)) for key in ("keep_difficult", "keep_emptied")}
-        sorted_ = given is None and not format_class(kind).lists_names
-        return cls(str(path), root, kind, names, splits, folders, **keep, found_names=sorted_)
-
-    @classmethod
-    def _read_folder(cls, root: Path, format: str | None) -> DatasetFile:
-        kinds = [format] if format else FORMATS
-        kind, splits = next(
-            ((k, found) for k in kinds if (found := format_class(k).find_splits(root))), ("", {})
-        )
-        if not splits:
-            raise InputError(
-                f"data.dataset {root}: this folder holds neither a data.yaml nor images with VOC"
-                " annotations (JPEGImages or images with Annotations/*.xml, or xml files beside"
-                " the images); for other labels write a data.yaml"
-            )
-        names = _found_names(format_class(kind), root, splits)
-        if not names:
-            raise InputError(
-                f"data.dataset {root}: none of its annotations can be read and names an object"
-            )
-        return cls(
-            str(root), root, kind, names, splits, found_names=not format_class(kind).lists_names
-        )
+        share = content.get("split") if split is None else split
+        return cls(str(path), **read_content(path, content, format))._divided(share)
 
     def _divided(self, share: object) -> DatasetFile:
         """The same with a part of `train` as `val`, if that is asked for."""
@@ -169,13 +104,11 @@ class DatasetFile:
                 " like 0.2"
             )
         if "val" in self.splits or "train" not in self.splits:
-            lacking = (
-                "it has a val split of its own"
-                if "val" in self.splits
-                else "it has no train split to divide"
-            )
+            problem = "val split of its own" if "val" in self.splits else "train split to divide"
+            has = "a" if "val" in self.splits else "no"
             raise InputError(
-                f"{self.source}: split {share:g} was given, but {lacking}; leave split out"
+                f"{self.source}: split {share:g} was given, but it has {has} {problem}; leave split"
+                " out"
             )
         self.share, self.splits = (
             float(share),
@@ -196,10 +129,9 @@ class DatasetFile:
         what was not given."""
         self.draw_demo()
         if self.found_names:
-            listed = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
             rank_zero_print(
                 f"names: {len(self.names)} found in the annotations of {self.source}, in"
-                f" alphabetical order: {listed}"
+                f" alphabetical order: {', '.join(self.names[:20])}"
             )
         if self.share is not None:
             rank_zero_print(
@@ -208,10 +140,31 @@ class DatasetFile:
             )
 
     def draw_demo(self) -> None:
-        """Draw the demo data set if it was asked for and is not there yet; do it in one process
-        only."""
+        """Draw the demo data set if it was asked for and is not there yet."""
         if self.source == demo.NAME:
             demo.make_demo(self.root)
+
+    def open_checked(self, split: str, single_class: bool) -> DetectionDataset:
+        """The split for a training or evaluation; what was left out is printed.
+
+        Args:
+            single_class: every object becomes class 0.
+
+        Raises:
+            InputError: no usable box, or a class without a name.
+        """
+        dataset = self.open(split)
+        if single_class:
+            dataset.merge_classes()
+        dataset.check_classes()
+        for line in dataset.report.lines(split):
+            rank_zero_print(line)
+        if not dataset.report.boxes:
+            hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
+            raise InputError(
+                f"{self.source}: no usable box in {split} ({dataset.report.images} images{hint})"
+            )
+        return dataset
 
     def open(self, split: str, strict: bool = True) -> DetectionDataset:
         """The split, read and checked. Not strict: objects whose class has no name are dropped and
@@ -237,23 +190,17 @@ class DatasetFile:
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
             form = format_class(self.format)
             if not form.accepts(path):
-                what = (
-                    "the folder "
-                    if is_dir(path)
-                    else "one image, "
-                    if path.suffix.lower() in SUFFIXES
-                    else ""
-                )
-                raise InputError(f"{self.source}: {split} refers to {what}{path}; {form.wants}")
-        options = {
-            key: getattr(self, key) for key in ("format", "names", "keep_difficult", "keep_emptied")
-        }
-        # by the names that users know
+                raise InputError(f"{self.source}: {split} refers to {path}; {form.wants}")
+        keys = ("format", "names", "keep_difficult", "keep_emptied")
+        options = {key: getattr(self, key) for key in keys}
         options |= {"split": self.share, MAX_PIXELS_VARIABLE: most_pixels()}
-        if strict:
-            dataset = cached(split, self.places(split), options, lambda: self._parse(split, strict))
-        else:
-            dataset = self._parse(split, strict)
+
+        def read() -> DetectionDataset:
+            part = self.part(split)
+            form = self.form(split)
+            return SplitReader(form, self.names, strict, self.keep_emptied, part).read()
+
+        dataset = cached(split, self.places(split), options, read) if strict else read()
         hint = self.unread_labels(split, dataset) if strict else ""
         if hint:
             raise InputError(f"{self.source}: no image of {split} has labels{hint}")
@@ -272,11 +219,6 @@ class DatasetFile:
         place = Split(split, self.splits[split], self.root, self.images, self.keep_difficult)
         return format_class(self.format)(place)
 
-    def _parse(self, split: str, strict: bool) -> DetectionDataset:
-        return SplitReader(
-            self.form(split), self.names, strict, self.keep_emptied, self.part(split)
-        ).read()
-
     def unread_labels(self, split: str, dataset: DetectionDataset) -> str:
         """A hint, if the images have no label file of the format, but there are files of another;
         else an empty string."""
@@ -288,58 +230,19 @@ class DatasetFile:
         ):
             return ""
         stems = {Path(image).stem for image in images}
-        places = dict.fromkeys([*(p for p in self.splits[split] if is_dir(p)), self.root])
         for name, other in FORMATS.items():
             if other is own or not issubclass(other, PerImageFormat):
                 continue
-            files = (
-                sorted(p for p in at.rglob(f"*{other.suffix}") if p.stem in stems) for at in places
-            )
-            found = next(filter(None, files), [])
-            if not found:
-                continue
-            if any(is_file(other.label_path(image)) for image in images):
-                advice = f"set `format: {name}` in the data.yaml"
-            else:
-                advice = f"they belong where {other.label_path(images[0])} is"
-            return (
-                f": format {self.format} looks for {own.label_path(images[0])} and the like, but"
-                f" there are {len(found)} {other.suffix[1:]} files, first {found[0]}; if these are"
-                f" the labels, {advice}"
-            )
+            found = sorted(p for p in self.root.rglob(f"*{other.suffix}") if p.stem in stems)
+            if found:
+                return (
+                    f": format {self.format} looks for {own.label_path(images[0])} and the like,"
+                    f" but there are {len(found)} {other.suffix[1:]} files, first {found[0]}; if"
+                    f" these are the labels, set `format: {name}` in the data.yaml, or move them to"
+                    f" where {other.label_path(images[0])} is"
+                )
         return ""
 
     def places(self, split: str) -> list[str]:
         """What tells a split from all others: where it is."""
         return [split, *map(str, (self.root, *self.splits[split], *self.images))]
-
-
-def _demo_splits() -> dict[str, list[Path]]:
-    return {split: [DEMO_ROOT / "images" / split] for split in ("train", "val")}
-
-
-def _resolve(root: Path, beside: Path, entry: str) -> Path:
-    """A split's path: relative to the root, else to the description file, else to the current
-    folder."""
-    return next((p for p in (root / entry, beside / entry, Path(entry)) if exists(p)), root / entry)
-
-
-def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
-    first = next(iter(splits.values()))[0]
-    return next(name for name, form in reversed(FORMATS.items()) if form.recognises(root, first))
-
-
-def _found_names(form: type[Format], root: Path, splits: dict[str, list[Path]]) -> list[str]:
-    names = form.find_names(root, splits)
-    return names if form.lists_names else sorted(names)
-
-
-def _hint(root: Path, kind: str) -> str:
-    """What a reader of the labels as YOLO text should know."""
-    xml = next(root.rglob("*.xml"), None) if kind == "yolo" else None
-    return (
-        f" (or, if the xml files here are the labels, like {xml}, set `format: voc`, which finds"
-        " the names)"
-        if xml
-        else ""
-    )

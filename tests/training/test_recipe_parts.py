@@ -18,7 +18,6 @@ from boltbox.callbacks import EMA
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.loading.sampler import Key
 from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.splits import open_split
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.schedule import ema_exponent, power_decay
@@ -80,7 +79,7 @@ def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
     """Their samples are those of an augmentation without mosaic and MixUp, those before are as
     ever."""
     augment = Augment(mixup=0.5)
-    dataset = open_split(DatasetFile.read(str(small_data)), "train", False)
+    dataset = DatasetFile.read(str(small_data)).open_checked("train", False)
     made = TrainSamples(
         dataset, augment.steps(64), 3, augment.without_mixing().steps(64), last_from=2
     )
