@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
 from boltbox.detector.model.loss import DetectionLoss, Loss
@@ -69,8 +69,7 @@ class LossOptions:
         if assigner:
             the_assigner = build_part(assigner, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
         if function:
-            return build_part(  # type: ignore[type-abstract]
-                function, Loss, "model.loss.function", num_classes, strides, the_assigner
-            )
-        shared_cell = "last" if literal else "best"
+            needs = num_classes, strides, the_assigner
+            return build_part(function, Loss, "model.loss.function", *needs)  # type: ignore[type-abstract]
+        shared_cell: Literal["best", "last"] = "last" if literal else "best"
         return DetectionLoss(num_classes, strides, the_assigner, **options, shared_cell=shared_cell)

@@ -122,6 +122,7 @@ def build_optimizer(
     if not isinstance(optimizer, str):
         own = {**optimizer["init_args"], "lr": lr}
         return build_part({**optimizer, "init_args": own}, Optimizer, OPTION, groups)
+    assert momentum is not None
     if optimizer == "SGD":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
     if optimizer == "Muon":
