@@ -72,10 +72,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         else:
             self._report(_save(checkpoint, targets))
 
-    @property
-    def is_writing(self) -> bool:
-        return self._saving is not None and not self._saving.done()
-
     def wait(self) -> None:
         """Until the last save has ended, well or not; it prints what could not be saved."""
         saving, self._saving = self._saving, None
@@ -123,12 +119,6 @@ def wait_for_checkpoint(trainer: L.Trainer) -> None:
     """Until the thread has written the checkpoint that it is writing, if it is."""
     if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         trainer.strategy.checkpoint_io.wait()
-
-
-def is_writing(trainer: L.Trainer) -> bool:
-    """Whether the thread is writing a checkpoint."""
-    io = trainer.strategy.checkpoint_io
-    return isinstance(io, AtomicCheckpointIO) and io.is_writing
 
 
 def snapshot(content: dict[str, Any]) -> dict[str, Any]:

@@ -62,14 +62,11 @@ def test_files_hold_the_epoch_that_they_were_saved_at(
         ours, theirs = (
             torch.load(folder / name, weights_only=True) for folder in (found, expected)
         )
-        for key in (
-            "state_dict",
-            "optimizer_states",
-            "processes",
-            "global_step",
-            "epoch",
-            "callbacks",
-        ):
+        for content in (ours, theirs):
+            for row in content["callbacks"]["MetricsFiles"]["rows"]:
+                del row["seconds"]
+        keys = ("state_dict", "optimizer_states", "processes", "global_step", "epoch", "callbacks")
+        for key in keys:
             assert not unlike(ours[key], theirs[key], key), name
 
 
