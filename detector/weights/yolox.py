@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -168,7 +169,9 @@ def load_yolox(network: YOLOv5, tensors: dict[str, Tensor], source: str | Path) 
 
 def _hint(given: dict[str, Tensor]) -> str:
     """The options of the network that these tensors, by our names, are of."""
-    sizes = [{"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)]
+    sizes: list[dict[str, Any]] = [
+        {"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)
+    ]
     for options in (*sizes, TINY):
         network = empty_network(1, {"backbone": "yolox", **options})
         tensors = network.state_dict().items()
