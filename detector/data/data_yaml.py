@@ -79,8 +79,13 @@ def read_folder(root: Path, format: str | None) -> dict[str, Any]:
         raise InputError(
             f"data.dataset {root}: none of its annotations can be read and names an object"
         )
-    found = not format_class(kind).lists_names
-    return {"root": root, "format": kind, "names": names, "splits": splits, "found_names": found}
+    return {
+        "root": root,
+        "format": kind,
+        "names": names,
+        "splits": splits,
+        "found_names": not format_class(kind).lists_names,
+    }
 
 
 def _read_names(path: Path, content: dict[str, Any]) -> list[str] | None:

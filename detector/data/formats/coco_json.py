@@ -109,7 +109,7 @@ class CocoJson(Format):
             if isinstance(a, dict):
                 image, where = a.get("image_id"), f"annotation {a.get('id')}"
                 count = alike.get(image, 0) if _is_id(image) else 0
-                if count == 1:
+                if _is_id(image) and count == 1:
                     of_image[image].append(a)
                     continue
                 problem = _AMBIGUOUS.format(count, image)

@@ -24,7 +24,7 @@ def seen_sizes(samples: TrainSamples, most: int) -> np.ndarray:
     # own transforms may not be safe in threads
     threads = 1 if any(isinstance(step, OwnTransform) for step in steps) else os.cpu_count()
     with ThreadPoolExecutor(threads) as pool:
-        sizes = pool.map(lambda key: _sizes(plain[Key(*key, 0)]), epoch_of_image)
+        sizes = pool.map(lambda key: _sizes(plain[Key(key[0], key[1], 0)]), epoch_of_image)
         return np.concatenate(list(sizes))[:MOST_OBJECTS]
 
 

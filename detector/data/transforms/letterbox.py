@@ -1,6 +1,7 @@
 """Bring an image to the network's size: scale, then pad with grey. Not random."""
 
 import math
+from typing import Any
 
 import cv2
 import numpy as np
@@ -41,9 +42,9 @@ def resized(sample: Sample, size: tuple[int, int]) -> Sample:
 
 
 def letterbox(
-    image: np.ndarray, shape: tuple[int, int], scaleup: bool = True
-) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
-    """Scale (H, W, 3) into `shape` (height, width) and centre it there on grey.
+    image: Any, shape: tuple[int, int], scaleup: bool = True
+) -> tuple[Any, tuple[float, float], tuple[float, float]]:
+    """Scale (H, W, 3), or a LazyImage, into `shape` (height, width) and centre it there on grey.
 
     Args:
         scaleup: allow enlarging.
