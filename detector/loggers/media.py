@@ -61,7 +61,7 @@ def show_pictures(
     if isinstance(logger, WandbLogger):
         import wandb
 
-        shown = [
+        shown: Any = [
             wandb.Image(picture.image, boxes=_boxes(picture, classes), file_type="jpg")
             for picture in pictures
         ]

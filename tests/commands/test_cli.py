@@ -103,22 +103,18 @@ def test_the_end_tells_where_everything_lies(
     fit(small_data, "--trainer.max_epochs", "1", "--pictures.enabled", "true", "--run", "run")
     told = capsys.readouterr().out
     assert re.search(
-        r"^epoch +box .*\n +1/1 [\d. ]+s +- +\S+@1\n\nbest: epoch 1/1\nclass +objects .*\nall ",
+        r"^ *epoch +box .*\n +1/1 .*@1\ncheckpoint: .*\n\nbest: epoch 1/1\nclass +objects .*\nall ",
         told,
         re.M,
     )
     assert not re.search("epoch 1/1.*/3", told), "QUICK: no progress bar"
-    for path in ("run/checkpoints/best.ckpt", "run/metrics.csv", "run/plots"):
+    for path in ("run/checkpoints/best.ckpt", "run/plots"):
         assert re.search(f": {path}$", told, re.M)
         assert (here / path).exists()
     cli.main(["validate", "--run", "run", "--ckpt_path", "last", "--report.enabled", "false"])
     capsys.readouterr()
     cli.main(["fit", "--run", "run", "--ckpt_path", "last"])
     told = capsys.readouterr().out
-    assert (
-        "; run folder run, finished: all 1 epochs; 24 training and 8 validation images, 5 classes\n"
-        in told
-    )
     assert re.search("^best: epoch 1/1\nclass ", told, re.M)
 
 

@@ -83,7 +83,7 @@ def test_the_program_trains_what_the_command_trains(
     }
     exec(compile(program(replaced), "docs/python.md", "exec"), {"__name__": "__main__"})
     told = capsys.readouterr().out
-    assert "; run folder runs/fit-1, new; 24 training and 8 validation images, 5 classes\n" in told
+    assert "; run folder runs/fit-1, new; 24 train and 8 val images, 5 classes\n" in told
     assert "not the whole recipe" not in told
     assert len(re.findall(r"^\S*/images/val/\S+ \['.*'\]$", told, re.M)) == 3
 
@@ -224,7 +224,7 @@ def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFi
         )
     told = capsys.readouterr().out
     last = here / "part/checkpoints/last.ckpt"
-    line = 'stopped after 1 of 2 epochs; go on with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
+    line = 'stopped after 1 of 2 epochs; resume with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
     assert told.count(line) == 1
     L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path=last)
     assert "; run folder part, continued in epoch 2; 24" in capsys.readouterr().out
