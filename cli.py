@@ -4,8 +4,8 @@ python cli.py fit --config configs/yolo.yaml
 python cli.py fit --data.dataset my/data.yaml --model.start.weights yolov5n.pt
 python cli.py fit --ckpt_path last
 python cli.py validate --ckpt_path last
-python cli.py predict --ckpt_path last --data.source my/images
-python cli.py predict --ckpt_path last --data.source my/video.mp4 --save.csv true
+python cli.py predict --ckpt_path last --source my/images
+python cli.py predict --ckpt_path last --source my/video.mp4 --csv true
 python cli.py anchors --data.dataset my/data.yaml --data.image_size 640
 python cli.py doctor --data.dataset my/data.yaml --data.image_size 640
 python cli.py import-hyp my_hyp.yaml

@@ -91,8 +91,7 @@ class Rules(L.Callback):
             self.rows.append({"epoch": epoch, "rule": rule, **figures})
             print(epoch, rule, {k: round(v, 4) for k, v in figures.items()}, flush=True)
         torch._foreach_copy_(statistics(pl_module.ema), kept)
-        pl_module.inference.clear()
-        pl_module.evaluation.start()
+        pl_module.on_validation_start()
 
     @torch.no_grad()
     def _precise(self, ema: nn.Module) -> list[Tensor]:
@@ -109,16 +108,14 @@ class Rules(L.Callback):
         self, trainer: L.Trainer, pl_module: Any, values: list[Tensor]
     ) -> dict[str, float]:
         torch._foreach_copy_(statistics(pl_module.ema), values)
-        pl_module.inference.clear()
-        pl_module.inference.fuse(pl_module.ema)
-        pl_module.evaluation.start()
+        pl_module.on_validation_start()
         for batch in trainer.val_dataloaders:  # type: ignore[union-attr]
-            pl_module._evaluate(pl_module._apply_batch_transfer_handler(batch), "val")
-        summary, _, losses, _ = pl_module.evaluation.finish(trainer.strategy)
+            pl_module.validation_step(pl_module._apply_batch_transfer_handler(batch), 0)
+        summary, losses = pl_module.metrics.compute().summary, pl_module.val_losses.compute()
         return {
             "mAP50": summary["mAP50"],
             "AP": summary["coco/AP"],
-            "loss": float(sum(losses.means().values())),
+            "loss": sum(losses.values()),
         }
 
 

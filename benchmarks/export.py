@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.commands.export.graph import Decoded
-from boltbox.detector.commands.export.runtime import load_exported
-from boltbox.detector.commands.export.source import find_source
 from boltbox.detector.data.images import find_images, read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
+from boltbox.detector.inference.exported import load_exported
 from boltbox.detector.model.postprocess import nms
+from boltbox.detector.weights.trained import read_trained
 
 
 def make_video(images: list[Path], path: Path) -> None:
@@ -63,7 +63,7 @@ def main() -> None:
         make_video(find_images(options.images)[: options.frames], video)
         for threads in options.threads:
             torch.set_num_threads(threads)
-            network = Decoded(find_source(options.weights).network)
+            network = Decoded(read_trained(options.weights).network)
             files = {Path(f).name: load_exported(f) for f in options.files}
             (shape,) = {f.fixed_shape or f.metadata.image_size for f in files.values()}
             rates: dict[str, list[float]] = {}

@@ -14,9 +14,9 @@ from torch import Tensor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.device import finish_on_device
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.inference.rows import to_rows
+from boltbox.detector.inference.rows import Thresholds, to_rows
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.training.module import Detector
+from boltbox.detector.training.module import VALIDATION, Detector
 
 SHOWN = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
 
@@ -29,19 +29,15 @@ def maps_of(network: YOLOv5, images: Tensor) -> list[Tensor]:
 
 @torch.inference_mode()
 def validate(detector: Detector, data: DetectionData, network: YOLOv5) -> dict[str, float]:
-    metrics, thresholds = (
-        DetectionMetrics(len(detector.names)),
-        detector.nms_thresholds()._replace(multi_label=True),
-    )
+    metrics, thresholds = DetectionMetrics(len(detector.names)), Thresholds(**VALIDATION)
     for batch in map(finish_on_device, data.val_dataloader()):
         rows = to_rows(
             network.head.candidates(maps_of(network, batch.images), thresholds.conf),
             batch.letterboxes,
             thresholds,
         )
-        for index, truth, found in zip(batch.indices, batch.truths, rows, strict=True):
-            assert truth is not None
-            metrics.update(index, found, truth)
+        truths = [truth for truth in batch.truths if truth is not None]
+        metrics.update(rows, truths, batch.indices)
     return metrics.compute().summary
 
 

@@ -12,7 +12,6 @@ from boltbox.callbacks.guard import Guard
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.pictures import Pictures
-from boltbox.callbacks.predictions import PredictionWriter
 from boltbox.callbacks.progress import EpochLines, Progress
 from boltbox.callbacks.recipe import recipe
 from boltbox.callbacks.report import Report
@@ -34,7 +33,6 @@ __all__ = [
     "Iterations",
     "MetricsFiles",
     "Pictures",
-    "PredictionWriter",
     "Progress",
     "Report",
     "RunFolder",

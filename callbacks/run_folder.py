@@ -99,11 +99,11 @@ class RunFolder(L.Callback):
             )
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As for test and predict."""
+        """As for test."""
         if trainer.state.fn and trainer.state.fn != TrainerFn.FITTING:
             self._make(trainer, pl_module)
 
-    on_test_start = on_predict_start = on_validation_start
+    on_test_start = on_validation_start
 
     def _make(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """machine.json comes first: by it a folder is known to be a run's."""

@@ -55,7 +55,6 @@ class Watchdog(L.Callback):
             default_store().set(_key(trainer.global_rank), self._place)
 
     on_validation_batch_start = on_test_batch_start = on_train_batch_start  # type: ignore[assignment]
-    on_predict_batch_start = on_train_batch_start  # type: ignore[assignment]
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

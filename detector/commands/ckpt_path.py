@@ -11,7 +11,7 @@ from typing import Any
 from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.checkpoint.relative_paths import PathOrigin
 from boltbox.detector.checkpoint.runs import run_of
-from boltbox.detector.commands.export.runtime import Exported, format_of, load_exported
+from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
@@ -65,8 +65,7 @@ class ResolvedCkptPath:
         Raises:
             InputError: the config.yaml cannot be read.
         """
-        # a checkpoint itself has all that predictions need
-        if self.home is None or command == "predict":
+        if self.home is None:
             return {}
         options, origin = read_config(self.home / "config.yaml"), PathOrigin.of(self.home)
         if command != "fit":
@@ -80,8 +79,6 @@ class ResolvedCkptPath:
             data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
         if data.get("dataset") not in (None, "demo"):
             data["dataset"] = self.paths["data.dataset"] = before
-        if members := model.get("ensemble"):
-            model["ensemble"] = [origin.find(str(member)) for member in members]
         if self.exported:  # it may be of another size than the training
             data["image_size"] = self.options["data.image_size"]
         return {**options, "data": data, "model": model}
@@ -117,9 +114,11 @@ def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> Resolve
                 f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
             )
         exported = load_exported(ckpt_path)
-        return ResolvedCkptPath(
-            exported.path, exported.defaults(), exported=exported, home=run_of(exported.path)
-        )
+        network = {k: v for k, v in exported.metadata.model.items() if k != "backbone"}
+        options = {f"model.network.{name}": value for name, value in network.items()}
+        options["data.image_size"] = exported.image_size
+        home = run_of(exported.path)
+        return ResolvedCkptPath(exported.path, options, exported=exported, home=home)
     if is_published(ckpt_path) and command == "fit":
         raise InputError(
             f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
@@ -137,7 +136,7 @@ def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> Resolve
         return None
     arguments = trained.arguments()
     options = {f"model.{name}": value for name, value in arguments.items() if name != "names"}
-    options |= {"data.names": trained.names, "data.image_size": trained.image_size}
+    options["data.image_size"] = trained.image_size
     home = run_of(trained.path) if trained.content else None
     return ResolvedCkptPath(trained.path, options, trained, home=home)
 

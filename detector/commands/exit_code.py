@@ -38,6 +38,8 @@ def one_sentence_errors() -> Iterator[None]:
 
 
 def _is_misconfiguration(error: Exception) -> bool:
+    if "lightning" not in sys.modules:  # importing it takes seconds
+        return False
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
     return isinstance(error, MisconfigurationException)
@@ -45,7 +47,7 @@ def _is_misconfiguration(error: Exception) -> bool:
 
 def _is_first(error: str) -> bool:
     """Whether this process is the one to print an error that several may have."""
-    if "lightning" not in sys.modules:  # importing it takes seconds
+    if "torch" not in sys.modules:
         return os.environ.get("LOCAL_RANK", "0") == "0"
     from boltbox.detector.distributed.process_group import first_to_report
 

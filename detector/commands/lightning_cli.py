@@ -17,7 +17,6 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.consistency_check import ConsistencyCheck
-from boltbox.callbacks.predictions import PredictionWriter
 from boltbox.callbacks.progress import EpochLines
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder
@@ -40,6 +39,7 @@ from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
 from boltbox.detector.distributed.process_group import die_with_parent, end_together
+from boltbox.detector.inference.predictor import check_names
 from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
@@ -62,36 +62,29 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.precision import DEFAULT, usable_precision
 from boltbox.detector.training.trainer import Trainer
 from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
-from boltbox.detector.weights.start import class_names
 
 TRUST_PARTS = (
     "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's"
     " (docs/parts.md)."
 )
-DEFAULTS: dict[str, dict[str, Any]] = {  # of single commands
-    "validate": {"verbose": False},  # Lightning's table of metrics; ours is by class
-    "test": {"verbose": False},
-    "predict": {
-        "return_predictions": False,
-        "model.conf": 0.25,
-        "model.iou": 0.45,
-        "model.max_det": 1000,
-    },
-}
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
 # parameters of a command's function that are no options
 OBJECTS: set[str | int] = {"self", "trainer", "model", "datamodule", "dataloaders"}
 OFTEN_USED = {  # options that the short help shows
     *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
     *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
-    *("data.tiled", "data.source", "data.frame_step", "data.augment.mosaic"),
+    *("data.tiled", "data.augment.mosaic", "conf", "iou", "tta"),
     *("model.network.size", "model.network.backbone", "model.start.weights"),
-    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0", "model.conf"),
-    *("model.iou", "model.tta", "model.classes", "early_stop.patience", "report.enabled"),
+    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
+    *("early_stop.patience", "report.enabled"),
     *("trainer.max_epochs", "trainer.accelerator", "trainer.devices", "trainer.precision"),
-    *("trainer.logger", "checkpoints.save_period", "save.images", "save.labels", "save.csv"),
+    *("trainer.logger", "checkpoints.save_period"),
     *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
 }
+
+
+class TrainerParser(Parser, LightningArgumentParser):
+    """The parser of the commands with a Trainer."""
 
 
 class DetectorCLI(LightningCLI):
@@ -129,7 +122,7 @@ class DetectorCLI(LightningCLI):
                 trainer_defaults=TRAINER_OPTIONS,
                 seed_everything_default=0,
                 parser_kwargs=about,
-                parser_class=Parser,
+                parser_class=TrainerParser,
                 args=line.words,
                 run=False,
                 auto_configure_optimizers=False,
@@ -145,24 +138,21 @@ class DetectorCLI(LightningCLI):
             remove_empty()
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        assert isinstance(parser, Parser)
+        assert isinstance(parser, TrainerParser)
         parser.add_argument(
             "--run", type=str, default=None, help="Folder of the run; default: runs/COMMAND-NUMBER."
         )
         parser.add_argument("--trust_parts", type=bool, default=False, help=TRUST_PARTS)
         for group, kind in CALLBACKS.items():
             parser.add_lightning_class_args(kind, group)
-        if self.command == "predict":
-            parser.add_lightning_class_args(PredictionWriter, "save")
         parser.add_function_arguments(self.function, skip=OBJECTS)
         parser.finish()
-        parser.set_defaults(DEFAULTS.get(self.command, {}))
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """One parse: what a checkpoint or the demo brings comes before what was typed."""
-        assert isinstance(parser, Parser)
+        assert isinstance(parser, TrainerParser)
         if args == ["--help"] and not self.line.wants_all:
             parser.show_only(OFTEN_USED)
         typed = paths_in(self.line.options)
@@ -211,9 +201,6 @@ class DetectorCLI(LightningCLI):
             folder = Path(run) if run else None
             self.resolved = resolve_ckpt_path(str(ckpt_path), folder, command)
         if self.resolved is None:
-            weights = options.get("model.start.weights")
-            if command == "predict" and weights and not dataset:
-                return [{"data.names": class_names(weights)}]
             return [demo.defaults(command, dataset)]
         for name in STARTS:
             if name in options and name not in self.line.files and ckpt_path != "auto":
@@ -221,11 +208,7 @@ class DetectorCLI(LightningCLI):
                     f"{name} {options[name]}: --ckpt_path {ckpt_path} gives the weights; leave"
                     f" --{name} out"
                 )
-        return [
-            self.resolved.options,
-            self.resolved.inherit(command, dataset),
-            DEFAULTS.get(command, {}),
-        ]
+        return [self.resolved.options, self.resolved.inherit(command, dataset)]
 
     @property
     def checkpoint(self) -> Path | None:
@@ -292,7 +275,10 @@ class DetectorCLI(LightningCLI):
         if resolved is None or self.command in ("anchors", "doctor"):
             return
         if resolved.exported:
-            resolved.exported.look_for(self.model, self.datamodule)
+            file = resolved.exported
+            check_names(file.names, self.model.names, file.path)
+            self.datamodule.fixed_shape = file.shape_for(self.datamodule.image_size)
+            self.model.exported, self.model.network.origins = file, file.origins
         elif resolved.checkpoint:
             check_network(self.model, resolved.checkpoint)
             if self.command == "fit":

@@ -10,13 +10,12 @@ from boltbox.detector.commands.command_line import Command, CommandLine, program
 from boltbox.detector.commands.exit_code import one_sentence_errors
 from boltbox.detector.system.garbage import lasting_imports
 
-HERE, TRAINER = "boltbox.detector.commands", "lightning.pytorch:Trainer"
+HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
 COMMANDS = {
     # with a Trainer, whose options and those of the model, the data and the callbacks they share
     "fit": Command("boltbox.callbacks.guard:fit", "train a detector, or continue a training"),
     "validate": Command(f"{TRAINER}.validate", "metrics of a trained detector on the val split"),
     "test": Command(f"{TRAINER}.test", "the same on the test split"),
-    "predict": Command(f"{TRAINER}.predict", "find objects in images, videos, streams"),
     "anchors": Command(
         f"{HERE}.anchors:anchors", "how well the anchors fit the labels, and better ones"
     ),
@@ -30,6 +29,7 @@ COMMANDS = {
     ),
     "evolve": Command(f"{HERE}.evolve.command:run_evolution", "search for better hyper-parameters"),
     # plain functions
+    "predict": Command(f"{HERE}.predict:predict", "find objects in images, videos, streams", False),
     "import-hyp": Command(
         f"{HERE}.evolve.import_hyp:import_hyp",
         "make a file of options of YOLOv5's hyp*.yaml",
@@ -56,7 +56,7 @@ def main(
 
     Args:
         args: words of the command line, beginning with the command; default: those of this process.
-        while_importing: surrounds the imports, which take seconds.
+        while_importing: surrounds the imports of a command with a Trainer, which take seconds.
 
     Raises:
         SystemExit: with code 2 and one sentence on standard error, after what the user can put
@@ -69,14 +69,15 @@ def main(
     with one_sentence_errors():
         line = CommandLine(words)
         line.check(COMMANDS)
+        command = COMMANDS[line.command]
+        if not command.needs_trainer:
+            from boltbox.detector.commands.parser import call
+
+            call(resolve_name(command.place), line.command, line.words)
+            return
         with while_importing or nullcontext():
             from boltbox.detector.commands.lightning_cli import DetectorCLI
-            from boltbox.detector.commands.parser import call
-        command = COMMANDS[line.command]
-        if command.needs_trainer:
-            DetectorCLI(command, line)
-        else:
-            call(resolve_name(command.place), line.command, line.words)
+        DetectorCLI(command, line)
 
 
 def every_command() -> str:

@@ -8,8 +8,7 @@ from importlib import import_module
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
-from jsonargparse import set_parsing_settings
-from lightning.pytorch.cli import LightningArgumentParser
+from jsonargparse import ArgumentParser, set_parsing_settings
 
 from boltbox.detector.commands.command_line import program
 from boltbox.detector.system.errors import InputError, nearest, one_of
@@ -29,7 +28,7 @@ REASON = re.compile(
 UNKNOWN = re.compile(r"(?:[Uu]nrecognized arguments: --|Option '|[Kk]ey ')([\w.-]+)")
 
 
-class Parser(LightningArgumentParser):
+class Parser(ArgumentParser):
     """files: the file that an option stands in, of those that were not typed."""
 
     files: Mapping[str, str] = {}

@@ -20,9 +20,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.device import finish_on_device
 from boltbox.detector.data.fingerprint import all_changes, fingerprints
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.inputs.prediction import PredictionImages
-from boltbox.detector.data.inputs.readable import Readable, collate_readable
-from boltbox.detector.data.inputs.tiled import TiledSamples, Tiling, tiled_batch
+from boltbox.detector.data.inputs.tiled import TiledSamples, Tiling
 from boltbox.detector.data.loading.loader import make_loader, usable_workers
 from boltbox.detector.data.loading.position import batch_limit, position, reads_all, resume_epoch
 from boltbox.detector.data.loading.sampler import (
@@ -43,7 +41,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 
 class DetectionData(L.LightningDataModule):
-    """Training, validation, test and prediction images.
+    """Training, validation and test images.
 
     Args:
         dataset: A data.yaml (YOLO text, VOC or COCO labels), a VOC folder, or `demo`, a data set
@@ -60,15 +58,10 @@ class DetectionData(L.LightningDataModule):
         image_weights: Draw images by how rare, and how badly found so far, their classes are; turns
             rect off.
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
-        source: For `predict`: an image or video file, a folder, a glob pattern, a list file (.txt,
-            a path a line), an address (rtsp://, http://, ...), the number of a camera, or `-` for
-            paths from the standard input.
-        frame_step: Of videos and streams: every so many-th frame.
-        tiled: Look at large images whole and in overlapping tiles (predict, validate, test;
+        tiled: Look at large images whole and in overlapping tiles (validate, test;
             docs/predict.md).
         tile_size: Side of a tile in pixels of the image file; default: image_size.
         tile_overlap: Least share of a tile that neighbours have in common.
-        names: Class names, where there is no data set to give them (`predict`).
         cache: Keep the resized images of a fit, if there is room for all: `ram`, in memory that all
             processes share; `disk`, in the cache folder; `auto`: `ram` if they take no more than a
             quarter of the memory that is free.
@@ -93,12 +86,9 @@ class DetectionData(L.LightningDataModule):
         rect: bool = False,
         image_weights: bool = False,
         val_batch_size: int | None = None,
-        source: str | None = None,
-        frame_step: int = 1,
         tiled: bool = False,
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
-        names: list[str] | None = None,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
         split: float | None = None,
         format: str | None = None,
@@ -115,14 +105,11 @@ class DetectionData(L.LightningDataModule):
             "val_batch_size": val_batch_size,
             "workers": workers,
         }
-        tiles = {"frame_step": frame_step, "tile_size": tile_size, "tile_overlap": tile_overlap}
+        tiles = {"tile_size": tile_size, "tile_overlap": tile_overlap}
         check_ranges({**sizes, **tiles}, "data")
-        if dataset is None and source is None:
-            raise InputError(
-                "no data: give --data.dataset FILE (a data.yaml, or demo), or for predict"
-                " --data.source PATH"
-            )
-        self.file = None if dataset is None else DatasetFile.read(dataset, split, format)
+        if dataset is None:
+            raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
+        self.file = DatasetFile.read(dataset, split, format)
         self.image_size, self.batch_size, self.workers, self.seed = (
             image_size,
             batch_size,
@@ -137,12 +124,10 @@ class DetectionData(L.LightningDataModule):
         )
         self.given_val_batch_size, self.cache = val_batch_size, cache
         self.literal = False  # as its Detector says, once that is known
-        self.source, self.frame_step = source, frame_step
         self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
-        own_names = self.file.names if self.file else []
-        if single_class and len(own_names) > 1:
-            own_names = ["item"]
-        self.names = own_names or list(names or [])
+        self.names = list(self.file.names)
+        if single_class and len(self.names) > 1:
+            self.names = ["item"]
         self.stride = 32
         # mAP50-95 of each class, by which the images of this epoch are drawn
         self.epoch_maps = [0.0] * len(self.names)
@@ -154,7 +139,6 @@ class DetectionData(L.LightningDataModule):
         self.train_order: np.ndarray | None = None
         self.images_done: int | None = None  # of the epoch that is resumed, until it is
         self._fingerprints: dict[str, Tensor] = {}
-        self.prediction: PredictionImages | None = None  # of `predict`
 
     @property
     def val_batch_size(self) -> int:
@@ -163,8 +147,7 @@ class DetectionData(L.LightningDataModule):
         return self.given_val_batch_size or usual
 
     def prepare_data(self) -> None:
-        if self.file:
-            self.file.prepare()
+        self.file.prepare()
 
     def setup(self, stage: str) -> None:
         module = self.trainer and self.trainer.lightning_module
@@ -177,12 +160,6 @@ class DetectionData(L.LightningDataModule):
                 " network's stride"
             )
             self.image_size = size
-        if stage == "predict":
-            self.prediction = PredictionImages(self.source, self.names, self._place()[1])
-            self.datasets["predict"] = self.prediction.dataset
-            return
-        if self.file is None:
-            raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
             if split not in self.datasets:
                 self.datasets[split] = self.file.open_checked(split, self.single_class)
@@ -231,7 +208,7 @@ class DetectionData(L.LightningDataModule):
         images."""
         fitting = not self.trainer or self.trainer.state.fn == TrainerFn.FITTING
         train, val = self.datasets["train"], self.datasets["val"]
-        if self.cache == "none" or self.file is None or not fitting or train.store or val.store:
+        if self.cache == "none" or not fitting or train.store or val.store:
             return
         first = self.train_steps[0]
         assert isinstance(first, Resize)
@@ -288,21 +265,6 @@ class DetectionData(L.LightningDataModule):
     def test_dataloader(self) -> DataLoader:
         return self._evaluation_loader("test", pad=0.5)
 
-    def predict_dataloader(self) -> list[DataLoader]:
-        """The image files', then the videos' or the stream's."""
-        found = self.prediction
-        assert found is not None
-        loaders = [self._evaluation_loader("predict", pad=0.0)] if len(found.dataset) else []
-        if found.sources.moving():
-            tiling, inputs = self._tiling(), self._inputs(pad=0.0)
-
-            def prepare(samples: list[Sample]) -> Batch:
-                return tiled_batch(samples[0], tiling) if tiling else inputs.batch(samples)
-
-            batch_size = 1 if tiling else self.val_batch_size
-            loaders.append(found.frames(self.frame_step, batch_size, prepare))
-        return loaders
-
     def _inputs(self, pad: float) -> EvaluationInput:
         """How images become the network's input outside of the training. pad: extra, in strides."""
         return EvaluationInput(self.image_size, self.stride, pad, self.fixed_shape)
@@ -327,8 +289,7 @@ class DetectionData(L.LightningDataModule):
                 dataset.shapes(), self.val_batch_size, not self.literal
             )
             samples = EvaluationSamples(dataset, inputs, shapes)
-        read = Readable(samples) if split == "predict" else samples
-        return self._loader(read, GivenBatches(batches, rank, world), collate_readable)
+        return self._loader(samples, GivenBatches(batches, rank, world), _collate)
 
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
@@ -371,10 +332,15 @@ class DetectionData(L.LightningDataModule):
 
     def _held(self) -> dict[str, Tensor]:
         """The fingerprints of the data that is trained and validated on."""
-        if not self._fingerprints and self.file:
+        if not self._fingerprints:
             self._fingerprints = fingerprints(self.datasets, self.file.root)
         return self._fingerprints
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
         return Path(self.datasets[split].files[index])
+
+
+def _collate(items: list[Sample] | list[Batch]) -> Batch:
+    """The tiles of an image are a batch already."""
+    return items[0] if isinstance(items[0], Batch) else collate(items)  # type: ignore[arg-type]

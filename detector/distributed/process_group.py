@@ -1,5 +1,7 @@
 """The processes of a training: they end together, and one reports for all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -8,13 +10,15 @@ import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightning as L
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 from boltbox.detector.system import parent
+
+if TYPE_CHECKING:
+    import lightning as L
 
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltbox.detector.evaluation.metrics import COCO_AREAS, average_precision
+from boltbox.detector.evaluation.class_metrics import average_precision
+from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
 

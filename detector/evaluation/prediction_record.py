@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.metrics import ClassMetrics, class_metrics, match
+from boltbox.detector.evaluation.class_metrics import ClassMetrics, class_metrics, match
 from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError

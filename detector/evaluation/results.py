@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from boltbox.detector.evaluation.metrics import ClassMetrics, Result
+from boltbox.detector.evaluation.class_metrics import ClassMetrics
+from boltbox.detector.evaluation.metrics import Result
 
 
 def result_json(result: Result, names: list[str]) -> dict[str, Any]:

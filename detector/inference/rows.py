@@ -14,13 +14,12 @@ from boltbox.detector.model.network import Network
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, nearest
 
-# float (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it: a network, an exported
-# file, several of them
-Predictor = Callable[[Tensor], Tensor]
-Decoded = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
+# images (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it
+Rows = Callable[[Tensor], Tensor]
+DecodedRows = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
 
 
-class NMSThresholds(NamedTuple):
+class Thresholds(NamedTuple):
     """Which detections count; see `boltbox.detector.model.postprocess.nms`. classes: only these
     numbers."""
 
@@ -34,7 +33,7 @@ class NMSThresholds(NamedTuple):
 
 
 def to_rows(
-    decoded: Decoded, letterboxes: Sequence[LetterboxInfo | None], thresholds: NMSThresholds
+    decoded: DecodedRows, letterboxes: Sequence[LetterboxInfo | None], thresholds: Thresholds
 ) -> list[np.ndarray]:
     """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
     first."""
@@ -52,12 +51,12 @@ def to_rows(
 
 
 def rows_of_tiles(
-    predictor: Callable[[Tensor], Decoded], batch: Batch, thresholds: NMSThresholds, at_once: int
+    predictor: Callable[[Tensor], DecodedRows], batch: Batch, thresholds: Thresholds, at_once: int
 ) -> np.ndarray:
     """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
 
     Args:
-        predictor: see Predictor; it may also give each image's rows.
+        predictor: see Rows; it may also give each image's rows.
         batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
         at_once: most windows that go through the network together.
     """
@@ -110,7 +109,7 @@ def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> l
                 if isinstance(word, str)
                 else f"the numbers are 0 to {len(names) - 1}"
             )
-            raise InputError(f"model.classes: there is no class {word!r}; {hint}")
+            raise InputError(f"classes: there is no class {word!r}; {hint}")
     return numbers
 
 
@@ -119,7 +118,7 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next(module.parameters()).dtype
 
 
-def forward_function(network: Network) -> Predictor:
+def forward_function(network: Network) -> Rows:
     """A network and its decoding in one, in float32 outside, whatever the network's precision."""
 
     def forward(images: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from boltbox.detector.inference.rows import Predictor
+from boltbox.detector.inference.rows import Rows
 
 PASSES = ((1.0, False), (0.83, True), (0.67, False))  # scale, whether mirrored
 GREY = 0.447  # of 1: about the mean of ImageNet's pixels
@@ -31,7 +31,7 @@ class TestTimeAugmentation:
 
     def __init__(
         self,
-        predictor: Predictor,
+        predictor: Rows,
         rows_per_level: Callable[[int, int], list[int] | None],
         stride: int,
     ) -> None:

@@ -31,7 +31,7 @@ class VideoFile:
         self._writer = cv2.VideoWriter(str(self._beside), code, fps, (width, height))
         if not self._writer.isOpened():
             raise InputError(
-                f"{path}: this OpenCV cannot write mp4 videos; use --save.images false, and labels"
+                f"{path}: this OpenCV cannot write mp4 videos; use --images false, and labels"
                 " or crops"
             )
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
-from boltbox.detector.evaluation.metrics import RECALLS, Result
+from boltbox.detector.evaluation.class_metrics import RECALLS
+from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.evaluation.results import largest_classes
 from boltbox.detector.report.drawing import draw_boxes, enlarge, grid
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torchvision.ops import nms as suppress
 
 from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
+from boltbox.detector.model.suppress import suppress
 
 MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from boltbox.detector.evaluation.metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
+from boltbox.detector.evaluation.class_metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
 from boltbox.detector.report.figure import COLOURS, DASHES, picture, short
 
 NAMED = 6  # classes with colours of their own; more are thin grey lines

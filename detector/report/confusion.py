@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.evaluation.metrics import Confusion, confused_pairs
+from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.report.figure import picture, short
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.evaluation.metrics import COCO_AREAS
+from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.figure import COLOURS, HATCHES, picture, short
 

@@ -31,7 +31,7 @@ KINDS = ("images", "videos", "labels", "crops", "predictions.json", "predictions
 
 @dataclass(frozen=True)
 class PredictionFormats:
-    """What is written, and how: the options of boltbox.callbacks.PredictionWriter."""
+    """What is written, and how: options of the command `predict`."""
 
     images: bool
     labels: bool
@@ -51,20 +51,16 @@ class PredictionFiles:
         folder: of the run.
         names: of the classes.
         formats: what is written.
-        rank: of this process; each process has a CSV file of its own.
 
     Attributes:
-        pictures, detections: how many have been written. results: entries of predictions.json of
-            this process.
+        pictures, detections: how many have been written. results: entries of predictions.json.
     """
 
-    def __init__(
-        self, folder: Path, names: Sequence[str], formats: PredictionFormats, rank: int = 0
-    ) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], formats: PredictionFormats) -> None:
         self.folder, self.names, self.formats = folder, list(names), formats
         self.pictures = self.detections = 0
         self.results: list[dict[str, Any]] = []
-        self._csv = folder / f"predictions{f'.{rank}' if rank else ''}.csv"
+        self._csv = folder / "predictions.csv"
         self._video: VideoFile | None = None
         if formats.csv:
             with open(self._csv, "w", newline="") as file:
@@ -123,17 +119,12 @@ class PredictionFiles:
             self._video.close()
         self._video = None
 
-    def write_json(self, results: list[dict[str, Any]]) -> None:
-        """predictions.json, if it is wanted.
-
-        Args:
-            results: of all processes.
-        """
+    def close(self) -> None:
+        """Finish the video that is being written, and predictions.json."""
+        self.close_video()
         if self.formats.json:
-            write_atomically(
-                self.folder / "predictions.json",
-                lambda file: file.write(json.dumps(results).encode()),
-            )
+            content = json.dumps(self.results).encode()
+            write_atomically(self.folder / "predictions.json", lambda file: file.write(content))
 
     def written(self) -> list[Path]:
         """Files and folders of predictions that are in the run's folder."""

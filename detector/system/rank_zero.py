@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+from tqdm import tqdm
+
 from boltbox.detector.system.terminal import printable
 
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
@@ -12,17 +14,14 @@ RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "GROUP_RANK", "NODE_RANK", "SLURM
 def rank_zero_print(text: str) -> None:
     """Print on the first process alone, above a progress bar; control characters are shown, see
     `printable`. Nothing happens if the terminal was closed."""
-    # takes seconds, which a process that says nothing need not spend
-    from lightning.fabric.utilities import rank_zero_only
-    from tqdm import tqdm
-
-    @rank_zero_only
-    def write() -> None:
-        with contextlib.suppress(OSError):
-            tqdm.write(printable(text))
-            sys.stdout.flush()
-
-    write()
+    distributed = sys.modules.get("torch.distributed")
+    if not is_first_process() or (
+        distributed and distributed.is_initialized() and distributed.get_rank()
+    ):
+        return
+    with contextlib.suppress(OSError):
+        tqdm.write(printable(text))
+        sys.stdout.flush()
 
 
 def is_first_process() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,18 +19,12 @@ from boltbox.detector.checkpoint.resume import check_network
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
-from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.inference.api import Images, predict
+from boltbox.detector.evaluation.loss_means import LossMeans
+from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.detections import Detections
-from boltbox.detector.inference.ensemble import load_member
-from boltbox.detector.inference.inference_network import InferenceNetwork
-from boltbox.detector.inference.rows import (
-    Decoded,
-    NMSThresholds,
-    class_numbers,
-    rows_of_tiles,
-    to_rows,
-)
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.pictures import Image
+from boltbox.detector.inference.predictor import Predictor, load_ensemble
 from boltbox.detector.model.loss_options import LossOptions
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.model.network import YOLOv5
@@ -40,7 +34,6 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.compilation import Choice, Compilation, compile_for
-from boltbox.detector.training.evaluation import Evaluation
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
 from boltbox.detector.training.multi_scale import rescaled
 from boltbox.detector.training.optim_options import OptimOptions
@@ -62,8 +55,12 @@ def as_options(kind: type[T], given: T | Mapping[str, Any]) -> T:
     return kind(**given) if isinstance(given, Mapping) else given
 
 
+# of a validation; a box may be a detection of several classes
+VALIDATION = {"conf": 0.001, "iou": 0.6, "max_det": 300, "multi_label": True}
+
+
 class Detector(L.LightningModule):
-    """A YOLOv5 detector in training, validation and prediction.
+    """A YOLOv5 detector in training and validation.
 
     Gradients are sums over images, as in YOLOv5: they do not change with the number of devices, and
     accumulate as they are.
@@ -79,15 +76,6 @@ class Detector(L.LightningModule):
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
             auto: as the run that is resumed, else without. `cli.py benchmark` measures whether it
             pays on a machine.
-        conf: Least confidence of a detection.
-        iou: Overlap above which the less confident of two detections of a class is dropped.
-        max_det: Most detections an image.
-        agnostic: Suppress across classes.
-        classes: Only detections of these classes, by name or number (predict).
-        tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment;
-            not during a training).
-        ensemble: Further checkpoints (.ckpt, or YOLOv5's .pt) that predict too, with the same
-            classes (not during a training).
 
     Raises:
         InputError: an option that does not fit, or weights that do not.
@@ -103,13 +91,6 @@ class Detector(L.LightningModule):
         literal: bool = False,
         multi_scale: bool = False,
         compile: Choice = "auto",
-        conf: float = 0.001,
-        iou: float = 0.6,
-        max_det: int = 300,
-        agnostic: bool = False,
-        classes: list[int | str] | None = None,
-        tta: bool = False,
-        ensemble: list[str] | None = None,
     ) -> None:
         super().__init__()
         # those of a checkpoint are maps
@@ -135,7 +116,7 @@ class Detector(L.LightningModule):
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.batch_size, self.seed = 16, 0  # of the data, once they are known
         self.set_image_size(640)
-        self.evaluation = Evaluation(len(names))
+        self.metrics, self.val_losses = DetectionMetrics(len(names)), LossMeans()
         # of all learning rates; boltbox.callbacks.Guard lowers it after a roll-back
         self.lr_scale = 1.0
         self.class_maps = [0.0] * len(names)  # mAP50-95 of the last validation, for image_weights
@@ -145,8 +126,11 @@ class Detector(L.LightningModule):
         self.compilation = Compilation()  # of the training that is on
         self._compiled_before: bool | None = None  # in the run that is resumed
         self.epoch_losses = LossSums.empty()  # of the epoch so far
-        self.inference = InferenceNetwork([load_member(path, names) for path in ensemble or []])
-        self.wanted = class_numbers(classes, names)
+        # of the validation or test: its options, an exported file instead of the network, and what
+        # predicts
+        self.prediction: dict[str, Any] = {}
+        self.exported: Exported | None = None
+        self.predictor: Predictor | None = None
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Detector:
@@ -167,10 +151,33 @@ class Detector(L.LightningModule):
             trained.fill(detector)
         return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
-    def predict(self, images: Images, **options: Any) -> Detections | list[Detections]:
-        """The objects in images: files, arrays or PIL images. See
-        `boltbox.detector.inference.api.predict` for the options."""
-        return predict(self, images, **options)
+    def predict(
+        self,
+        images: Image | Sequence[Image],
+        image_size: int | None = None,
+        tiled: bool = False,
+        tile_size: int | None = None,
+        tile_overlap: float = 0.2,
+        batch_size: int = 16,
+        **thresholds: Any,
+    ) -> Detections | list[Detections]:
+        """The objects in images, see `Predictor.predict`. Each call fuses a copy of the network:
+        for many calls, load a Predictor.
+
+        Args:
+            thresholds: conf, iou, ...: options of Predictor.
+        """
+        how = image_size, tiled, tile_size, tile_overlap, batch_size
+        return self.make_predictor(**thresholds).predict(images, *how)
+
+    def make_predictor(self, ensemble: Sequence[str] | None = None, **options: Any) -> Predictor:
+        """A Predictor of the network, or of its moving average if there is one, or of the exported
+        file that is evaluated; together with further files (ensemble)."""
+        members: list[YOLOv5 | Exported] = [self.exported or self.evaluated]
+        members += load_ensemble(ensemble or (), self.names, self.device)
+        own = {"image_size": self.image_size, "rounded": self.literal}
+        fuse = not is_sharded(self.evaluated)
+        return Predictor(members, self.names, **{**own, "fuse": fuse, **options})
 
     @property
     def names(self) -> list[str]:
@@ -178,8 +185,8 @@ class Detector(L.LightningModule):
 
     @property
     def max_stride(self) -> int:
-        """Sides of the input are multiples of it, for all networks that predict."""
-        return max(network.max_stride for network in (self.network, *self.inference.members))
+        """Sides of the input are multiples of it."""
+        return self.network.max_stride
 
     @property
     def optim(self) -> OptimOptions:
@@ -331,66 +338,33 @@ class Detector(L.LightningModule):
         optimizer.zero_grad()
 
     def _start_evaluation(self) -> None:
-        self.inference.clear()
-        if self.trainer.state.fn != TrainerFn.FITTING:
-            self.prepare(self.hparams["tta"])
-        self.evaluation.start()
+        self.predictor = None
+        self.metrics.reset()
+        self.val_losses.reset()
 
     @property
     def evaluated(self) -> YOLOv5:
         """The network that is validated and predicts: the moving average if there is one."""
         return self.network if self.ema is None else self.ema
 
-    def prepare(self, tta: bool) -> None:
-        """Make ready for inference: fused, with the ensemble and test-time augmentation if wanted.
-        What is ready stays."""
-        self.inference.prepare(self.evaluated, tta)
-
-    on_validation_start = on_test_start = on_predict_start = _start_evaluation
+    on_validation_start = on_test_start = _start_evaluation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
-        return {"detections": self._evaluate(batch, "val")}
-
-    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
-        return {"detections": self._evaluate(batch, "test")}
-
-    def _evaluate(self, batch: Batch, split: str) -> list[np.ndarray]:
-        if self.inference.fused is None and not is_sharded(self.evaluated):
-            # In a fit, not before its first batch: with that one DDP brings the first process's
-            # batch norm statistics to all.
-            self.inference.fuse(self.evaluated)
-        detections, raw = self.predict_batch(
-            batch, self.nms_thresholds()._replace(multi_label=True)
-        )
-        loader = self.trainer.val_dataloaders if split == "val" else self.trainer.test_dataloaders
-        parts = None
-        if raw is not None and not getattr(
-            getattr(loader, "batch_sampler", None), "padding_only", False
-        ):
+        if self.predictor is None:
+            # not earlier: with its first batch DDP brings the first process's batch norm statistics
+            # to all
+            fitting = self.trainer.state.fn == TrainerFn.FITTING
+            options = VALIDATION if fitting else {**VALIDATION, **self.prediction}
+            self.predictor = self.make_predictor(**options)
+        detections, raw = self.predictor(batch)
+        if raw is not None:
             _, parts = self.loss(raw, batch.targets, self.evaluated.head)
-        self.evaluation.add(batch, detections, parts)
-        return detections
+            self.val_losses.update(batch.indices[0], parts)
+        truths = [truth for truth in batch.truths if truth is not None]
+        self.metrics.update(detections, truths, batch.indices)
+        return {"detections": detections}
 
-    def nms_thresholds(self) -> NMSThresholds:
-        """Which detections count."""
-        h = self.hparams
-        return NMSThresholds(h["conf"], h["iou"], h["max_det"], h["agnostic"], rounded=self.literal)
-
-    def predict_batch(
-        self, batch: Batch, thresholds: NMSThresholds, at_once: int | None = None
-    ) -> tuple[list[np.ndarray], list[Tensor] | None]:
-        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best
-        first; and the raw prediction if it is that of the network itself, in one pass. at_once:
-        most tiles that go through it together; default: batch_size, at most 32."""
-
-        def decoded(images: Tensor) -> Decoded:
-            return self.inference.predict(self.evaluated, images, thresholds.conf)[0]
-
-        if batch.windows is not None:
-            at_once = at_once or min(self.batch_size, 32)
-            return [rows_of_tiles(decoded, batch, thresholds, at_once)], None
-        rows, raw = self.inference.predict(self.evaluated, batch.images, thresholds.conf)
-        return to_rows(rows, batch.letterboxes, thresholds), raw
+    test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
         self._finish_evaluation("val")
@@ -400,22 +374,15 @@ class Detector(L.LightningModule):
 
     def _finish_evaluation(self, split: str) -> None:
         if self.trainer.state.fn == TrainerFn.FITTING:
-            self.inference.clear()  # the training needs its memory
-        summary, class_maps, losses, self.result = self.evaluation.finish(self.trainer.strategy)
-        if losses.sums[-1]:
-            self._log_losses(split, losses, sync=False)
-        self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
+            self.predictor = None  # the training needs its memory
+        result = self.metrics.compute()
+        losses = self.val_losses.compute() if self.val_losses.update_called else {}
+        self.metrics.reset()
+        self.result = result if self.trainer.is_global_zero else None
+        figures = {**losses, **result.summary}
+        self.log_dict({f"{split}/{name}": value for name, value in figures.items()})
         if not self.trainer.sanity_checking:
-            self.class_maps = class_maps
-
-    def predict_step(
-        self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
-    ) -> list[np.ndarray]:
-        """See `predict_batch`; one array an image of the batch. Each box gets its best class
-        only."""
-        if not batch.letterboxes:
-            return []
-        return self.predict_batch(batch, self.nms_thresholds()._replace(classes=self.wanted))[0]
+            self.class_maps = result.class_maps(len(self.names)).tolist()
 
     def _log_losses(self, split: str, losses: LossSums, sync: bool) -> None:
         """The means over batches, as YOLOv5 shows them: every batch counts alike, whatever its

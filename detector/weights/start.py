@@ -19,7 +19,7 @@ from boltbox.detector.weights.trained import of_checkpoint
 from boltbox.detector.weights.transfer import copy_weights
 from boltbox.detector.weights.yolov5 import load_yolov5, read_yolov5
 from boltbox.detector.weights.yolox import LICENCE as OF_YOLOX
-from boltbox.detector.weights.yolox import load_yolox, read_yolox, refuse_yolox
+from boltbox.detector.weights.yolox import load_yolox, read_yolox
 
 
 def load_weights(
@@ -77,18 +77,6 @@ def start(
         line, origin = load_backbone(network.backbone, backbone_weights)
         network.origins = [origin]
         yield line
-
-
-def class_names(path: str | Path) -> list[str]:
-    """The class names of such a file.
-
-    Raises:
-        InputError: no such file, no detector, or a file of YOLOX, which has none.
-    """
-    if Path(path).suffix == ".ckpt":
-        return of_checkpoint(path, load_torch_file(path)).names
-    refuse_yolox(path)
-    return read_yolov5(path).names
 
 
 def _as_typed(options: dict[str, Any]) -> str:

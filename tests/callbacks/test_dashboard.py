@@ -18,7 +18,9 @@ from wandb_files import read_history, read_records
 
 import cli
 from boltbox.callbacks.dashboard import Dashboard
-from boltbox.detector.evaluation.metrics import Confusion, Result, class_metrics
+from boltbox.detector.evaluation.class_metrics import class_metrics
+from boltbox.detector.evaluation.confusion import Confusion
+from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.evaluation.results import confusions
 from boltbox.detector.loggers.media import Time, show_precision_recall
 from boltbox.detector.report.confidence import draw_confidence

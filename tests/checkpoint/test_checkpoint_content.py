@@ -108,7 +108,7 @@ def test_one_sentence_and_nothing_lost(
     crafted, good = str(here / "run/checkpoints/best.ckpt"), str(here / "run/checkpoints/last.ckpt")
     torch.save(content, crafted)
     command, data = case.partition(":")[0], ["--data.dataset", str(small_data)]
-    image = ["--data.source", str(next(small_data.parent.rglob("*.jpg")))]
+    image = ["--source", str(next(small_data.parent.rglob("*.jpg")))]
     line = {
         "fit": ["fit", "--ckpt_path", "best", "--run", "run"],
         "start": [
@@ -118,7 +118,7 @@ def test_one_sentence_and_nothing_lost(
         ],
         "validate": ["validate", "--ckpt_path", crafted, *data],
         "predict": ["predict", "--ckpt_path", crafted, *image],
-        "ensemble": ["predict", "--ckpt_path", good, "--model.ensemble", f"[{crafted}]", *image],
+        "ensemble": ["predict", "--ckpt_path", good, "--ensemble", f"[{crafted}]", *image],
         "export": ["export", "--ckpt_path", crafted],
         "doctor": ["doctor", "--ckpt_path", crafted, *data],
     }

@@ -314,16 +314,6 @@ def test_load_from_checkpoint(project: Path) -> None:
         Detector.load_from_checkpoint(checkpoint, map_location="cpu", names=["a", "b"])
 
 
-def test_weights_bring_their_class_names_to_predict(project: Path, here: Path) -> None:
-    checkpoint, image = (
-        project / "runs/fit-1/checkpoints/last.ckpt",
-        project / "my/demo/images/val/0000.jpg",
-    )
-    cli.main(["predict", "--model.start.weights", str(checkpoint), "--model.network.width_multiple", "0.125", "--data.source", str(image),
-              "--data.image_size", "64", "--data.workers", "0", "--run", "out", *QUIET[:2]])  # fmt: skip
-    assert yaml.safe_load((here / "out/config.yaml").read_text())["data"]["names"] == NAMES
-
-
 @pytest.fixture
 def published(tmp_path: Path, as_yolov5: Callable[..., Any]) -> Path:
     """A narrow network under YOLOv5's names, loud enough to find something."""
@@ -343,29 +333,10 @@ def test_predict_and_validate_take_a_file_of_yolov5(
     """Its size and names are read from it; what it finds is what the same file finds from
     Python."""
     image = project / "my/demo/images/val/0000.jpg"
-    common = [
-        "--ckpt_path",
-        str(published),
-        "--data.image_size",
-        "64",
-        "--data.workers",
-        "0",
-        *QUIET[:2],
-    ]
-    cli.main(
-        [
-            "predict",
-            *common,
-            "--data.source",
-            str(image),
-            "--save.csv",
-            "true",
-            "--model.conf",
-            "0.01",
-            "--run",
-            "out",
-        ]
-    )
+    found_in = ["--source", str(image), "--image_size", "64", "--conf", "0.01", "--csv", "true"]
+    cli.main(["predict", "--ckpt_path", str(published), *found_in, "--run", "out"])
+    common = ["--ckpt_path", str(published), "--data.image_size", "64", "--data.workers", "0"]
+    common += QUIET[:2]
     with open(here / "out/predictions.csv", newline="") as file:
         found = [(row["name"], float(row["confidence"])) for row in csv.DictReader(file)]
     wanted = Detector.load(published, "cpu").predict(image, image_size=64, conf=0.01)

@@ -19,7 +19,7 @@ import cli
 from benchmarks.resume_fuzz import unlike
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.training.evaluation import Evaluation
+from boltbox.detector.training.module import Detector
 
 FITNESS = (0.1, 0.2, 0.15)  # of the epochs
 ONE_BATCH = (
@@ -51,15 +51,17 @@ def line(data: Path, run: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module", autouse=True)
 def chosen_fitness() -> Iterator[None]:
     """The epochs are as good as FITNESS says."""
-    finish = Evaluation.finish
+    finish = Detector._finish_evaluation
 
-    def finish_as_chosen(self: Evaluation, strategy: Any) -> Any:
-        figures = finish(self, strategy)
-        figures.summary["fitness"] = FITNESS[strategy.lightning_module.current_epoch]
-        return figures
+    def finish_as_chosen(self: Detector, split: str) -> None:
+        result = self.metrics.compute()
+        result.summary["fitness"] = FITNESS[self.current_epoch]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.metrics, "compute", lambda: result)
+            finish(self, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluation, "finish", finish_as_chosen)
+        patch.setattr(Detector, "_finish_evaluation", finish_as_chosen)
         yield
 
 

@@ -205,9 +205,10 @@ def test_commands_that_fail_early_leave_nothing(small_data: Path, here: Path) ->
             "--model.network.levels",
             "[3, 4]",
         ],
-        ["predict", "--ckpt_path", "run/checkpoints/last.ckpt", "--data.source", "nowhere"],
+        ["predict", "--ckpt_path", "run/checkpoints/last.ckpt", "--source", "nowhere"],
     ):
+        quiet = [] if wrong[0] == "predict" else ["--trainer.enable_progress_bar", "false"]
         with pytest.raises(SystemExit) as leaving:
-            cli.main([*wrong, "--trainer.enable_progress_bar", "false"])
+            cli.main([*wrong, *quiet])
         assert leaving.value.code == 2
         assert sorted(p for p in here.rglob("*")) == before, wrong

@@ -279,9 +279,9 @@ def test_a_training_keeps_its_files(
     (here / "data.yaml").write_text(yaml.safe_dump(content))
     files = {p: p.read_bytes() for p in (here / "run").rglob("*") if p.is_file()}
     given = (
-        ["--data.source", str(small_data.parent / "images/val")]
+        ["--source", str(small_data.parent / "images/val"), "--device", "cpu"]
         if command == "predict"
-        else ["--data.dataset", "data.yaml"]
+        else ["--data.dataset", "data.yaml", "--trainer.accelerator", "cpu", *QUIET[:2]]
     )
     own = f"runs/{command}-1"
     cli.main(
@@ -292,9 +292,6 @@ def test_a_training_keeps_its_files(
             "--run",
             "run",
             *given,
-            "--trainer.accelerator",
-            "cpu",
-            *QUIET[:2],
         ]
     )
     assert (
@@ -385,8 +382,8 @@ def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here:
     victim.write_text("untouched")
     (here / "out/images").mkdir(parents=True)
     (here / f"out/images/.tmp.{image.stem}.jpg").symlink_to(victim)
-    cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--data.source", str(image), "--run", "out",
-              "--trainer.accelerator", "cpu", *QUIET[:2]])  # fmt: skip
+    cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--source", str(image), "--run", "out",
+              "--device", "cpu"])  # fmt: skip
     assert [p.name for p in (here / "out/images").iterdir()] == [f"{image.stem}.jpg"]
     (here / ".film.mp4.tmp.mp4").symlink_to(victim)
     VideoFile(here / "film.mp4", 5, (64, 64)).close()

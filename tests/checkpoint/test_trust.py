@@ -193,7 +193,7 @@ def test_other_commands_run_nothing(
     ]
     line = [
         *line,
-        *{"report": [], "predict": ["--data.source", str(small_data.parent)]}.get(command, []),
+        *{"report": [], "predict": ["--source", str(small_data.parent)]}.get(command, []),
     ]
     line = ["report", str(foreign)] if command == "report" else line
     if command == "export":
@@ -245,7 +245,7 @@ def test_a_checkpoint_alone(
             "validate",
             "--data.dataset",
             str(small_data),
-            "--model.ensemble",
+            "--ensemble",
             f"[{checkpoint}]",
             *SMALL,
         ]

@@ -208,9 +208,7 @@ def test_predict_writes_pictures_and_labels(trained: Path, small_data: Path, her
     cv2.imwrite(str(source / "0000.png"), np.zeros((300, 100, 3), np.uint8))
     (source / "broken.jpg").write_bytes(b"no picture")
     checkpoint = str(trained / "checkpoints/best.ckpt")
-    cli.main(
-        ["predict", "--ckpt_path", checkpoint, "--data.source", "pictures", "--model.conf", "0.001"]
-    )
+    cli.main(["predict", "--ckpt_path", checkpoint, "--source", "pictures", "--conf", "0.001"])
     run = here / "runs/predict-1"
     names = {"0000_jpg", "0000_png"} | {f"deep/{i:04d}" for i in range(8)}
     assert {
@@ -242,7 +240,7 @@ def test_predict_with_published_weights_needs_no_data_set(
             "predict",
             "--ckpt_path",
             str(trained / "checkpoints/last.ckpt"),
-            "--data.source",
+            "--source",
             image,
             "--run",
             "out",

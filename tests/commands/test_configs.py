@@ -64,11 +64,11 @@ CASES = [
     (("16-mixed", "cpu", "fit", "fsdp2"), {"avx", "gpu", "gpu_bf16"}, "bf16-mixed"),
     (("16-mixed", "auto", "validate", "auto"), {"avx"}, "32-true"),
     (("16-mixed", "auto", "fit", "ddp"), {"gpu", "gpu_bf16"}, "16-mixed"),
-    (("16-mixed", "gpu", "predict", "auto"), {"gpu"}, "16-mixed"),
+    (("16-mixed", "gpu", "validate", "auto"), {"gpu"}, "16-mixed"),
     (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu", "gpu_bf16"}, "bf16-mixed"),
     (("16-mixed", "gpu", "fit", "fsdp2"), {"gpu"}, "32-true"),
     (("32-true", "auto", "fit", "auto"), {"gpu"}, "32-true"),
-    (("bf16-true", "gpu", "predict", "auto"), {"gpu"}, "32-true"),
+    (("bf16-true", "gpu", "validate", "auto"), {"gpu"}, "32-true"),
 ]
 
 
@@ -89,7 +89,7 @@ def test_precision_that_a_machine_has(
     assert (chosen in told and len(told.splitlines()) == 1) if chosen != asked[0] else told == ""
 
 
-@pytest.mark.parametrize("command", ["fit", "validate", "predict"])
+@pytest.mark.parametrize("command", ["fit", "validate"])
 def test_mixed_precision_is_the_default(command: str, capsys: pytest.CaptureFixture) -> None:
     assert (
         printed(capsys, command, "--data.dataset", "my.yaml")["trainer"]["precision"] == "16-mixed"

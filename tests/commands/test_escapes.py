@@ -66,7 +66,7 @@ def test_the_doctor_and_errors(
         cli.main(["doctor", "--data.dataset", str(steered), "--run", "doctor"])
     assert "\\x1b]0;x\\x07" in shown(capsys)
     with pytest.raises(SystemExit):
-        cli.main(["predict", "--ckpt_path", f"{CLEAR}.pt", "--data.source", str(steered.parent)])
+        cli.main(["predict", "--ckpt_path", f"{CLEAR}.pt", "--source", str(steered.parent)])
     assert f"error: {CLEAR}".replace("\x1b", "\\x1b") in shown(capsys).replace("ckpt_path ", "")
     with pytest.raises(SystemExit):
         cli.main([f"fit{TITLE}"])

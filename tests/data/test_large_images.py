@@ -93,7 +93,7 @@ def test_predict_and_doctor_name_it(
 ) -> None:
     huge(pictures, "PNG")
     said = "huge.png: image too large (100000x100000 px"
-    run = predict(checkpoint, "pictures", "--save.images", "false")
+    run = predict(checkpoint, "pictures", "--images", "false")
     assert said in capsys.readouterr().out
     assert len(list(run.glob("labels/*.txt"))) == len(list(pictures.glob("*.jpg"))) > 0
     Path("labels").mkdir()

@@ -12,7 +12,7 @@ import pytest
 from made_detections import random_set
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.metrics import COCO_NAMES, coco_metrics
+from boltbox.detector.evaluation.coco import COCO_NAMES, coco_metrics
 
 
 def evaluated(

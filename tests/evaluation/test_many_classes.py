@@ -68,7 +68,7 @@ def test_the_figures_take_memory_by_what_was_seen(tmp_path: Path) -> None:
     )
     for i in range(4):
         found = np.column_stack((boxes, [0.9, 0.8], [9999 - i, 5000])).astype(np.float32)
-        metrics.update(i, found, Labels.of(boxes, [9999, 5000], 64, 64))
+        metrics.update([found], [Labels.of(boxes, [9999, 5000], 64, 64)], [i])
     tracemalloc.start()
     result = metrics.compute()
     record = PredictionRecord.of(

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_detections import random_set
 
-from boltbox.detector.evaluation.metrics import Confusion, confused_pairs, match
+from boltbox.detector.evaluation.class_metrics import match
+from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
 
 # Boxes on a coarse lattice overlap, coincide and tie often.
 corner, side = st.integers(0, 5), st.integers(1, 4)

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 from made_detections import random_set
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.metrics import (
-    ClassMetrics,
-    DetectionMetrics,
-    Result,
-    average_precision,
-    class_metrics,
-)
+from boltbox.detector.evaluation.class_metrics import ClassMetrics, average_precision, class_metrics
+from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.evaluation.results import class_table, result_json
 
 
@@ -70,7 +65,7 @@ def collected(
 ) -> Result:
     metrics = DetectionMetrics(num_classes)
     for i in range(len(truths)) if order is None else order:
-        metrics.update(int(i), detections[i], truths[i])
+        metrics.update([detections[i]], [truths[i]], [int(i)])
     return metrics.compute()
 
 
@@ -111,9 +106,9 @@ def test_an_image_added_twice_counts_once() -> None:
 def test_reset_forgets() -> None:
     detections, truths = random_set(np.random.default_rng(5), images=2)
     metrics = DetectionMetrics(3)
-    metrics.update(0, detections[0], truths[0])
+    metrics.update([detections[0]], [truths[0]], [0])
     metrics.reset()
-    metrics.update(1, detections[1], truths[1])
+    metrics.update([detections[1]], [truths[1]], [1])
     assert exact(metrics.compute()) == exact(collected(detections[1:], truths[1:]))
 
 

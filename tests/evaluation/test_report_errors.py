@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from made_evidence import NAMES, drawn_evidence, evidence_of
 
+from boltbox.detector.evaluation.class_metrics import RECALLS, average_precision
 from boltbox.detector.evaluation.error_kinds import (
     BACKGROUND,
     BOTH,
@@ -22,7 +23,6 @@ from boltbox.detector.evaluation.error_kinds import (
     map50_if_fixed,
     most_confident,
 )
-from boltbox.detector.evaluation.metrics import RECALLS, average_precision
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.report.confusion import commonest, confusion
 

@@ -5,14 +5,10 @@ import torch
 from golden.cases import Case, close, each
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.metrics import (
-    Confusion,
-    DetectionMetrics,
-    class_metrics,
-    coco_metrics,
-    confused_pairs,
-    match,
-)
+from boltbox.detector.evaluation.class_metrics import class_metrics, match
+from boltbox.detector.evaluation.coco import coco_metrics
+from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
+from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.model.postprocess import nms
 
 
@@ -68,11 +64,11 @@ def test_boxes_to_metrics(case: Case) -> None:
         if len(t):  # YOLOv5 leaves images without labels out
             columns = d[:, :4], d[:, 4], d[:, 5], t[:, 1:], t[:, 0]
             pairs.append(confused_pairs(*columns, nc, **limits, skip_unmatched=True))
-        metrics.update(i, d, Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6))
+        metrics.update([d], [Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6)], [i])
     assert np.array_equal(np.concatenate(hits), case["out_correct"])
     close(Confusion.of(pairs, nc).matrix(), case["out_confusion"], 0)
-    truths = [truth for _, truth in metrics.images.values()]
-    wide, _ = coco_metrics([d for d, _ in metrics.images.values()], truths, nc, max_det=300)
+    truths = [truth for _, truth in metrics.images().values()]
+    wide, _ = coco_metrics([d for d, _ in metrics.images().values()], truths, nc, max_det=300)
     close([wide["AP"], wide["AP50"]], case["out_coco_maxdet300_ap_ap50"], 1e-6)
     result = metrics.compute()
     if "out_ap" in case.arrays:

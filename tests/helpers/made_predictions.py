@@ -34,27 +34,9 @@ def checkpoint_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predict(checkpoint: Path, source: str, *options: str, run: str = "out") -> Path:
-    common = [
-        "--data.workers",
-        "0",
-        "--trainer.enable_progress_bar",
-        "false",
-        "--trainer.accelerator",
-        "cpu",
-    ]
-    least = ["--model.conf", "0.0005", "--model.max_det", "20", "--run", run]
-    cli.main(
-        [
-            "predict",
-            "--ckpt_path",
-            str(checkpoint),
-            "--data.source",
-            source,
-            *common,
-            *least,
-            *options,
-        ]
-    )
+    line = ["predict", "--ckpt_path", str(checkpoint), "--source", source, "--run", run]
+    least = ["--workers=0", "--device=cpu", "--conf=0.0005", "--max_det=20"]
+    cli.main([*line, *least, *options])
     return Path(run)
 
 

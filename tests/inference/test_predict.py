@@ -1,30 +1,31 @@
 """`predict` as a user types it: what it reads, what it writes, what it says when it cannot."""
 
-import copy
 import csv
 import io
 import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
-import lightning as L
 import numpy as np
 import pytest
 import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
 
 import cli
-from boltbox.callbacks import PredictionWriter
-from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.commands.predict import source_batches
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.data.inputs.tiled import Tiling
 from boltbox.detector.data.inputs.video import Video
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.inference.ensemble import load_member
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.inference.rows import class_numbers
 from boltbox.detector.inference.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
@@ -66,12 +67,10 @@ def test_a_folder_of_images_and_a_video(
         ".png", np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     )[1].tobytes()
     (pictures / "damaged.png").write_bytes(damaged[:60] + bytes(len(damaged) // 2))
-    run = predict(
-        checkpoint, "pictures", *(f"--save.{what}=true" for what in ("json", "csv", "crops"))
-    )
+    run = predict(checkpoint, "pictures", *(f"--{what}=true" for what in ("json", "csv", "crops")))
     told = capsys.readouterr()
     assert "left out: pictures/damaged.png: this image cannot be decoded" in told.out
-    assert "left out: data.source pictures/no.mp4: not a video" in told.out
+    assert "left out: source pictures/no.mp4: not a video" in told.out
     films = [f"film_{i:06d}" for i in range(8)]
     assert labels(run) == [f"{i:04d}" for i in range(8)] + films
     assert sorted(p.stem for p in (run / "images").iterdir()) == [f"{i:04d}" for i in range(8)]
@@ -119,7 +118,7 @@ def test_lists_standard_input_and_what_is_not_saved(
     assert Sources.find("pictures/000[45].*").images == ["pictures/0004.jpg", "pictures/0005.jpg"]
     assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ([], ["10_0_0_1_live_x_1"])
     monkeypatch.setattr("sys.stdin", io.StringIO("pictures/0003.jpg\n\n"))
-    run = predict(checkpoint, "-", "--save.images", "false", "--save.confidences", "false")
+    run = predict(checkpoint, "-", "--images", "false", "--confidences", "false")
     assert labels(run) == ["0003"]
     assert not (run / "images").exists()
     assert all(
@@ -142,19 +141,6 @@ def test_a_video_file_is_there_whole_or_not_at_all(here: Path) -> None:
     assert all(np.abs(f.astype(int) - (200, 100, 50)).max() < 12 for f in frames), "RGB stays RGB"
 
 
-class Stop(L.Callback):
-    """A signal in the middle of the third batch."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def on_predict_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
-        if batch_idx == 2:
-            os.kill(os.getpid(), self.number)
-
-
 @pytest.fixture
 def no_nohup() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -165,22 +151,26 @@ def no_nohup() -> Iterator[None]:
 @pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 1)],
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
     ids=["SIGTERM", "SIGHUP", "Ctrl-C"],
 )
 def test_what_was_found_before_a_signal_is_kept(
-    number: int, code: int, checkpoint: Path, here: Path, capsys
+    number: int, code: int, checkpoint: Path, here: Path, capsys, monkeypatch
 ) -> None:
     make_video(here / "film.avi", frames=20)
-    stop = [
-        "--trainer.callbacks",
-        "test_predict.Stop",
-        "--trainer.callbacks.number",
-        str(int(number)),
-    ]
+    look, seen = Predictor.__call__, []
+
+    def stopped(self: Predictor, batch: Batch, at_once: int = 16) -> object:
+        """A signal in the third batch."""
+        seen.append(batch)
+        if len(seen) == 3:
+            os.kill(os.getpid(), number)
+        return look(self, batch, at_once)
+
+    monkeypatch.setattr(Predictor, "__call__", stopped)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as leaving:
-        predict(checkpoint, "film.avi", "--data.val_batch_size", "4", "--save.json", "true", *stop)
+        predict(checkpoint, "film.avi", "--batch_size", "4", "--json", "true")
     assert leaving.value.code == code
     assert signal.getsignal(signal.SIGTERM) == before
     assert labels(Path("out")) == [f"film_{k:06d}" for k in range(8)]
@@ -196,7 +186,7 @@ def test_every_third_frame_of_a_video_that_is_cut_short(
 ) -> None:
     whole = make_video(here / "film.avi", frames=12).read_bytes()
     (here / "cut.avi").write_bytes(whole[: len(whole) * 6 // 10])
-    run = predict(checkpoint, "cut.avi", "--data.frame_step", "3")
+    run = predict(checkpoint, "cut.avi", "--frame_step", "3")
     told = capsys.readouterr().out
     assert re.search(
         r"warning: cut.avi ends after \d frames, but its header promises 12: it is cut short", told
@@ -253,14 +243,13 @@ def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyP
 
 
 ERRORS = {
-    "nowhere": "data.source nowhere: no such file or folder",
-    "nothing": "data.source nothing: no image or video file there",
-    "note.jpg": "data.source note.jpg: none of its 1 files is a usable image",
-    "note.mp4": "data.source note.mp4: not a video that FFmpeg can open",
-    "empty.avi": "data.source empty.avi: this file is empty",
-    "list.txt": "data.source: list.txt, line 2: no such file: nowhere.jpg",
-    "rtsp://127.0.0.1:9/none": "data.source rtsp://127.0.0.1:9/none: this stream cannot be opened",
-    "97": "data.source 97: there is no camera of this number",
+    "nowhere": "source nowhere: no such file or folder",
+    "nothing": "source nothing: no image or video file there",
+    "note.mp4": "source note.mp4: not a video that FFmpeg can open",
+    "empty.avi": "source empty.avi: this file is empty",
+    "list.txt": "source: list.txt, line 2: no such file: nowhere.jpg",
+    "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: this stream cannot be opened",
+    "97": "source 97: there is no camera of this number",
 }
 
 
@@ -277,15 +266,8 @@ def test_sources_that_cannot_be_used(
     source: str, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spoil(here)
-    data = DetectionData(source=source, names=NAMES, workers=0)
-
-    def read() -> None:
-        data.setup("predict")
-        for loader in data.predict_dataloader():
-            list(loader)
-
     with pytest.raises(InputError) as e:
-        read()
+        list(source_batches(Sources.find(source), EvaluationInput(64, 32), None, 4, workers=0))
     assert str(e.value).startswith(ERRORS[source])
     assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
 
@@ -298,7 +280,7 @@ def test_an_error_is_one_sentence(
         predict(checkpoint, "note.mp4")
     told = capfd.readouterr().err.strip()
     assert leaving.value.code == 2
-    assert told.startswith("error: data.source note.mp4: not a video"), told
+    assert told.startswith("error: source note.mp4: not a video"), told
     assert len(told.splitlines()) == 1, told
     assert not Path("out").exists()
 
@@ -310,11 +292,11 @@ def test_options_that_cannot_be(
     other["hyper_parameters"]["names"] = ["disc", "hoop", "star", "triangle", "cross"]
     torch.save(other, "other.ckpt")
     for options, wanted in {
-        ("--model.ensemble", "[other.ckpt]"): "class 1 is 'ring' here and 'hoop' there",
-        ("--save-crop", "true"): "here it is --save.crops true",
+        ("--ensemble", "[other.ckpt]"): "class 1 is 'ring' here and 'hoop' there",
+        ("--save-crop", "true"): "--crops true",
     }.items():
         with pytest.raises(SystemExit):
-            predict(checkpoint, "pictures", *options)
+            predict(checkpoint, "0", *options)
         assert wanted in capsys.readouterr().err
     for wrong, wanted in (
         ("disk", "no class 'disk'; did you mean 'disc'"),
@@ -323,20 +305,22 @@ def test_options_that_cannot_be(
         with pytest.raises(InputError, match=wanted):
             class_numbers([wrong], NAMES)
     with pytest.raises(InputError, match="no such weights file"):
-        load_member("nowhere.pt", NAMES)
+        Predictor.load("nowhere.pt")
     with pytest.raises(InputError, match="tile_overlap is 1; it must be at least 0 and below 1"):
-        DetectionData(source="x", tile_overlap=1.0)
-    with pytest.raises(InputError, match="line_width is 0"):
-        PredictionWriter(line_width=0)
+        Tiling.of(EvaluationInput(64, 32), None, 1.0)
+    for option, value in {"line_width": "0", "conf": "1.5", "device": "nowhere"}.items():
+        with pytest.raises(SystemExit):
+            predict(checkpoint, "0", f"--{option}", value)
+        assert option in capsys.readouterr().err
 
 
 def test_half_precision_and_hidden_labels(checkpoint: Path, pictures: Path) -> None:
     run = predict(
         checkpoint,
         "pictures/0000.jpg",
-        "--trainer.precision",
+        "--precision",
         "16-true",
-        "--save.hide_labels",
+        "--hide_labels",
         "true",
     )
     found = Detector.load(checkpoint, "cpu").predict("pictures/0000.jpg", conf=0.0005)
@@ -349,22 +333,34 @@ def test_half_precision_and_hidden_labels(checkpoint: Path, pictures: Path) -> N
 
 
 def test_an_ensemble_with_itself(checkpoint: Path, pictures: Path) -> None:
-    """Rows of a detector's twin overlap its own wholly; another member's rows join."""
-    alone = Detector.load(checkpoint, "cpu")
-    options = {k: v for k, v in alone.hparams.items() if k != "names"}
+    """Rows of a network's twin overlap its own wholly; another member's rows join."""
+    alone = Predictor.load(checkpoint, device="cpu", conf=0.0005)
+    theirs = alone.predict("pictures/0000.jpg")
     for members in (1, 2):
-        together = Detector(NAMES, **options, ensemble=[str(checkpoint)] * members)
-        together.ema = copy.deepcopy(together.network)
-        together.load_state_dict(alone.state_dict())  # members are no part of it
-        ours, theirs = (d.predict("pictures/0000.jpg", conf=0.0005) for d in (together, alone))
-        np.testing.assert_array_equal(ours.xyxy, theirs.xyxy)
-    torch.manual_seed(1)
-    stranger = Detector(NAMES, **options, ensemble=[str(checkpoint)]).predict(
-        "pictures/0000.jpg", conf=0.0005
+        together = Predictor.load(checkpoint, [checkpoint] * members, "cpu", conf=0.0005)
+        np.testing.assert_array_equal(together.predict("pictures/0000.jpg").xyxy, theirs.xyxy)
+    other = torch.load(checkpoint, weights_only=True)
+    for name, tensor in other["state_dict"].items():
+        if "head.convs" in name:
+            tensor.mul_(1.5)
+    torch.save(other, "other.ckpt")
+    joined = Predictor.load("other.ckpt", [checkpoint], "cpu", conf=0.0005)
+    found = joined.predict("pictures/0000.jpg")
+    own = Predictor.load("other.ckpt", device="cpu", conf=0.0005).predict("pictures/0000.jpg")
+    assert {tuple(b) for b in found.xyxy.tolist()} - {tuple(b) for b in own.xyxy.tolist()}
+
+
+def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
+    """`predict` and `export` import neither it nor what only a training needs."""
+    line = ["predict", "--ckpt_path", str(checkpoint), "--source", "pictures/0000.jpg"]
+    program = f"import sys, cli; cli.main({line!r}); print('lightning' in sys.modules)"
+    also = "import boltbox.detector.commands.export.command; print('lightning' in sys.modules)"
+    told = subprocess.run(
+        [sys.executable, "-c", f"{program}; {also}; print('torchmetrics' in sys.modules)"],
+        capture_output=True,
+        text=True,
     )
-    assert {tuple(b) for b in theirs.xyxy[:3].tolist()} <= {
-        tuple(b) for b in stranger.xyxy.tolist()
-    }
+    assert told.stdout.splitlines()[-3:] == ["False"] * 3, told.stderr
 
 
 def test_validation_with_augmentation_and_in_tiles(
@@ -379,7 +375,7 @@ def test_validation_with_augmentation_and_in_tiles(
         "--trainer.accelerator",
         "cpu",
     ]
-    options += ["--model.tta", "true", "--data.tiled", "true", "--data.image_size", "128"]
+    options += ["--tta", "true", "--data.tiled", "true", "--data.image_size", "128"]
     cli.main(["validate", "--ckpt_path", str(checkpoint), *options, "--run", "validated"])
     figures = json.loads(Path("validated/metrics.json").read_text())
     assert figures["images"] == 8

@@ -10,7 +10,6 @@ from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  #
 from PIL import Image
 from shared import shared
 
-from boltbox.detector.inference.autocast import autocast
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
@@ -23,8 +22,8 @@ def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: P
     typed = []
     for name in options:
         text = "[star,0]" if name == "classes" else "true"
-        typed += [f"--{'data' if name == 'tiled' else 'model'}.{name}", text]
-    run = predict(checkpoint, "pictures", "--save.images", "false", *typed)
+        typed += [f"--{name}", text]
+    run = predict(checkpoint, "pictures", "--images", "false", *typed)
     files = sorted(pictures.iterdir())
     found = Detector.load(checkpoint, "cpu").predict(files, conf=0.0005, max_det=20, **options)
     assert isinstance(found, list)
@@ -56,12 +55,8 @@ def test_precision(checkpoint: Path, pictures: Path) -> None:
     assert isinstance(mixed, Detections)
     assert isinstance(full, Detections)
     np.testing.assert_array_equal(mixed.confidence, full.confidence)
-    with pytest.raises(InputError, match="precision is '16'; choose 16-mixed or 32-true"):
+    with pytest.raises(InputError, match="precision is '16'; choose 16-mixed"):
         detector.predict(file, precision="16")
-    on_gpu = autocast("16-mixed", torch.device("cuda"))
-    assert isinstance(on_gpu, torch.autocast)
-    assert (on_gpu.device, on_gpu.fast_dtype) == ("cuda", torch.float16)
-    assert not isinstance(autocast("32-true", torch.device("cuda")), torch.autocast)
 
 
 def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
@@ -115,7 +110,7 @@ def test_weights_that_change_are_seen(checkpoint: Path, pictures: Path) -> None:
 def test_published_weights_say_which_size_they_are() -> None:
     path = shared("weights/yolov5n.pt")
     detector = Detector.load(path, "cpu")
-    assert (detector.hparams["size"], len(detector.names)) == ("n", 80)
+    assert (detector.hparams["network"]["size"], len(detector.names)) == ("n", 80)
     # COCO 000000000139: a living room
     image = shared("data/coco128_val128/images/val/000000000139.jpg")
     found = detector.predict(image)

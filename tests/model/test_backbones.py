@@ -348,11 +348,11 @@ def test_export(format: str, trained: Path, small_data: Path, here: Path, capsys
             {"source": "model.safetensors", "licence": "mit"}
         ]
     options = [
-        "--data.source",
+        "--source",
         str(small_data.parent / "images/val"),
-        "--save.json",
+        "--json",
         "true",
-        "--model.conf",
+        "--conf",
         "0.0001",
     ]
     cli.main(["predict", "--ckpt_path", str(trained), *options, "--run", str(here / "network")])
@@ -377,9 +377,9 @@ def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path)
             "validate",
             "--ckpt_path",
             str(trained),
-            "--model.tta",
+            "--tta",
             "true",
-            "--model.ensemble",
+            "--ensemble",
             f"[{member}]",
             "--run",
             "v",

@@ -139,27 +139,27 @@ def test_they_train_and_resume_to_the_bit(trained: Path) -> None:
 
 def test_they_predict_and_validate(trained: Path, own: Path, here: Path, small_data: Path) -> None:
     last, images = str(trained / "checkpoints/last.ckpt"), small_data.parent / "images" / "val"
-    cli.main(["predict", "--ckpt_path", last, "--data.source", str(images), "--model.conf", "0.001", "--model.tta", "true",
-              "--save.csv", "true", "--run", "found", "--trainer.enable_progress_bar", "false",
+    cli.main(["predict", "--ckpt_path", last, "--source", str(images), "--conf", "0.001", "--tta", "true",
+              "--csv", "true", "--run", "found", "--device", "cpu",
               "--trust_parts", "true"])  # fmt: skip
     assert len(list(csv.reader((here / "found/predictions.csv").open()))) > 8
     again = Detector.load(last, "cpu").predict(sorted(images.glob("*"))[0], conf=0.001)
     assert len(again) > 0
-    cli.main(["validate", "--ckpt_path", last, "--run", "valid", "--model.ensemble", f"[{last}]", *SMALL[-4:],
+    cli.main(["validate", "--ckpt_path", last, "--run", "valid", "--ensemble", f"[{last}]", *SMALL[-4:],
               "--trust_parts", "true"])  # fmt: skip
     assert (here / "valid/metrics.json").is_file()
 
 
-@pytest.mark.parametrize(("name", "nms"), [("a.onnx", "true"), ("a.pt2", "false")])
+@pytest.mark.parametrize(("name", "nms"), [("a.onnx", "true"), ("a_openvino", "false")])
 def test_they_export(
     name: str, nms: str, trained: Path, own: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`export` itself compares the file with PyTorch, and refuses one that differs."""
-    format = {"a.onnx": "onnx", "a.pt2": "exported-program"}[name]
+    format = {"a.onnx": "onnx", "a_openvino": "openvino"}[name]
     cli.main(["export", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--format", format, "--out", name,
               "--nms", nms, "--conf", "0.001", "--trust_parts", "true"])  # fmt: skip
-    assert (here / name).is_file()
-    assert "largest difference from PyTorch" in capsys.readouterr().out
+    assert (here / name).exists()
+    assert "largest difference" in capsys.readouterr().out
 
 
 def test_a_head_without_anchors_is_told(
@@ -199,7 +199,7 @@ def test_a_class_that_is_missing(
     """Said with its name and what to do, wherever a checkpoint is read."""
     monkeypatch.delitem(sys.modules, "my_parts", raising=False)
     run = trained.parent / "run"
-    for line in (["predict", "--ckpt_path", str(run / "checkpoints/last.ckpt"), "--data.source", "x"],
+    for line in (["predict", "--ckpt_path", str(run / "checkpoints/last.ckpt"), "--source", "0"],
                  ["export", "--ckpt_path", "best", "--run", str(run)],
                  ["fit", "--ckpt_path", "last", "--run", str(run)]):  # fmt: skip
         with pytest.raises(SystemExit):

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample, collate
 from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model import postprocess
 from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, candidates, decode, nms
-from boltbox.detector.training.module import Detector
+from boltbox.detector.training.module import VALIDATION, Detector
 
 
 def test_decode_is_the_loop_over_cells() -> None:
@@ -359,8 +360,8 @@ def test_the_input_stays_as_it_is() -> None:
     assert torch.equal(decoded, before)
 
 
-def test_rounded_nms_is_an_option_of_the_model() -> None:
-    """In evaluation, prediction and the Python API. Class 79 lies 606,720 px to the right, where
+def test_rounded_nms_is_an_option_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In evaluation and the Python API. Class 79 lies 606,720 px to the right, where
     float32 has 1/16 px."""
     rng = np.random.default_rng(0)
     first = np.column_stack((rng.integers(1, 7, (300, 2)) * 100.0, np.full((300, 2), 6.0)))
@@ -389,12 +390,9 @@ def test_rounded_nms_is_an_option_of_the_model() -> None:
             network=NetworkOptions(width_multiple=0.0625),
             literal=option,
         ).eval()
-        detector.inference.predictor = lambda images: rows
-        evaluated, _ = detector.predict_batch(
-            batch, detector.nms_thresholds()._replace(multi_label=True)
-        )
-        for found in (detector.predict_step(batch, 0)[0], evaluated[0]):
-            assert found[:, 4].tolist() == wanted.scores.tolist()
+        monkeypatch.setattr(Predictor, "_look", lambda self, images: (rows, None))
+        (found,), _ = detector.make_predictor(**VALIDATION)(batch)
+        assert found[:, 4].tolist() == wanted.scores.tolist()
         by_api = detector.predict(sample.image, conf=0.001, iou=0.6, max_det=300)
         assert isinstance(by_api, Detections)
         assert by_api.confidence.tolist() == wanted.scores.tolist()

@@ -15,7 +15,9 @@ import yaml
 
 import boltbox.callbacks.report
 import cli
-from boltbox.detector.evaluation.metrics import RECALLS, Confusion, DetectionMetrics
+from boltbox.detector.evaluation.class_metrics import RECALLS
+from boltbox.detector.evaluation.confusion import Confusion
+from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.report.confusion import draw_confusion
 from boltbox.detector.system.errors import InputError
@@ -332,7 +334,7 @@ def test_validate_has_a_report_and_never_fails_for_it(
 def test_nobody_looked(tmp_path: Path) -> None:
     """No image has a label, none a detection."""
     metrics = DetectionMetrics(1)
-    PredictionRecord.of(metrics.images, [], ["one"], 64, "val", "validate").save(
+    PredictionRecord.of(metrics.images(), [], ["one"], 64, "val", "validate").save(
         tmp_path / "detections.npz"
     )
     record = PredictionRecord.load(tmp_path / "detections.npz")

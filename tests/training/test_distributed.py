@@ -174,17 +174,9 @@ def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str
         cli.main(
             ["test", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "two1"]
         )
-        for size in (4, 16):
-            cli.main(["predict", *both, *SMALL, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"found{size}",
-                      "--data.source", str(seven.parent / "images/val"), "--model.conf", "0.001",
-                      "--data.val_batch_size", str(size)])  # fmt: skip
 
     together(of_two)
-    told = capfd.readouterr().out
-    for size in (4, 16):
-        lines = [p.read_text().splitlines() for p in (here / f"found{size}/labels").iterdir()]
-        assert len(lines) == 7
-        assert f"\n{sum(map(len, lines))} detections in 7 images: found{size}" in told
+    capfd.readouterr()
     assert len(figures(here / "run")) == 6
     assert figures(here / "run") == figures(here / "run", 1), (
         "both processes validate with the same average"

@@ -21,7 +21,6 @@ from test_yolox_weights import write, yolox
 from torch import Tensor
 
 import cli
-from boltbox.detector.commands.export.runtime import load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.timm import read_tensors
@@ -141,13 +140,13 @@ DOORS = {
     "fit --ckpt_path": (".ckpt", ["fit", "--ckpt_path", "FILE"]),
     "validate --ckpt_path x.ckpt": (".ckpt", ["validate", "--ckpt_path", "FILE"]),
     "validate --ckpt_path x.pt": (".pt", ["validate", "--ckpt_path", "FILE"]),
-    "validate --model.ensemble": (
+    "validate --ensemble": (
         ".ckpt",
-        ["validate", "--ckpt_path", "WHOLE", "--model.ensemble", "[FILE]"],
+        ["validate", "--ckpt_path", "WHOLE", "--ensemble", "[FILE]"],
     ),
     "predict --ckpt_path x.pt": (
         ".pt",
-        ["predict", "--ckpt_path", "FILE", "--data.source", "IMAGE"],
+        ["predict", "--ckpt_path", "FILE", "--source", "IMAGE"],
     ),
 }
 
@@ -182,30 +181,13 @@ def test_a_flipped_bit_is_refused_by_export_and_python(
 ) -> None:
     flipped = flip(files[kind], in_a_tensor(files[kind]))
     refused(
-        ["export", "--ckpt_path", str(flipped), "--format", "exported-program"],
+        ["export", "--ckpt_path", str(flipped)],
         flipped,
         "damaged in",
         capsys,
     )
     with pytest.raises(InputError, match="damaged in"):
         Detector.load(flipped, "cpu")
-
-
-def test_a_flipped_bit_in_an_exported_program(
-    trained: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = here / "whole.pt2"
-    cli.main(
-        ["export", "--ckpt_path", str(trained), "--format", "exported-program", "--out", str(whole)]
-    )
-    load_exported(whole)
-    flipped = flip(whole, in_a_tensor(whole))
-    refused(
-        ["validate", "--ckpt_path", str(flipped), "--data.dataset", str(small_data)],
-        flipped,
-        "damaged in",
-        capsys,
-    )
 
 
 def test_the_old_format_is_read_with_a_warning(

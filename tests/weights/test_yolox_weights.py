@@ -402,7 +402,7 @@ def test_odd_files(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["validate", "--ckpt_path"], ["predict", "--data.source", "x.png", "--model.start.weights"]],
+    [["validate", "--ckpt_path"], ["predict", "--source", "x.png", "--ckpt_path"]],
 )
 def test_no_detector_without_a_training(
     here: Path, options: list[str], capsys: pytest.CaptureFixture[str]

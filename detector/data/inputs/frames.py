@@ -1,24 +1,22 @@
 """The frames of videos as batches, one after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from torch.utils.data import IterableDataset
-
-from boltbox.detector.data.inputs.evaluation_input import unlabelled
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
+from boltbox.detector.data.inputs.tiled import Tiling, tiled_batch
 from boltbox.detector.data.inputs.video import Video
-from boltbox.detector.data.sample import Batch, Picture, Sample
+from boltbox.detector.data.sample import Batch, Picture
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
-class Frames(IterableDataset):
+class Frames:
     """Batches of frames of equal size; no batch holds frames of two videos.
 
     Args:
         videos: files, or one stream. names: what the output of each is called.
         live: the stream's newest frame each time, one a batch.
-        step: every step-th frame. batch_size: most frames a batch.
-        prepare: frames (n samples of one size) -> Batch.
+        step: every step-th frame. batch_size: most frames a batch; tiles of a frame are one.
         alone: there is nothing else to predict on: a video that cannot be used is an error, else it
             is named and left out.
     """
@@ -30,11 +28,13 @@ class Frames(IterableDataset):
         live: bool,
         step: int,
         batch_size: int,
-        prepare: Callable[[list[Sample]], Batch],
+        inputs: EvaluationInput,
+        tiling: Tiling | None,
         alone: bool = True,
     ) -> None:
         self.videos, self.names, self.live, self.step = videos, names, live, step
-        self.batch_size, self.prepare, self.alone = 1 if live else batch_size, prepare, alone
+        self.batch_size = 1 if live or tiling else batch_size
+        self.inputs, self.tiling, self.alone = inputs, tiling, alone
 
     def __iter__(self) -> Iterator[Batch]:
         for path, name in zip(self.videos, self.names, strict=True):
@@ -66,4 +66,5 @@ class Frames(IterableDataset):
             for i, picture in enumerate(pictures)
             if picture.pixels is not None
         ]
-        return self.prepare(samples)._replace(pictures=pictures)
+        batch = tiled_batch(samples[0], self.tiling) if self.tiling else self.inputs.batch(samples)
+        return batch._replace(pictures=pictures)

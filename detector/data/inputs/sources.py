@@ -1,4 +1,4 @@
-"""What `data.source` means: image files, video files, a stream, a camera."""
+"""What `source` means: image files, video files, a stream, a camera."""
 
 import re
 import sys
@@ -67,9 +67,9 @@ class Sources:
         else:
             found, what = find_images(source, SUFFIXES | VIDEOS), "image or video file"
             if not found and not exists(source) and not set(source) & set("*?["):
-                raise InputError(f"data.source {source}: no such file or folder")
+                raise InputError(f"source {source}: no such file or folder")
         if not found:
-            raise InputError(f"data.source {source}: no {what} there")
+            raise InputError(f"source {source}: no {what} there")
         videos = [str(p) for p in found if p.suffix.lower() in VIDEOS]
         return cls(source, [str(p) for p in found if p.suffix.lower() not in VIDEOS], videos)
 
@@ -81,7 +81,7 @@ class Sources:
         for number, line in enumerate(lines, 1):
             path = next((p for p in (Path(line), beside / line) if is_file(p)), None)
             if path is None:
-                raise InputError(f"data.source: {where}, line {number}: no such file: {line}")
+                raise InputError(f"source: {where}, line {number}: no such file: {line}")
             found.append(path)
         return found
 

@@ -72,7 +72,7 @@ class Video:
             self._capture.release()
         if number < 0:
             raise InputError(
-                f"data.source {self.source}: no frame could be decoded (empty, damaged, or a codec"
+                f"source {self.source}: no frame could be decoded (empty, damaged, or a codec"
                 " is missing)"
             )
         # Headers of some formats only estimate the number of frames.
@@ -124,16 +124,16 @@ def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:
 
 def _not_opened(source: str) -> str:
     if source.isdecimal():
-        return f"data.source {source}: there is no camera of this number, or it is in use"
+        return f"source {source}: there is no camera of this number, or it is in use"
     if "://" in source:
         shown = without_password(source)
         return (
-            f"data.source {shown}: this stream cannot be opened; check its address and that this"
+            f"source {shown}: this stream cannot be opened; check its address and that this"
             " machine reaches it"
         )
     if Path(source).is_file() and Path(source).stat().st_size == 0:
-        return f"data.source {source}: this file is empty"
+        return f"source {source}: this file is empty"
     return (
-        f"data.source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is"
+        f"source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is"
         " missing)"
     )

@@ -1,11 +1,11 @@
 """DataLoaders: how many workers, and how what they make gets to the process that trains."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from boltbox.detector.data.loading.handover import Handed, room_for
 from boltbox.detector.data.loading.worker import WorkerContext, prepare_worker
@@ -27,7 +27,7 @@ def usable_workers(wanted: int, processes: int) -> int:
 
 
 def make_loader(
-    samples: Any, batches: Sampler[Any], collate: Callable[..., Batch], workers: int, seed: int
+    samples: Any, batches: Iterable[Any], collate: Callable[..., Batch], workers: int, seed: int
 ) -> DataLoader:
     """A loader of the items of `samples` by the keys that `batches` gives, made into a Batch by
     `collate`.

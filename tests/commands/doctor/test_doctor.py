@@ -196,7 +196,6 @@ def test_exit_codes(lay: Callable[[Path], None], strict: bool, code: int, tmp_pa
         (["--data=demo"], "a data set is given as --data.dataset demo"),
         (["--data.dataset", "gone"], "train refers to"),
         ([], "no data"),
-        (["--data.source", "images"], "give --data.dataset FILE"),
         (["--data.dataset", "data.yaml", "--strct"], "did you mean 'strict'?"),
     ],
 )

@@ -1,0 +1,183 @@
+"""`python cli.py predict`: objects in images, videos and streams, written as files."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from boltbox.detector.checkpoint.run_lock import RunLock
+from boltbox.detector.checkpoint.runs import has_checkpoints, new_run, remove_empty
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
+from boltbox.detector.data.inputs.frames import Frames
+from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.data.inputs.tiled import Tiling
+from boltbox.detector.data.loading.loader import make_loader, usable_workers
+from boltbox.detector.data.sample import Batch, Picture
+from boltbox.detector.inference.pictures import Pictures, usable
+from boltbox.detector.inference.predictor import Precision, Predictor
+from boltbox.detector.report.prediction_files import PredictionFiles, PredictionFormats
+from boltbox.detector.system import trusted
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.signals import exit_on_signals
+
+
+def predict(
+    source: str | None = None,
+    ckpt_path: str = "best",
+    run: str | None = None,
+    conf: float = 0.25,
+    iou: float = 0.45,
+    max_det: int = 1000,
+    classes: list[int | str] | None = None,
+    agnostic: bool = False,
+    tta: bool = False,
+    ensemble: list[str] | None = None,
+    image_size: int | None = None,
+    batch_size: int = 16,
+    tiled: bool = False,
+    tile_size: int | None = None,
+    tile_overlap: float = 0.2,
+    frame_step: int = 1,
+    buffer: bool = False,
+    device: str | None = None,
+    precision: Precision = "16-mixed",
+    workers: int = 8,
+    images: bool = True,
+    labels: bool = True,
+    json: bool = False,
+    csv: bool = False,
+    crops: bool = False,
+    confidences: bool = True,
+    hide_labels: bool = False,
+    hide_confidences: bool = False,
+    line_width: int | None = None,
+    trust_parts: bool = False,
+) -> None:
+    """Find objects in images, videos and streams.
+
+    NAME below is an image's path in the common folder of all images; of a video, the video's with
+    the number of the frame, as in NAME_000012.
+
+    Args:
+        source: An image or video file, a folder, a glob pattern, a list file (.txt, a path a line),
+            an address (rtsp://, http://, ...), the number of a camera, or `-` for paths from the
+            standard input.
+        ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported file.
+        run: Folder of the output; default: runs/predict-NUMBER. Of a training, that of last and
+            best.
+        conf: Least confidence of a detection.
+        iou: Overlap above which the less confident of two detections of a class is dropped.
+        max_det: Most detections an image.
+        classes: Only detections of these classes, by name or number.
+        agnostic: Suppress across classes.
+        tta: Predict three times on each image, at several sizes and mirrored (YOLOv5's --augment).
+        ensemble: Further files like ckpt_path that predict too, with the same classes.
+        image_size: Longer side of the input in pixels; default: that of the training.
+        batch_size: Images a batch.
+        tiled: Predict on large images whole and in overlapping tiles (docs/predict.md).
+        tile_size: Side of a tile in pixels of the image file; default: image_size.
+        tile_overlap: Least share of a tile that neighbours have in common.
+        frame_step: Of videos and streams: every N-th frame.
+        buffer: Of live streams: every frame, however late; false: the newest one.
+        device: cpu, or the number of a GPU; default: the first GPU, if there is one.
+        precision: 16-mixed (float32 without a GPU), 32-true, or 16-true, which halves the weights.
+        workers: Processes that read images, at most; 0: none.
+        images: Write images/NAME.jpg with the boxes drawn in, or videos/NAME.mp4.
+        labels: Write labels/NAME.txt, a line a detection, best first: class cx cy w h confidence,
+            as fractions of the image.
+        json: Write predictions.json, COCO's results format.
+        csv: Write predictions.csv, a row a detection.
+        crops: Write crops/CLASS/NAME_NUMBER.jpg, the pixels within each box.
+        confidences: Confidences in the label files.
+        hide_labels: Draw boxes alone.
+        hide_confidences: Draw boxes and class names alone.
+        line_width: Of the drawn boxes, in pixels; default: by the size of the image.
+        trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
+    """
+    check_ranges({"batch_size": batch_size, "frame_step": frame_step, "line_width": line_width})
+    trusted.trust_parts(trust_parts)
+    if source is None:
+        raise InputError(
+            "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."
+        )
+    training = Path(run) if run and has_checkpoints(Path(run)) else None
+    options: dict[str, Any] = {
+        "conf": conf,
+        "iou": iou,
+        "max_det": max_det,
+        "agnostic": agnostic,
+        "tta": tta,
+    }
+    options |= {"classes": classes, "precision": precision}
+    sources = Sources.find(source)
+    predictor = Predictor.load(ckpt_path, ensemble or (), device, training, **options)
+    inputs = predictor.inputs(image_size)
+    tiling = Tiling.of(inputs, tile_size, tile_overlap) if tiled else None
+    sources.images = usable(sources.images)
+    if not sources.images and not sources.moving():
+        raise InputError(f"source {source}: none of its files is a usable image")
+
+    folder = Path(run) if run and not training else new_run("predict")
+    if training:
+        rank_zero_print(f"predict: {run} keeps its training's files; the results go to {folder}")
+    written = (images, labels, json, csv, crops)
+    style = (confidences, hide_labels, hide_confidences, line_width)
+    lock = RunLock(folder)
+    lock.take()
+    files = PredictionFiles(folder, predictor.names, PredictionFormats(*written, *style))
+    started = time.perf_counter()
+    batches = source_batches(sources, inputs, tiling, batch_size, workers, frame_step, buffer)
+    try:
+        with exit_on_signals(), tqdm(unit=" images", disable=None) as bar:
+            for batch, rows in predictor.find(batches, batch_size):
+                # the tiles of one image have a letterbox each; there is one picture
+                for picture, box, found in zip(
+                    batch.pictures or [], batch.letterboxes, rows, strict=batch.windows is None
+                ):
+                    assert box is not None
+                    files.add(picture, found, box.width, box.height)
+                bar.update(len(rows))
+    except SystemExit:
+        rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
+        raise
+    finally:
+        files.close()
+        lock.release()
+        remove_empty()
+    if not files.pictures:
+        raise InputError(f"source {source}: none of its files could be read")
+    what, seconds = "images" if sources.images else "frames", time.perf_counter() - started
+    paths = ", ".join(map(str, files.written())) or "nothing written"
+    rank_zero_print(f"{files.detections} detections in {files.pictures} {what}: {paths}")
+    rank_zero_print(f"{files.pictures / seconds:.1f} {what}/s")
+
+
+def source_batches(
+    sources: Sources,
+    inputs: EvaluationInput,
+    tiling: Tiling | None,
+    batch_size: int,
+    workers: int,
+    frame_step: int = 1,
+    buffer: bool = False,
+) -> Iterator[Batch]:
+    """The image files in batches, then the frames of the videos or of the stream; each batch with
+    its pictures. See `predict` for the options."""
+    image_names, video_names = sources.names()
+    if sources.images:
+        pictures = Pictures(sources.images, inputs, tiling, batch_size, lenient=True)
+        processes = usable_workers(workers, 1) if len(pictures.batches) > 1 else 0
+        for batch in make_loader(pictures, pictures.batches, pictures.collate, processes, seed=0):
+            if batch.indices:
+                yield batch._replace(
+                    pictures=[Picture(image_names[i], sources.images[i]) for i in batch.indices]
+                )
+    live = sources.stream is not None and not buffer
+    alone = len(sources.moving()) == 1 and not sources.images
+    yield from Frames(
+        sources.moving(), video_names, live, frame_step, batch_size, inputs, tiling, alone
+    )

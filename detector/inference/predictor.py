@@ -1,0 +1,281 @@
+"""Predictor: trained networks or exported files that predict together, and which of their
+detections count."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.data.device import finish_on_device
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
+from boltbox.detector.data.inputs.tiled import Tiling
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.exported import Exported, format_of, load_exported
+from boltbox.detector.inference.pictures import Image, Pictures
+from boltbox.detector.inference.rows import (
+    DecodedRows,
+    Rows,
+    Thresholds,
+    class_numbers,
+    dtype_of,
+    forward_function,
+    rows_of_tiles,
+    to_rows,
+)
+from boltbox.detector.inference.tta import TestTimeAugmentation
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.origin import Origin
+from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.rank_zero import rank_zero_print
+
+Precision = Literal["16-mixed", "16-true", "32-true"]
+
+
+class Predictor:
+    """Finds objects in images.
+
+    Args:
+        members: Networks, of which fused copies are taken, or exported files; suppression chooses
+            among the rows of all of them.
+        names: Class names.
+        image_size: Longer side of the input in pixels, unless `predict` is given another.
+        conf: Least confidence of a detection.
+        iou: Overlap above which the less confident of two detections of a class is dropped.
+        max_det: Most detections an image.
+        agnostic: Suppress across classes.
+        classes: Only detections of these classes, by name or number.
+        tta: Predict three times on each image, at several sizes and mirrored.
+        multi_label: A box may be a detection of several classes, as in validation.
+        rounded: Suppress as YOLOv5 does; see `boltbox.detector.model.postprocess.nms`.
+        precision: Of `find` and `predict`: 16-mixed (float32 without a GPU), 32-true, or 16-true,
+            which halves the weights.
+        fuse: False: predict with the networks themselves.
+
+    Raises:
+        InputError: a threshold out of its range, no such class or precision.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[YOLOv5 | Exported],
+        names: Sequence[str],
+        image_size: int = 640,
+        conf: float = 0.25,
+        iou: float = 0.45,
+        max_det: int = 1000,
+        agnostic: bool = False,
+        classes: Sequence[int | str] | None = None,
+        tta: bool = False,
+        multi_label: bool = False,
+        rounded: bool = False,
+        precision: Precision = "16-mixed",
+        fuse: bool = True,
+    ) -> None:
+        check_ranges({"conf": conf, "iou": iou, "max_det": max_det})
+        if precision not in ("16-mixed", "16-true", "32-true"):
+            raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
+        numbers = class_numbers(classes, names)
+        self.thresholds = Thresholds(conf, iou, max_det, agnostic, numbers, multi_label, rounded)
+        self.names, self.image_size, self.precision = list(names), image_size, precision
+        self.origins: list[Origin] = [origin for m in members for origin in m.origins]
+        self.stride = max(32, *(member.max_stride for member in members))
+        self.exported = [m for m in members if isinstance(m, Exported)]
+        networks = [m for m in members if isinstance(m, YOLOv5)]
+        self.device, dtype = torch.device("cpu"), torch.float32
+        if networks:
+            self.device, dtype = next(networks[0].parameters()).device, dtype_of(networks[0])
+        if precision == "16-true":
+            dtype = torch.float16
+        if fuse:
+            networks = [network.fused().to(self.device, dtype) for network in networks]
+        self.network = networks[0] if len(members) == 1 and networks and not tta else None
+        self._members: list[Rows] = [
+            *(_rows(forward_function(n), n.head, n.max_stride, tta) for n in networks),
+            *(_rows(file, file, file.max_stride, tta) for file in self.exported),
+        ]
+        for file in self.exported:
+            _compare_thresholds(file, self.thresholds)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        ensemble: Sequence[str | Path] = (),
+        device: str | torch.device | None = None,
+        run: Path | None = None,
+        **options: Any,
+    ) -> Predictor:
+        """A Predictor of files. Nothing in them is executed.
+
+        Args:
+            path: a checkpoint of ours (its moving average predicts), YOLOv5's weights (.pt), an
+                exported file, or `last` or `best`.
+            ensemble: further such files, with the same classes.
+            device: of networks; default: the first GPU, if there is one.
+            run: folder of `last` and `best`; default: the most recent fit.
+            options: of Predictor.
+
+        Raises:
+            InputError: no such file, not a detector, or other classes.
+        """
+        device = _device(device)
+        member, names, size = _member(path, device, run)
+        members = [member, *load_ensemble(ensemble, names, device)]
+        return cls(members, names, **{"image_size": size, **options})
+
+    def __call__(
+        self, batch: Batch, at_once: int = 16
+    ) -> tuple[list[np.ndarray], list[Tensor] | None]:
+        """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class, best
+        first; and the raw prediction, if it is that of one network in one pass.
+
+        Args:
+            batch: on the device.
+            at_once: most tiles of an image that go through the networks together.
+        """
+        if batch.windows is not None:
+            look = lambda images: self._look(images)[0]  # noqa: E731
+            return [rows_of_tiles(look, batch, self.thresholds, at_once)], None
+        decoded, raw = self._look(batch.images)
+        return to_rows(decoded, batch.letterboxes, self.thresholds), raw
+
+    def _look(self, images: Tensor) -> tuple[DecodedRows, list[Tensor] | None]:
+        """The rows of images (B, 3, H, W), of one network those whose objectness counts; and the
+        raw prediction. Without autocast to bfloat16: its 8 bits are too few for confidences."""
+        device = images.device.type
+        low = torch.get_autocast_dtype(device) == torch.bfloat16
+        with torch.autocast(device, enabled=False) if low else contextlib.nullcontext():
+            if self.network is None:
+                return torch.cat([member(images) for member in self._members], 1), None
+            raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
+        return self.network.head.candidates(raw, self.thresholds.conf), raw
+
+    def inputs(self, image_size: int | None = None) -> EvaluationInput:
+        """How images become the input: their longer side gets `image_size` pixels, rounded up to
+        the stride; default: that of the training."""
+        size = image_size or self.image_size
+        fixed = [file.shape_for(size) for file in self.exported]
+        return EvaluationInput(
+            round_up(size, self.stride), self.stride, fixed=next(filter(None, fixed), None)
+        )
+
+    @torch.inference_mode()
+    def find(
+        self, batches: Iterable[Batch], at_once: int = 16
+    ) -> Iterator[tuple[Batch, list[np.ndarray]]]:
+        """Each batch with the rows of its images."""
+        mixed = self.precision == "16-mixed" and self.device.type == "cuda"
+        for batch in batches:
+            batch = finish_on_device(batch._replace(images=batch.images.to(self.device)))
+            with torch.autocast("cuda", torch.float16, enabled=mixed):
+                rows, _ = self(batch, at_once)
+            yield batch, rows
+
+    def predict(
+        self,
+        images: Image | Sequence[Image],
+        image_size: int | None = None,
+        tiled: bool = False,
+        tile_size: int | None = None,
+        tile_overlap: float = 0.2,
+        batch_size: int = 16,
+    ) -> Detections | list[Detections]:
+        """The objects in images; the numbers are those of `cli.py predict` with the same options.
+
+        Args:
+            images: one or a list of: path of an image file, (H, W, 3) uint8 RGB array ((H, W):
+                grey), PIL image.
+            image_size: longer side of the input in pixels; default: that of the training.
+            tiled: predict on large images whole and in tiles of tile_size pixels (default:
+                image_size) that overlap by tile_overlap.
+            batch_size: most images, or tiles of one, that go through the network together.
+
+        Returns:
+            Detections, or a list of them if `images` is a list; see there for units.
+
+        Raises:
+            InputError: something that is no image.
+        """
+        given = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
+        inputs = self.inputs(image_size)
+        tiling = Tiling.of(inputs, tile_size, tile_overlap) if tiled else None
+        found = [Detections.of(np.zeros((0, 6), np.float32), self.names)] * len(given)
+        pictures = Pictures(given, inputs, tiling, batch_size)
+        batches = (pictures.collate([pictures[i] for i in batch]) for batch in pictures.batches)
+        for batch, rows in self.find(batches, batch_size):
+            for index, own in zip(batch.indices, rows, strict=True):
+                found[index] = Detections.of(own, self.names)
+        return list(found) if given is images else found[0]
+
+
+def load_ensemble(
+    files: Sequence[str | Path], names: Sequence[str], device: torch.device
+) -> list[YOLOv5 | Exported]:
+    """The networks or exported files that predict together with one of the classes `names`.
+
+    Raises:
+        InputError: no such file, not a detector, or it has other classes.
+    """
+    members = []
+    for file in files:
+        member, own, _ = _member(file, device, None)
+        check_names(own, names, file)
+        members.append(member)
+    return members
+
+
+def check_names(names: Sequence[str], wanted: Sequence[str], file: object) -> None:
+    """Raises InputError unless a file's classes are those of the others, in the same order."""
+    if list(names) != list(wanted):
+        pairs = enumerate(zip(wanted, names, strict=False))
+        differing = (f"class {i} is '{a}' here and '{b}' there" for i, (a, b) in pairs if a != b)
+        count = f"there are {len(wanted)} classes here and {len(names)} there"
+        raise InputError(f"{file}: it has other classes: {next(differing, count)}")
+
+
+def _member(
+    path: str | Path, device: torch.device, run: Path | None
+) -> tuple[YOLOv5 | Exported, list[str], int]:
+    """A network or an exported file, its class names and its image size."""
+    if format_of(path):
+        file = load_exported(path)
+        return file, file.names, file.image_size
+    trained = None if path == "auto" else find_trained(str(path), run)
+    if trained is None:
+        raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
+    network = trained.network.to(device).to(memory_format=torch.channels_last)
+    return network.eval(), trained.names, trained.image_size
+
+
+def _device(name: str | torch.device | None) -> torch.device:
+    """By its name, or a GPU by its number; None: the first GPU, if there is one."""
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(f"cuda:{name}" if str(name).isdecimal() else name or default)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as e:
+        raise InputError(f"device {name}: there is none of this name ({in_one_line(e)})") from None
+    return device
+
+
+def _rows(predict: Rows, head: Any, stride: int, tta: bool) -> Rows:
+    return TestTimeAugmentation(predict, head.rows_per_level, stride) if tta else predict
+
+
+def _compare_thresholds(file: Exported, wanted: Thresholds) -> None:
+    nms = file.metadata.nms
+    if nms and (wanted.conf < nms.conf or wanted.max_det > nms.max_det or wanted.iou > nms.iou):
+        rank_zero_print(
+            f"{file.path} suppresses within: conf {nms.conf:g}, iou {nms.iou:g}, max_det"
+            f" {nms.max_det}; what it leaves out stays out, whatever the options"
+        )
