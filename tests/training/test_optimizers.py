@@ -21,7 +21,8 @@ def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> Non
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)
         for run in ("whole", "resumed")
     )
-    assert whole["hyper_parameters"]["optim"]["optimizer"]["class_path"] == ADAGRAD[1]
+    chosen = whole["hyper_parameters"]["optim"]["optimizer"]
+    assert chosen["class_path"].endswith(".Adagrad")
     (state,) = whole["optimizer_states"]
     assert {"step", "sum"} == state["state"][0].keys()
     assert state["param_groups"][0]["lr_decay"] == 0
@@ -35,4 +36,4 @@ def test_one_without_groups_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         cli.main(small_fit(small_data, here / "run", *ADAGRAD[:1], "torch.optim.LBFGS"))
-    assert "model.optim.optimizer: torch.optim.LBFGS cannot be made" in capsys.readouterr().err
+    assert "LBFGS cannot be made" in capsys.readouterr().err
