@@ -71,8 +71,8 @@ class EpochLines(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        within = 0 if progress.is_last_batch else progress.current.completed
+        progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+        within = 0 if progress.is_last_batch else progress.current.processed
         where = f" after batch {within}" if within else ""
         origin = f"continued in epoch {trainer.current_epoch + 1}{where}"
         datasets = getattr(getattr(trainer, "datamodule", None), "datasets", {})
