@@ -19,7 +19,7 @@ from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, sil
 import cli
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.start import class_names, load_weights
+from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolox import load_yolox
 
@@ -439,7 +439,7 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, place: str) -> None:
     assert marker.exists(), "the file does run something where nobody minds"
     marker.rmdir()
     network = small(**NARROW)
-    for read in (lambda path: load_weights(network, path), class_names, read_trained):
+    for read in (lambda path: load_weights(network, path), read_trained):
         with pytest.raises(
             InputError, match=rf"yolox.pth: .*it names '{os.name}.mkdir', which is refused"
         ):
