@@ -343,4 +343,4 @@ class DetectionData(L.LightningDataModule):
 
 def _collate(items: list[Sample] | list[Batch]) -> Batch:
     """The tiles of an image are a batch already."""
-    return items[0] if isinstance(items[0], Batch) else collate(items)  # type: ignore[arg-type]
+    return items[0] if isinstance(items[0], Batch) else collate(items)
