@@ -142,6 +142,7 @@ class CommandLine:
         if in_files := [name for name in unknown if name in self.files]:
             name = next((name for name in in_files if name in KEYS), in_files[0])
             hint = KEYS.get(name) or f"{nearest(name, known)} {DATA_SET}"
+            hint = hint.replace("FILE", self.files[name])
             raise InputError(
                 f"--config {self.files[name]}: '{name}' is no option of {command}; {hint}"
             )

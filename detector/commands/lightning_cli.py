@@ -261,7 +261,9 @@ class DetectorCLI(LightningCLI):
         else:
             run = own_run(command)
         if is_trainings and "json" not in self.line.options:
-            rank_zero_print(f"{command}: {given} keeps its training's files; results go to {run}")
+            rank_zero_print(
+                f"{command}: {given} keeps its training's files; the results go to {run}"
+            )
         if command == "evolve":  # several commands may work on one study
             check_run(run)
         elif is_first_process():

@@ -57,7 +57,8 @@ class Parser(ArgumentParser):
             names = [k for k, v in vars(import_module(missing[1])).items() if callable(v)]
             return f"{option}: {missing[1]} has no '{missing[2]}'; {nearest(missing[2], names)}"
         if unknown := UNKNOWN.search(message):
-            known = [s.lstrip("-") for action in self._actions for s in action.option_strings]
+            strings = (s for action in self._actions for s in action.option_strings)
+            known = [s.lstrip("-") for s in strings if s not in ("-h", "--help")]
             where = f"{option}: " if option else ""
             return f"{where}there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
         kind = next(
@@ -65,7 +66,7 @@ class Parser(ArgumentParser):
         )
         if kind is not None and (value := VALUE.fullmatch(message)):
             return f"{option} is {value[1]}; it must be {allowed(kind)}"
-        return message
+        return KEY.sub(r"\1", message, count=1)
 
     def finish(self) -> None:
         """Name the groups in the help; of a float or an int, 1 is the int: one batch, not all."""

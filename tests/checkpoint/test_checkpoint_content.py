@@ -188,7 +188,9 @@ class Own:
     """What weights_only does not read."""
 
 
-@pytest.mark.parametrize("content", [{"a": Path("b")}, {"a": Own()}, [1]], ids=["a path", "an object", "a list"])
+@pytest.mark.parametrize(
+    "content", [{"a": Path("b")}, {"a": Own()}, [1]], ids=["a path", "an object", "a list"]
+)
 def test_what_could_not_be_read_again_is_not_saved(
     content: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

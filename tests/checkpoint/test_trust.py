@@ -239,6 +239,7 @@ def test_a_checkpoint_alone(
         "--ckpt_path",
         str(checkpoint),
         *(["--run", "again"] if command != "export" else []),
+        *(["--source", str(small_data.parent)] if command == "predict" else []),
     ]
     if command == "ensemble":
         line = [

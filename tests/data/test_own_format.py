@@ -78,9 +78,6 @@ def test_fit_and_validate(data: Path, small_data: Path, here: Path) -> None:
     cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "again", "--report.enabled", "false",
               "--trust_parts", "true"])  # fmt: skip
     assert json.loads((here / "again/metrics.json").read_text())
-    cli.main(["report", "run", "--trust_parts", "true"])
-    assert "the data set cannot be opened" not in (here / "run/report.html").read_text()
-    assert (here / "run/plots/labels_classes.png").is_file(), "the labels were read"
 
 
 def test_doctor_names_the_line_and_repairs(

@@ -277,11 +277,11 @@ def test_mistakes_are_named(name: str, tmp_path: Path) -> None:
     [
         ("{mosiac: [my_transforms.Invert]}", "data.augment.after.mosiac: there is no such step; did you mean 'mosaic'?"),
         ("{mosaic: [my_transforms.Invrt]}", "my_transforms has no 'Invrt'; did you mean 'Invert'?"),
-        ("{mosaic: [nowhere.Invert]}", "No module named 'nowhere'; the folder of its file must be on PYTHONPATH"),
-        ("{mosaic: [boltbox.detector.data.sample.Sample]}", "objects of boltbox.detector.data.sample.Sample cannot be called"),
-        ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "takes no argument 'q'"),
+        ("{mosaic: [nowhere.Invert]}", "there is no module nowhere; the folder of its file must be on PYTHONPATH"),
+        ("{mosaic: [boltbox.detector.data.sample.Sample]}", "Expected 'boltbox.detector.data.sample.Sample' to be a class that instantiates into callable"),
+        ("{mosaic: [{class_path: my_transforms.Invert, init_args: {q: 1}}]}", "data.augment.after: there is no option 'q'; choose from p"),
         ("{mosaic: [{class_path: my_transforms.Invert, init_args: {p: often}}]}", "p is often"),
-        ("{mosaic: my_transforms.Invert}", "a mapping of lists"),
+        ("{mosaic: my_transforms.Invert}", "it must be dict[str, list[Callable]]"),
     ],
 )  # fmt: skip
 def test_options_that_name_no_transform(

@@ -143,8 +143,8 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
                 "med.yaml",
                 "--config",
                 "hyp/voc.yaml",
-                "--config",
-                "{data: {workers: 1}}",
+                "--data.workers",
+                "1",
                 "--print_config",
             ]
         )
@@ -166,8 +166,8 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
                 "none",
                 "--config",
                 "med.yaml",
-                "--config",
-                "{data: {workers: 1}}",
+                "--data.workers",
+                "1",
                 "--print_config",
             ]
         )

@@ -58,7 +58,8 @@ def command(data: Path, run: Path, *more: str) -> list[str]:
 def start(line: list[str], trouble: str, log: Path) -> tuple[int, str]:
     """Exit code and output of a command. All processes that come of it write to `log`."""
     environment = {**os.environ, "BOLTBOX_TROUBLE": trouble, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'tests'}"
+    folders = ROOT, ROOT / "tests/helpers", Path(__file__).parent
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
     for name in ("BOLTBOX_RUN", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
     with log.open("w") as file:
@@ -169,7 +170,7 @@ def test_torchrun_restarts_after_a_kill(
         code, told = start(torchrun(2, command(small_data, here / "run")), "kill:1:8", log)
     assert code == 0, told
     assert over(here / "run", log) < 120
-    assert told.count("going on from") == 1
+    assert told.count("resuming from") == 1
     monkeypatch.setenv("BOLTBOX_TROUBLE", "none:0:0")
     together(cli.main, command(small_data, here / "whole"))
     assert not difference(here / "run", here / "whole")

@@ -191,9 +191,9 @@ def test_exit_codes(lay: Callable[[Path], None], strict: bool, code: int, tmp_pa
     ("options", "wanted"),
     [
         (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
-        (["--data", "nowhere.yaml"], "a data set is given as --data.dataset nowhere.yaml"),
-        (["--data", "data.yaml"], "here it is --data.dataset FILE"),
-        (["--data=demo"], "a data set is given as --data.dataset demo"),
+        (["--data", "nowhere.yaml"], "doctor --data.dataset nowhere.yaml"),
+        (["--data", "data.yaml"], "doctor --data.dataset data.yaml"),
+        (["--data=demo"], "doctor --data.dataset demo"),
         (["--data.dataset", "gone"], "train refers to"),
         ([], "no data"),
         (["--data.dataset", "data.yaml", "--strct"], "did you mean 'strict'?"),
