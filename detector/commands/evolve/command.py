@@ -15,8 +15,8 @@ def run_evolution(
     """Search for better hyper-parameters: a training for each set of them, generation by
     generation.
 
-    The same command continues a study that was interrupted, and run at the same time, here or on
-    other machines that reach its storage, takes part in it. Leaves the best in hyp_evolved.yaml,
+    The same command continues a study that was interrupted, and started a second time on the same
+    machine takes part in it. Leaves the best in hyp_evolved.yaml,
     for `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
     """
     from boltbox.detector.commands.evolve.search import search
