@@ -5,6 +5,7 @@ import ctypes
 import io
 import os
 import pickle
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -54,7 +55,7 @@ def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
     assert {t.dtype for t in tensors.values()} == {torch.float32, torch.int64}
     assert content["optimizer_states"][0]["state"][0]["exp_avg"].dtype == torch.float32
     states = " ".join(content["callbacks"])
-    for name in ("Warmup", "EMA", "EarlyStop", "Checkpoints", "MetricsFiles"):
+    for name in ("EMA", "EarlyStop", "Checkpoints", "MetricsFiles"):
         assert name in states
     assert {"gradients", "epoch_losses", "random"} == set(content["processes"][0])
     run = content["run"]
@@ -63,7 +64,7 @@ def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
         == content["hyper_parameters"]["names"]
         == ["disc", "ring", "star", "triangle", "cross"]
     )
-    assert run["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(run["versions"]["torch"])
     assert "width_multiple: 0.125" in run["config"]
 
 
@@ -171,7 +172,7 @@ def test_last_comes_first(
     for k, name in enumerate(("last.ckpt", newer)):
         os.utime(run / f"checkpoints/{name}", (2e9 + k, 2e9 + k))
     cli.main(["fit", "--run", str(run), "--ckpt_path", "last"])
-    assert "finished: all 2 epochs" in capsys.readouterr().out
+    assert not re.search(r"^ +2/2 ", capsys.readouterr().out, re.MULTILINE), "all were trained"
 
 
 def test_without_last_and_previous_the_most_trained_is_taken(

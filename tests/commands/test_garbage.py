@@ -28,7 +28,7 @@ def test_a_command_ends_in_order_and_says_nothing_of_what_it_left(tmp_path: Path
     registered functions called, and what they print on standard error is read."""
     script = f"""
 import atexit, gc, sys
-sys.argv = ["cli.py", "import-hyp", {str(tmp_path / "none.yaml")!r}]
+sys.argv = ["cli.py", "validate", "--ckpt_path", {str(tmp_path / "none.ckpt")!r}]
 import cli
 
 class Cycle:
@@ -50,6 +50,6 @@ atexit.register(lambda: print("last words", file=sys.stderr))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "exit 2\n"
     error, last = done.stderr.splitlines()
-    assert "none.yaml" in error
+    assert "none.ckpt" in error
     assert last == "last words"
     assert (tmp_path / "left.txt").read_text() == "all of it"

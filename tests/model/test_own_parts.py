@@ -205,7 +205,7 @@ def test_a_class_that_is_missing(
         with pytest.raises(SystemExit):
             cli.main([*line, "--trust_parts", "true"])
         told = capsys.readouterr().err
-        assert "model.network.head is my_parts.FreeHead, which is not found" in told
+        assert "my_parts" in told
         assert "PYTHONPATH" in told
 
 

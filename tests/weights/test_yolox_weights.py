@@ -408,6 +408,7 @@ def test_no_detector_without_a_training(
     here: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(here / "yolox.pth", yolox())
+    (here / "x.png").touch()
     with pytest.raises(SystemExit) as end:
         cli.main([*options, "yolox.pth"])
     assert end.value.code == 2

@@ -95,8 +95,8 @@ class StoredSplit:
         self.nbytes = int(pixel_starts(self.shapes)[-1])
         self.lazy = LazyImages(dataset, resize) if resize.lazy else None
         self.states = states(dataset.files)
-        way = [VERSION, cv2.__version__, resize.size, resize.smooth, resize.lazy]
-        self.key = _digest([way, list(dataset.files), self.states.tolist(), shapes])
+        way, decoder = [resize.size, resize.smooth, resize.lazy], [VERSION, cv2.__version__]
+        self.key = _digest([decoder, way, list(dataset.files), self.states.tolist(), shapes])
         where = _digest([str(Path.cwd()), *places, way]).hex()[:24]
         self.file = f"{name}-{resize.size}-{where}"
 
