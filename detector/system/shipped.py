@@ -15,7 +15,7 @@ def config_path(name: str) -> str:
     >>> [Path(config_path(name)).name for name in ("configs/yolo.yaml", "hyp/low.yaml", "med", "mine.yaml")]
     ['yolo.yaml', 'low.yaml', 'med.yaml', 'mine.yaml']
     """  # noqa: E501
-    # the text of a configuration is taken as well
+    # a file that is here comes first; a long or unprintable name is none of the shipped
     if len(name) > 200 or not name.isprintable() or Path(name).exists():
         return name
     inside = name.removeprefix("configs/").removesuffix(".yaml")
