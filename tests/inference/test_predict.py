@@ -353,7 +353,8 @@ def test_an_ensemble_with_itself(checkpoint: Path, pictures: Path) -> None:
 def test_without_lightning(checkpoint: Path, pictures: Path) -> None:
     """`predict` and `export` import neither it nor what only a training needs."""
     line = ["predict", "--ckpt_path", str(checkpoint), "--source", "pictures/0000.jpg"]
-    program = f"import sys, cli; cli.main({line!r}); print('lightning' in sys.modules)"
+    main = "from boltbox.detector.commands.main import main"
+    program = f"import sys; {main}; main({line!r}); print('lightning' in sys.modules)"
     also = "import boltbox.detector.commands.export.command; print('lightning' in sys.modules)"
     told = subprocess.run(
         [sys.executable, "-c", f"{program}; {also}; print('torchmetrics' in sys.modules)"],
