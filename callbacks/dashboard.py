@@ -11,7 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from boltbox.callbacks.iterations import step_settings
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.evaluation.results import confusions, result_json
+from boltbox.detector.evaluation.results import result_json
 from boltbox.detector.loggers.media import (
     Picture,
     Time,
@@ -124,7 +124,7 @@ class Dashboard(L.Callback):
             return
         cells = [
             {"object": true, "detected as": predicted, "count": count}
-            for true, predicted, count in confusions(result, names, CELLS)
+            for true, predicted, count in result.record.confusion(len(names)).named(names, CELLS)
         ]
 
         def show(logger: Logger) -> None:

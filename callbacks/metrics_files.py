@@ -12,7 +12,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.checkpoints import Checkpoints
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.evaluation.results import class_table, result_json
 from boltbox.detector.model.origin import told
 from boltbox.detector.report.folder import best_epoch
@@ -109,12 +108,12 @@ class MetricsFiles(L.Callback):
         self._content |= result_json(result, pl_module.names)
         self._content["origins"] = to_plain(pl_module.network.origins)
         record_path, data = _json_path(trainer).with_name("detections.npz"), data_of(trainer)
-        files = [os.path.abspath(data.path(split, index)) for index in result.seen]
-        epoch = self._content.get("epoch", -1)
+        record = result.record
+        record.names, record.command = pl_module.names, command
+        record.files = [os.path.abspath(data.path(split, index)) for index in result.indices]
+        record.epoch = self._content.get("epoch", -1)
         with not_fatal(record_path):
-            PredictionRecord.of(
-                result.seen, files, pl_module.names, data.image_size, split, command, epoch
-            ).save(record_path)
+            record.save(record_path)
         self._write_json(trainer)
 
     def _write_json(self, trainer: L.Trainer) -> None:

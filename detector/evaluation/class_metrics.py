@@ -46,18 +46,15 @@ def match(
 
 @dataclass
 class ClassMetrics:
-    """Metrics of the k classes that have objects. precision, recall, f1, true_positives,
-    false_positives (k,) at the confidence of the best mean F1; ap (k, 10) by IoU threshold;
-    precision_curve, recall_curve (k, 1000) over CONFIDENCES at IoU 0.5; precision_at_recall (k,
-    101) over RECALLS at IoU 0.5, the curve whose area is the AP."""
+    """Metrics of the k classes that have objects. precision, recall (k,) at the confidence of the
+    best mean F1; ap (k, 10) by IoU threshold; precision_curve, recall_curve (k, 1000) over
+    CONFIDENCES at IoU 0.5; precision_at_recall (k, 101) over RECALLS at IoU 0.5, the curve whose
+    area is the AP."""
 
     classes: np.ndarray
     objects: np.ndarray
     precision: np.ndarray
     recall: np.ndarray
-    f1: np.ndarray
-    true_positives: np.ndarray
-    false_positives: np.ndarray
     ap: np.ndarray
     precision_curve: np.ndarray
     recall_curve: np.ndarray
@@ -133,22 +130,9 @@ def class_metrics(
         at_recall[i] = precision_at_recall(recall[:, 0], precision[:, 0])
     f1_curve = 2 * precision_curve * recall_curve / (precision_curve + recall_curve + EPS)
     best = int(_smooth(f1_curve.mean(0)).argmax()) if k else 0
-    precision, recall, f1 = precision_curve[:, best], recall_curve[:, best], f1_curve[:, best]
-    found = (recall * objects).round()
-    return ClassMetrics(
-        classes=present,
-        objects=objects,
-        precision=precision,
-        recall=recall,
-        f1=f1,
-        true_positives=found,
-        false_positives=(found / (precision + EPS) - found).round(),
-        ap=ap,
-        precision_curve=precision_curve,
-        recall_curve=recall_curve,
-        precision_at_recall=at_recall,
-        best_confidence=float(CONFIDENCES[best]),
-    )
+    at_best = precision_curve[:, best], recall_curve[:, best]
+    curves = precision_curve, recall_curve, at_recall
+    return ClassMetrics(present, objects, *at_best, ap, *curves, float(CONFIDENCES[best]))
 
 
 def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:

@@ -2,11 +2,9 @@
 
 import contextlib
 import io
-from typing import Any
 
 import numpy as np
 
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.system.garbage import without_garbage_collection
 
 COCO_NAMES = (
@@ -18,14 +16,21 @@ COCO_AREAS = {"small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, np
 
 
 def coco_metrics(
-    detections: list[np.ndarray], truths: list[Labels], num_classes: int, max_det: int = 100
+    image: np.ndarray,
+    rows: np.ndarray,
+    label_image: np.ndarray,
+    labels: np.ndarray,
+    num_classes: int,
+    max_det: int = 100,
 ) -> tuple[dict[str, float], np.ndarray]:
-    """COCO's twelve metrics, equal to pycocotools. Only classes with labels are evaluated: the
-    others do not count.
+    """COCO's twelve metrics, equal to pycocotools.
 
     Args:
-        detections: per image (n, 6) x1, y1, x2, y2, score, class.
-        truths: per image Labels; crowd regions are ignored as COCO says, sizes go by `area`.
+        image (n,): numbers from 0 of the detections' images.
+        rows (n, 6): x1, y1, x2, y2, score, class.
+        label_image (m,): likewise of the labels.
+        labels (m, 7): x1, y1, x2, y2, class, crowd, area; crowd regions are ignored as COCO says,
+            sizes go by the area.
         max_det: most detections an image that count.
 
     Returns:
@@ -34,50 +39,32 @@ def coco_metrics(
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
-    annotations: list[dict[str, Any]] = []
-    results = []
-    for i, (found, truth) in enumerate(zip(detections, truths, strict=True)):
-        for box, c, crowd, area in zip(
-            truth.boxes, truth.classes, truth.crowd, truth.area, strict=True
-        ):
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": i,
-                    "category_id": int(c),
-                    "bbox": [
-                        *box[:2].tolist(),
-                        *(box[2:].astype(float) - box[:2].astype(float)).tolist(),
-                    ],
-                    "area": float(area),
-                    "iscrowd": int(crowd),
-                }
-            )
-        f = found.astype(float)
-        results.append(
-            np.column_stack([np.full(len(f), i), f[:, :2], f[:, 2:4] - f[:, :2], f[:, 4], f[:, 5]])
+    # The evaluator needs a label and a detection: these, in a crowd of an image of their own, are
+    # ignored.
+    end = max([*image, *label_image], default=-1) + 1
+    image, label_image = np.append(image, end), np.append(label_image, end)
+    rows = np.concatenate((rows, [(0, 0, 9, 9, 0, 0)])).astype(float)
+    labels = np.concatenate((labels, [(0, 0, 9, 9, 0, 1, 81)])).astype(float)
+    for boxes in (rows, labels):
+        boxes[:, 2:4] -= boxes[:, :2]  # width and height
+    annotations = [
+        {"id": k, "image_id": i, "category_id": c, "bbox": box, "area": area, "iscrowd": int(crowd)}
+        for k, (i, (*box, c, crowd, area)) in enumerate(
+            zip(label_image.tolist(), labels.tolist(), strict=True), 1
         )
-    labelled = sorted({a["category_id"] for a in annotations})
-    rows = np.concatenate(results) if results else np.zeros((0, 7))
-    rows = rows[np.isin(rows[:, 6], labelled)]
-    if not annotations or not len(rows):  # the evaluator wants at least one of each
-        real = [a for a in annotations if not a["iscrowd"]]
-        present = np.isin(np.arange(num_classes), [a["category_id"] for a in real])
-        metrics = {}
-        for name in COCO_NAMES:
-            low, high = COCO_AREAS.get(name.partition("_")[2], (0, np.inf))
-            metrics[name] = 0.0 if any(low <= a["area"] <= high for a in real) else np.nan
-        return metrics, np.where(present, 0.0, np.nan)
+    ]
+    labelled = np.unique(labels[:, 4]).astype(int)
     with contextlib.redirect_stdout(io.StringIO()), without_garbage_collection():
         truth_set = COCO()
         truth_set.dataset = {
             "info": {},
-            "images": [{"id": i} for i in range(len(truths))],
+            "images": [{"id": i} for i in range(end + 1)],
             "annotations": annotations,
-            "categories": [{"id": c, "name": str(c)} for c in labelled],
+            "categories": [{"id": c, "name": str(c)} for c in labelled.tolist()],
         }
         truth_set.createIndex()
-        evaluation = COCOeval_faster(truth_set, truth_set.loadRes(rows), "bbox")
+        found = truth_set.loadRes(np.column_stack((image, rows)))
+        evaluation = COCOeval_faster(truth_set, found, "bbox")
         evaluation.params.maxDets = [1, 10, max_det]
         evaluation.evaluate()
         evaluation.accumulate()

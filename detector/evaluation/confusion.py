@@ -19,16 +19,12 @@ def confused_pairs(
     num_classes: int,
     conf: float = 0.25,
     iou: float = 0.45,
-    skip_unmatched: bool = False,
 ) -> np.ndarray:
     """What was predicted for what in one image: (n, 2) int64 predicted and true class, where
     `num_classes` is background.
 
     Detections above `conf` and objects are paired one to one by overlap above `iou`, whatever their
     class.
-
-    Args:
-        skip_unmatched: YOLOv5's way: leave out false positives in images where nothing matches.
     """
     certain = scores > conf
     boxes, classes = boxes[certain], classes[certain].astype(int)
@@ -41,13 +37,10 @@ def confused_pairs(
     # best of those detections for each object
     pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
     d, t = pairs.T
-    missed = np.delete(true_classes, t)
-    wrong = np.delete(classes, d) if len(pairs) or not skip_unmatched else classes[:0]
-    background = np.full(len(missed) + len(wrong), num_classes)
-    predicted = np.concatenate((classes[d], background[: len(missed)], wrong))
-    return np.stack(
-        (predicted, np.concatenate((true_classes[t], missed, background[len(missed) :]))), 1
-    )
+    missed, wrong = np.delete(true_classes, t), np.delete(classes, d)
+    predicted = classes[d], np.full(len(missed), num_classes), wrong
+    true = true_classes[t], missed, np.full(len(wrong), num_classes)
+    return np.stack((np.concatenate(predicted), np.concatenate(true)), 1)
 
 
 @dataclass
@@ -81,13 +74,16 @@ class Confusion:
 
     def commonest_classes(self, most: int) -> list[int]:
         """The classes with most objects and detections, in ascending order; none without any."""
-        off_diagonal = self.cells[:, 0] != self.cells[:, 1]
-        seen = np.bincount(self.cells[:, 1], self.counts, self.num_classes + 1)
-        seen += np.bincount(
-            self.cells[off_diagonal, 0], self.counts[off_diagonal], self.num_classes + 1
-        )
+        predicted, true = self.cells.T
+        seen = np.bincount(true, self.counts, self.num_classes + 1)
+        seen += np.bincount(predicted, self.counts * (predicted != true), self.num_classes + 1)
         order = np.argsort(-seen[:-1], kind="stable")[:most]
         return sorted(order[seen[order] > 0].tolist())
 
-    def false_positives(self) -> int:
-        return int(self.counts[self.cells[:, 1] == self.num_classes].sum())
+    def named(self, names: Sequence[str], most: int = 10_000) -> list[tuple[str, str, int]]:
+        """Cells as (true class, predicted class, count), most frequent first. An object that was
+        not found is predicted as background, a detection of nothing is truly background."""
+        order = np.argsort(-self.counts, kind="stable")[:most]
+        cells, words = self.cells[order].tolist(), [*names, "background"]
+        rows = zip(cells, self.counts[order].tolist(), strict=True)
+        return [(words[true], words[predicted], count) for (predicted, true), count in rows]

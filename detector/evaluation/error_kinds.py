@@ -7,12 +7,12 @@ those of the metrics (`metrics.match`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from boltbox.detector.evaluation.class_metrics import average_precision
+from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
@@ -64,32 +64,20 @@ def classify(record: PredictionRecord, true_positives: np.ndarray) -> Errors:
     """
     n = len(record.score)
     errors = Errors(np.full(n, BACKGROUND, np.int8), np.full(n, -1), np.zeros(n, np.float32))
-    for i in range(len(record.files)):
-        d, t = record.detections_of(i), record.labels_of(i)
+    for d, t in record.by_image():
         if d.start == d.stop or t.start == t.stop:
             continue
         iou = pairwise_iou_xyxy(record.box[d], record.label_box[t])
         same = record.kind[d, None] == record.label_kind[t]
         own, other = np.where(same, iou, -1), np.where(same, -1, iou)
-        best_own, best_other = own.max(1), other.max(1)
-        causes = [
-            true_positives[d],
-            best_own >= NEAR,
-            best_other >= NEAR,
-            best_own >= FAR,
-            best_other >= FAR,
-        ]
-        errors.verdict[d] = np.select(
-            causes, (TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BOTH), BACKGROUND
-        )
-        on_own, on_other = (
-            np.isin(errors.verdict[d], (TRUE_POSITIVE, LOCALISATION)),
-            errors.verdict[d] == CLASS,
-        )
-        errors.target[d] = np.select(
-            (on_own, on_other), (own.argmax(1) + t.start, other.argmax(1) + t.start), -1
-        )
-        errors.nearest[d] = iou.max(1)
+        best_own, best_other, near = own.max(1), other.max(1), iou.max(1)
+        causes = [true_positives[d], best_own >= NEAR, best_other >= NEAR, best_own >= FAR]
+        kinds = (TRUE_POSITIVE, DUPLICATE, CLASS, LOCALISATION, BOTH)
+        verdict = np.select([*causes, best_other >= FAR], kinds, BACKGROUND)
+        on_own = np.isin(verdict, (TRUE_POSITIVE, LOCALISATION))
+        target = np.where(on_own, own.argmax(1), other.argmax(1)) + t.start
+        errors.target[d] = np.where(on_own | (verdict == CLASS), target, -1)
+        errors.verdict[d], errors.nearest[d] = verdict, near
     return errors
 
 
@@ -100,46 +88,29 @@ def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]
     confident one is kept. Both, duplicates and background go. Missed objects are no longer looked
     for; a class that has no others is left out.
     """
-    present, objects = np.unique(record.label_kind, return_counts=True)
-    order = np.argsort(-record.score, kind="stable")
+    verdict, labels = errors.verdict, record.label_kind
+    everything, hit = np.ones(len(verdict), bool), verdict == TRUE_POSITIVE
 
-    def mean_ap(
-        verdict: np.ndarray, kind: np.ndarray, kept: np.ndarray, objects: np.ndarray
+    def map50(
+        hit: np.ndarray, kept: np.ndarray, kind: np.ndarray = record.kind, true: np.ndarray = labels
     ) -> float:
-        rows = order[kept[order]]
-        hit, of = verdict[rows] == TRUE_POSITIVE, kind[rows]
-        found = [_ap(hit[of == c], n) for c, n in zip(present, objects, strict=True) if n]
-        return float(np.mean(found)) if found else 0.0
+        ap = class_metrics(hit[kept, None], record.score[kept], kind[kept], true).ap
+        return float(ap.mean()) if ap.size else 0.0
 
-    everything = np.ones(len(order), bool)
-    results = {"hit": mean_ap(errors.verdict, record.kind, everything, objects)}
+    results = {"hit": map50(hit, everything)}
+    order = np.argsort(-record.score, kind="stable")
     for cause in (CLASS, LOCALISATION):
-        matched = np.isin(errors.verdict, (TRUE_POSITIVE, cause))
+        matched = hit | (verdict == cause)
         best_first = order[matched[order]]
-        kept = best_first[np.unique(errors.target[best_first], return_index=True)[1]]
-        is_kept = np.zeros(len(order), bool)
-        is_kept[kept] = True
-        kind = record.kind.copy()
-        kind[kept] = record.label_kind[errors.target[kept]]
-        results[KINDS[cause]] = mean_ap(
-            np.where(is_kept, TRUE_POSITIVE, errors.verdict), kind, ~matched | is_kept, objects
-        )
+        best = best_first[np.unique(errors.target[best_first], return_index=True)[1]]
+        right, kind = np.zeros(len(verdict), bool), record.kind.copy()
+        right[best], kind[best] = True, labels[errors.target[best]]
+        results[KINDS[cause]] = map50(right, ~matched | right, kind)
     for cause in (BOTH, DUPLICATE, BACKGROUND):
-        results[KINDS[cause]] = mean_ap(
-            errors.verdict, record.kind, errors.verdict != cause, objects
-        )
-    missed = errors.missed(len(record.label_kind), everything)
-    left = objects - [int((record.label_kind[missed] == c).sum()) for c in present]
-    results[MISSED] = mean_ap(errors.verdict, record.kind, everything, left)
+        results[KINDS[cause]] = map50(hit, verdict != cause)
+    missed = errors.missed(len(labels), everything)
+    results[MISSED] = map50(hit, everything, true=labels[~missed])
     return results
-
-
-def _ap(hit: np.ndarray, objects: int) -> float:
-    """AP of a class; hit (k,) bool, the most confident first."""
-    if not len(hit):
-        return 0.0
-    found = hit.cumsum()
-    return average_precision(found / objects, found / np.arange(1, len(hit) + 1))
 
 
 def size_of(area: np.ndarray) -> np.ndarray:
@@ -150,14 +121,10 @@ def size_of(area: np.ndarray) -> np.ndarray:
 
 @dataclass
 class ErrorCounts:
-    """Detections of at least `confidence`, and labels, counted. by_kind: for each of KINDS and
-    MISSED the counts (3,) by SIZES, of the detection's box or the missed object · by_class: for
-    each of them the counts (C,) by class of the detection or label · map50: see
-    `map50_if_fixed`."""
+    """by_kind: for each of KINDS and MISSED how many detections, or missed objects, there are by
+    SIZES (3,) · map50: see `map50_if_fixed`."""
 
-    confidence: float
     by_kind: dict[str, np.ndarray]
-    by_class: dict[str, np.ndarray]
     map50: dict[str, float]
 
     def gain(self, kind: str) -> float:
@@ -166,50 +133,33 @@ class ErrorCounts:
 
 
 def count_errors(record: PredictionRecord, errors: Errors, confidence: float) -> ErrorCounts:
-    counted, classes = record.score >= confidence, len(record.names)
-    sizes = size_of(area_xyxy(record.box))
-    result = ErrorCounts(confidence, {}, {}, map50_if_fixed(record, errors))
-    for number, kind in enumerate(KINDS):
-        chosen = counted & (errors.verdict == number)
-        result.by_kind[kind] = np.bincount(sizes[chosen], minlength=len(SIZES))
-        result.by_class[kind] = np.bincount(record.kind[chosen], minlength=classes)
+    """Of detections of at least that confidence, and of labels."""
+    counted, area = record.score >= confidence, area_xyxy(record.box)
     missed = errors.missed(len(record.label_kind), counted)
-    result.by_kind[MISSED] = np.bincount(size_of(record.label_area[missed]), minlength=len(SIZES))
-    result.by_class[MISSED] = np.bincount(record.label_kind[missed], minlength=classes)
-    return result
+    areas = {kind: area[counted & (errors.verdict == i)] for i, kind in enumerate(KINDS)}
+    areas[MISSED] = record.label_area[missed]
+    by_kind = {kind: np.bincount(size_of(of), minlength=len(SIZES)) for kind, of in areas.items()}
+    return ErrorCounts(by_kind, map50_if_fixed(record, errors))
 
 
-def most_confident(
-    record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2
-) -> list[int]:
-    """Rows of the most confident detections among those where `chosen` (n,) is true, at most so
-    many of one image."""
-    return _spread(
-        np.flatnonzero(chosen), lambda k: -float(record.score[k]), record.image, most, of_image
-    )
+def most_confident(record: PredictionRecord, chosen: np.ndarray, most: int) -> list[int]:
+    """Rows of the most confident detections among those where `chosen` (n,) is true, at most two of
+    one image."""
+    return _first(chosen, record.score, record.image, most)
 
 
-def largest(
-    record: PredictionRecord, chosen: np.ndarray, most: int, of_image: int = 2
-) -> list[int]:
+def largest(record: PredictionRecord, chosen: np.ndarray, most: int) -> list[int]:
     """Rows of the labels that take up most of their image, among those where `chosen` (m,) is
-    true."""
+    true, at most two of one image."""
     share = area_xyxy(record.label_box) / record.sizes[record.label_image].prod(1)
-    return _spread(
-        np.flatnonzero(chosen), lambda k: -float(share[k]), record.label_image, most, of_image
-    )
+    return _first(chosen, share, record.label_image, most)
 
 
-def _spread(
-    rows: np.ndarray, key: Callable[[int], float], image: np.ndarray, most: int, of_image: int
-) -> list[int]:
-    taken: dict[int, int] = {}
-    result: list[int] = []
-    for k in sorted(rows.tolist(), key=key):
-        if len(result) == most:
-            break
-        taken[int(image[k])] = taken.get(int(image[k]), 0) + 1
-        if taken[int(image[k])] <= of_image:
+def _first(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
+    taken, result = Counter[int](), list[int]()
+    for k in np.argsort(-value, kind="stable").tolist():
+        if chosen[k] and taken[image[k]] < 2 and len(result) < most:
+            taken[image[k]] += 1
             result.append(k)
     return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,28 +11,22 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.class_metrics import (
-    IOU_THRESHOLDS,
-    ClassMetrics,
-    class_metrics,
-    match,
-)
+from boltbox.detector.evaluation.class_metrics import ClassMetrics
 from boltbox.detector.evaluation.coco import coco_metrics
-from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
-from boltbox.detector.model.boxes import clip_xyxy
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
 
 @dataclass
 class Result:
-    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,), `confusion`; and
-    what they were computed from: detections and labels by image, see `DetectionMetrics.update`."""
+    """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,); and what they were
+    computed from: `indices`, the numbers of the images in the data set, in ascending order, and the
+    `record` of their detections and labels."""
 
     summary: dict[str, float]
     by_class: ClassMetrics
     coco_by_class: np.ndarray
-    confusion: Confusion
-    images: int
-    seen: dict[int, tuple[np.ndarray, Labels]] = field(default_factory=dict)
+    indices: list[int]
+    record: PredictionRecord
 
     def class_maps(self, num_classes: int) -> np.ndarray:
         """(C,) mAP50-95 of each class; classes without objects get the mean, as in YOLOv5."""
@@ -85,39 +79,30 @@ class DetectionMetrics(Metric):
             assert isinstance(state, list)
             state.append(torch.from_numpy(values).to(self.device))
 
-    def images(self) -> dict[int, tuple[np.ndarray, Labels]]:
-        """Detections and labels by image number, in ascending order."""
-        if not len(self.sizes):
-            return {}
-        sizes, rows, labels = (
-            torch.cat(state if isinstance(state, list) else [state]).cpu().numpy()
-            for state in (self.sizes, self.rows, self.labels)
-        )
-        own_rows = np.split(rows, sizes[:-1, 3].cumsum())
-        own_labels = np.split(labels, sizes[:-1, 4].cumsum())
-        found = {
-            int(index): (r, Labels.of(t[:, :4], t[:, 4], height, width, None, t[:, 5], t[:, 6]))
-            for (index, height, width, _, _), r, t in zip(
-                sizes.tolist(), own_rows, own_labels, strict=True
-            )
-        }
-        return dict(sorted(found.items()))
-
     def compute(self) -> Result:
-        seen = self.images()
-        detections, truths = [rows for rows, _ in seen.values()], [t for _, t in seen.values()]
-        pairs, matched = [], [np.zeros((0, len(IOU_THRESHOLDS)), bool)]
-        for found, truth in seen.values():
-            counted = truth.keep(~truth.crowd)
-            true_boxes = clip_xyxy(counted.boxes, truth.width, truth.height)
-            matched.append(match(found[:, :4], found[:, 5], true_boxes, counted.classes))
-            columns = found[:, :4], found[:, 4], found[:, 5]
-            pairs.append(confused_pairs(*columns, true_boxes, counted.classes, self.num_classes))
-        rows = np.concatenate([np.zeros((0, 6), np.float32), *detections])
-        none = np.zeros(0, np.int64)
-        true_classes = np.concatenate([none, *(t.classes[~t.crowd] for t in truths)])
-        by_class = class_metrics(np.concatenate(matched), rows[:, 4], rows[:, 5], true_classes)
-        coco, coco_by_class = coco_metrics(detections, truths, self.num_classes)
+        sizes = _joined(self.sizes, 5)
+        indices, first = np.unique(sizes[:, 0], return_index=True)
+        image, rows = _of_images(first, sizes[:, 3], _joined(self.rows, 6))
+        label_image, labels = _of_images(first, sizes[:, 4], _joined(self.labels, 7))
+        record = PredictionRecord.of(sizes[first, 1:3], image, rows, label_image, labels)
+        by_class = record.class_metrics(record.true_positives())
+        coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
         summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}
-        confusion = Confusion.of(pairs, self.num_classes)
-        return Result(summary, by_class, coco_by_class, confusion, len(seen), seen)
+        return Result(summary, by_class, coco_by_class, indices.tolist(), record)
+
+
+def _joined(state: list[Tensor] | Tensor, columns: int) -> np.ndarray:
+    """A state of a process, or of all of them."""
+    if not len(state):
+        return np.zeros((0, columns), np.int64)
+    return torch.cat(state if isinstance(state, list) else [state]).cpu().numpy()
+
+
+def _of_images(
+    images: np.ndarray, counts: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of these images, one after the other, and before them which of the images each is
+    of. counts (k,): rows of each image that was added."""
+    parts = np.split(values, counts.cumsum())
+    place = np.arange(len(images), dtype=np.int32).repeat(counts[images])
+    return place, np.concatenate([values[:0], *(parts[i] for i in images)])

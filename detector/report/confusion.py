@@ -7,22 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
-from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.evaluation.confusion import Confusion
 from boltbox.detector.report.figure import picture, short
 
 DRAWN = 100  # classes, at most
 WRITTEN = 20  # classes up to which the numbers stand in the cells
-
-
-def confusion(record: PredictionRecord) -> Confusion:
-    """Of all images, see `metrics.confused_pairs`."""
-    classes, pairs = len(record.names), []
-    for i in range(len(record.files)):
-        d, t = record.detections_of(i), record.labels_of(i)
-        found = record.box[d], record.score[d], record.kind[d]
-        pairs.append(confused_pairs(*found, record.label_box[t], record.label_kind[t], classes))
-    return Confusion.of(pairs, classes)
 
 
 def draw_confusion(counted: Confusion, names: Sequence[str], path: Path) -> None:

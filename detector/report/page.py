@@ -24,7 +24,7 @@ from boltbox.detector.evaluation.error_kinds import (
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.origin import Origin, told
 from boltbox.detector.report.confidence import draw_confidence
-from boltbox.detector.report.confusion import commonest, confusion, draw_confusion
+from boltbox.detector.report.confusion import commonest, draw_confusion
 from boltbox.detector.report.crops import crop_detection, crop_label
 from boltbox.detector.report.curves import plot_curves, plot_iterations
 from boltbox.detector.report.folder import RunFiles
@@ -117,7 +117,7 @@ def _detections(files: RunFiles, plots: Path) -> Iterator[Section]:
     if len(metrics.classes):
         draw_confidence(metrics, record.names, plots / "confidence.png")
         yield Section("Confidence", pictures=[plots / "confidence.png"])
-    counted, picture = confusion(record), plots / "confusion_matrix.png"
+    counted, picture = record.confusion(len(record.names)), plots / "confusion_matrix.png"
     draw_confusion(counted, record.names, picture)
     text = "Detections over 0.25, paired with labels at IoU over 0.45 whatever their class."
     rows = [(*pair, f"{share:.0%}") for *pair, share in commonest(counted, record.names)]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import wandb
 from lightning.pytorch.loggers import TensorBoardLogger
+from made_evidence import evidence_of
 from matplotlib.axes import Axes
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -21,7 +22,6 @@ from boltbox.callbacks.dashboard import Dashboard
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import Confusion
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.evaluation.results import confusions
 from boltbox.detector.loggers.media import Time, show_precision_recall
 from boltbox.detector.report.confidence import draw_confidence
 from boltbox.detector.system.errors import InputError
@@ -251,7 +251,7 @@ def test_the_report_and_tensorboard_show_one_curve(
     and falls to 0 at 1, as YOLOv5's AP has it."""
     hits = np.repeat(np.array([[True], [False], [True]]), 10, 1)
     metrics = class_metrics(hits, np.array([0.9, 0.8, 0.7]), np.zeros(3), np.zeros(4))
-    result = Result({}, metrics, np.zeros(1), Confusion.of([], 1), 1)
+    result = Result({}, metrics, np.zeros(1), [], evidence_of([]))
 
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(
@@ -273,18 +273,14 @@ def test_the_report_and_tensorboard_show_one_curve(
 
 
 def test_confusions_name_what_is_taken_for_what() -> None:
-    figures = class_metrics(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0), np.zeros(0))
     cells = np.array([[0, 0], [0, 2], [1, 0], [2, 0], [2, 1]])  # predicted, true
     matrix = Confusion(cells, np.array([5, 2, 3, 1, 4]), 2)
-    found = confusions(Result({}, figures, np.zeros(2), matrix, 1), ["cat", "dog"])
-    assert found == [
+    assert matrix.named(["cat", "dog"]) == [
         ("cat", "cat", 5),
         ("dog", "background", 4),
         ("cat", "dog", 3),
         ("background", "cat", 2),
         ("cat", "background", 1),
-        ("dog", "dog", 0),
-        ("background", "background", 0),
     ]
 
 

@@ -12,7 +12,8 @@ import pytest
 from made_detections import random_set
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.coco import COCO_NAMES, coco_metrics
+from boltbox.detector.evaluation.coco import COCO_NAMES
+from boltbox.detector.evaluation.metrics import DetectionMetrics
 
 
 def evaluated(
@@ -82,7 +83,13 @@ def evaluated(
 def check_coco(
     detections: list[np.ndarray], truths: list[Labels], num_classes: int
 ) -> dict[str, float]:
-    ours, by_class = coco_metrics(detections, truths, num_classes)
+    metrics = DetectionMetrics(num_classes)
+    metrics.update(detections, truths, range(len(truths)))
+    result = metrics.compute()
+    ours, by_class = (
+        {name: result.summary[f"coco/{name}"] for name in COCO_NAMES},
+        result.coco_by_class,
+    )
     (also, also_precision), (stats, precision) = evaluated(detections, truths, num_classes)
     assert np.array_equal(also, stats), "hotcoco and pycocotools agree to the bit"
     assert np.array_equal(also_precision.reshape(precision.shape), precision)

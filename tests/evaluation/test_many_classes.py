@@ -12,9 +12,7 @@ from small_fit import small_fit
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.evaluation.results import confusions
-from boltbox.detector.report.confusion import commonest, confusion, draw_confusion
+from boltbox.detector.report.confusion import commonest, draw_confusion
 
 NAMES = [f"class {k}" for k in range(10_000)]
 FIT = """
@@ -71,12 +69,9 @@ def test_the_figures_take_memory_by_what_was_seen(tmp_path: Path) -> None:
         metrics.update([found], [Labels.of(boxes, [9999, 5000], 64, 64)], [i])
     tracemalloc.start()
     result = metrics.compute()
-    record = PredictionRecord.of(
-        result.seen, [f"{i}.jpg" for i in range(4)], NAMES, 64, "val", "validate"
-    )
-    confused = confusion(record)
+    confused = result.record.confusion(len(NAMES))
     draw_confusion(confused, NAMES, tmp_path / "matrix.png")
-    cells = confusions(result, NAMES)
+    cells = confused.named(NAMES)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6

@@ -24,7 +24,7 @@ from boltbox.detector.evaluation.error_kinds import (
     most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.report.confusion import commonest, confusion
+from boltbox.detector.report.confusion import commonest
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
@@ -131,7 +131,6 @@ def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
     counts = count_errors(e, errors, 0.3)
     found = sum(int(counts.by_kind[kind].sum()) for kind in KINDS)
     assert found == int((e.score >= 0.3).sum())
-    assert all(counts.by_kind[k].sum() == counts.by_class[k].sum() for k in (*KINDS, MISSED))
     slow = [v for v, s in zip(slow_verdicts(e), e.score, strict=True) if s >= 0.3]
     accounted = {t for v, t in slow if v in ("hit", "wrong class", "poor localisation")}
     assert counts.by_kind[MISSED].sum() == len(e.label_kind) - len(accounted)
@@ -186,7 +185,7 @@ def test_each_kind_of_error() -> None:
 def test_galleries() -> None:
     errors: Errors = classify(SCENE, SCENE.true_positives()[:, 0])
     wrong = errors.verdict != TRUE_POSITIVE
-    assert most_confident(SCENE, wrong, 4, of_image=2) == [6, 1, 2]
+    assert most_confident(SCENE, wrong, 4) == [6, 1, 2]
     assert largest(SCENE, np.array([False, True, True, True]), 2) == [1, 2]
     assert np.flatnonzero(label_suspects(SCENE, errors, 0.5)).tolist() == [2, 4, 6]
     assert np.flatnonzero(label_suspects(SCENE, errors, 0.6)).tolist() == [2, 6]
@@ -194,7 +193,7 @@ def test_galleries() -> None:
 
 def test_confusion_counts_images_where_nothing_matches() -> None:
     """Rows predicted, columns true, background last."""
-    confused = confusion(SCENE)
+    confused = SCENE.confusion(len(NAMES))
     counted = confused.matrix()
     assert counted[0, 0] == counted[1, 2] == 1
     # twice near, duplicate; nothing there; the second image's

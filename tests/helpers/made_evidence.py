@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from boltbox.detector.data.sample import Labels
+from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
 SIDE = 40  # pixels of the images
@@ -15,14 +16,15 @@ def evidence_of(
 ) -> PredictionRecord:
     """For each image its detections (x1, y1, x2, y2, score, class) and labels (x1, y1, x2, y2,
     class)."""
-    seen = {}
+    metrics = DetectionMetrics(len(names))
     for i, (found, labels) in enumerate(images):
         rows = np.array(sorted(found, key=lambda r: -r[4]), np.float32).reshape(-1, 6)
         truth = np.array(labels, float).reshape(-1, 5)
-        seen[i] = rows, Labels.of(truth[:, :4], truth[:, 4], SIDE, SIDE)
-    return PredictionRecord.of(
-        seen, [f"/images/{i}.png" for i in range(len(images))], names, SIDE, "val", "validate"
-    )
+        metrics.update([rows], [Labels.of(truth[:, :4], truth[:, 4], SIDE, SIDE)], [i])
+    record = metrics.compute().record
+    record.names, record.command = names, "validate"
+    record.files = [f"/images/{i}.png" for i in range(len(images))]
+    return record
 
 
 @st.composite
