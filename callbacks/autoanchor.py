@@ -24,33 +24,19 @@ class AutoAnchor(L.Callback):
     """Before a new training: anchors that fit the labels badly at this image size are replaced, if
     better ones are found.
 
-    New anchors are accepted only if neither best possible recall nor fitness falls, on the labels
-    and on the augmented labels. Anchors that model.network.anchors lists are measured and kept;
-    `model.network.anchors: N` asks for N new ones per level. A resumed run keeps those of its
-    checkpoint. The report is written to anchors.json, the loggers, and (see Pictures)
-    plots/anchors.png.
+    New anchors are made for the augmented labels (mosaic, scale, ...), as training sees them, and
+    accepted only if neither best possible recall nor fitness falls, on the labels and on these.
+    Anchors that model.network.anchors lists are measured and kept; `model.network.anchors: N` asks
+    for N new ones per level. A resumed run keeps those of its checkpoint. The report is written to
+    anchors.json, the loggers, and (see Pictures) plots/anchors.png.
 
     Args:
         enabled: Off: the anchors stay as they are.
         bpr_limit: Anchors with a best possible recall above this are kept.
-        generations: Mutations that are tried on new anchors.
-        augmented: Look for anchors that fit the labels after augmentation (mosaic, scale, ...), as
-            training sees them.
     """
 
-    def __init__(
-        self,
-        enabled: bool = True,
-        bpr_limit: float = 0.98,
-        generations: int = 1000,
-        augmented: bool = True,
-    ) -> None:
-        self.enabled, self.bpr_limit, self.generations, self.augmented = (
-            enabled,
-            bpr_limit,
-            generations,
-            augmented,
-        )
+    def __init__(self, enabled: bool = True, bpr_limit: float = 0.98) -> None:
+        self.enabled, self.bpr_limit = enabled, bpr_limit
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After a checkpoint is restored, before EMA copies the network (on_train_start)."""
@@ -103,7 +89,7 @@ class AutoAnchor(L.Callback):
             )
             choice = Choice(before, False, reason, warning=not fits)
         else:
-            if self.augmented and (force or bpr <= self.bpr_limit):
+            if force or bpr <= self.bpr_limit:
                 seen = data.seen_sizes()
             choice = choose_anchors(
                 before,
@@ -112,9 +98,8 @@ class AutoAnchor(L.Callback):
                 seen,
                 anchor_t,
                 self.bpr_limit,
-                self.generations,
-                data.seed,
-                force,
+                seed=data.seed,
+                force=force,
             )
         return AnchorReport(
             before,

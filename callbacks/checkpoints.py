@@ -35,20 +35,13 @@ class Checkpoints(Checkpoint):
     Args:
         save_period: Keep `epoch<N>.ckpt` every so many epochs too; -1 is off.
         every_minutes: Save within an epoch when so much time has passed; 0 is off.
-        every_batches: Save within an epoch after so many batches; 0 is off.
 
     Raises:
         InputError: at the end of a training, if the newest content of a file could not be written.
     """
 
-    def __init__(
-        self, save_period: int = -1, every_minutes: float = 10.0, every_batches: int = 0
-    ) -> None:
-        self.save_period, self.every_minutes, self.every_batches = (
-            save_period,
-            every_minutes,
-            every_batches,
-        )
+    def __init__(self, save_period: int = -1, every_minutes: float = 10.0) -> None:
+        self.save_period, self.every_minutes = save_period, every_minutes
         self.best_fitness = self._best_before = -1.0  # of best.ckpt; of the one that it replaces
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
@@ -98,8 +91,7 @@ class Checkpoints(Checkpoint):
         if trainer.is_last_batch:
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
-        due = bool(self.every_batches and (batch_idx + 1) % self.every_batches == 0)
-        if not _anyone(trainer, bool(late or due or self.signal.received)):
+        if not _anyone(trainer, bool(late or self.signal.received)):
             return
         self.best_on_disk(trainer)  # it goes into the file
         self._save(trainer, "last.ckpt")

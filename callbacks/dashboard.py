@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.loggers import Logger, WandbLogger
@@ -29,34 +29,24 @@ from boltbox.detector.training.module import Detector
 
 BOXES = 100  # an image, the most confident
 CELLS = 1000  # of the confusion matrix, most frequent first
-ARTIFACTS = {"none": (), "best": ("best",), "last": ("last",), "all": ("last", "best")}
 
 
 class Dashboard(L.Callback):
     """Does nothing without a logger. docs/dashboards.md has the names and steps of all that is
     shown.
 
-    A logger that fails here is printed as a warning and gets nothing more; training continues.
+    Tables, curves and images are shown about 20 times in a run, and after its last epoch. A logger
+    that fails here is printed as a warning and gets nothing more; training continues.
 
     Args:
         images: Images of the first validation batch that are shown with their boxes; 0 is off.
-        conf: Least confidence of a detection to show; W&B has a slider to raise it.
-        every: Tables, curves and images every so many epochs, and after the last; default: about
-            20 times in a run.
-        artifacts: Checkpoints that W&B gets at the end: none, best, last, or all: both.
 
     Raises:
         InputError: an option out of its range.
     """
 
-    def __init__(
-        self,
-        images: int = 8,
-        conf: float = 0.25,
-        every: int | None = None,
-        artifacts: Literal["none", "best", "last", "all"] = "none",
-    ) -> None:
-        self.images, self.conf, self.every, self.artifacts = images, conf, every, artifacts
+    def __init__(self, images: int = 8) -> None:
+        self.images = images
         check_ranges(vars(self), "dashboard")
         self.best = -1.0  # fitness of the best epoch so far
         self._loggers: list[Logger] = []
@@ -104,7 +94,7 @@ class Dashboard(L.Callback):
     ) -> None:
         if batch_idx or not self.images or not self._is_due(trainer):
             return
-        predictions = prediction_rows(batch, outputs["detections"], self.conf)
+        predictions = prediction_rows(batch, outputs["detections"])
         images = zip(pixels(batch, self.images), label_rows(batch), predictions, strict=False)
         self._pictures = [Picture(image, old, new[:BOXES]) for image, old, new in images]
 
@@ -146,15 +136,12 @@ class Dashboard(L.Callback):
         best, plots = best_epoch(run), sorted((run / "plots").glob("*.[jp]*g"))
         # Lightning has already counted the next epoch
         time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
-        files = [run / f"checkpoints/{name}.ckpt" for name in ARTIFACTS[self.artifacts]]
 
         def finish(logger: Logger) -> None:
             if best.get("per_class"):
                 show_table(logger, "best/per_class", best["per_class"], time)
             for path in plots:
                 show_image(logger, f"plots/{path.name}", read_image(path), time)
-            for path in [path for path in files if path.is_file()]:
-                _upload(logger, path, best if path.stem == "best" else {})
 
         self._show(finish)
         self._loggers = []
@@ -164,7 +151,7 @@ class Dashboard(L.Callback):
         if not self._loggers or trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return False
         epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
-        return epoch % (self.every or max(epochs // 20, 1)) == 0 or epoch + 1 == epochs
+        return epoch % max(epochs // 20, 1) == 0 or epoch + 1 == epochs
 
     def _show(self, show: Callable[[Logger], None]) -> None:
         """To every logger; one that fails gets no more."""
@@ -183,14 +170,3 @@ class Dashboard(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best = state_dict["best"]
-
-
-def _upload(logger: Logger, path: Path, metadata: dict[str, Any]) -> None:
-    """A checkpoint as a version of the W&B artifact `model-RUNID`."""
-    if isinstance(logger, WandbLogger):
-        import wandb
-
-        run: Any = logger.experiment
-        artifact = wandb.Artifact(f"model-{run.id}", "model", metadata=metadata)
-        artifact.add_file(str(path), name="model.ckpt")
-        run.log_artifact(artifact, aliases=[path.stem])

@@ -10,9 +10,11 @@ from torch.optim import Optimizer
 
 from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.sharding import local
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import ema_decay, ema_exponent, power_decay
+
+WIDTH = 0.05  # standard deviation of the average without decay, as a share of the updates so far
+EXPONENT = ema_exponent(WIDTH)
 
 
 class EMA(L.Callback):
@@ -25,31 +27,15 @@ class EMA(L.Callback):
     (benchmarks/batch_norm_lag.md).
 
     Args:
-        width: The average reaches over the same share of the training so far at any time; this is
-            its standard deviation. Default: 0.05, unless decay or tau is given.
-        decay: Instead, YOLOv5's average: share of the old one that an update keeps in the end; 0
-            makes it a plain copy. Default: 0.9999.
-        tau: Of YOLOv5's average: updates after which about 63 % of decay is reached; default: 2000.
+        decay: Share of the old average that an update keeps in the end, as in YOLOv5 (0.9999),
+            where 2000 updates reach about 63 % of it; 0 makes it a plain copy. Default: at any time
+            the average reaches over the same share of the training so far, with a standard
+            deviation of 5 %.
         enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 
-    def __init__(
-        self,
-        decay: float | None = None,
-        tau: float | None = None,
-        width: float | None = None,
-        enabled: bool = True,
-    ) -> None:
-        yolov5 = decay is not None or tau is not None
-        if yolov5 and width is not None:
-            raise InputError(
-                "ema.width is one kind of average, ema.decay and ema.tau are another: leave one of"
-                " them out"
-            )
-        self.decay, self.tau = 0.9999 if decay is None else decay, 2000.0 if tau is None else tau
-        self.width = None if yolov5 else 0.05 if width is None else width
-        self.exponent = None if self.width is None else ema_exponent(self.width)
-        self.enabled, self.updates = enabled, 0
+    def __init__(self, decay: float | None = None, enabled: bool = True) -> None:
+        self.decay, self.enabled, self.updates = decay, enabled, 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []
 
@@ -88,17 +74,13 @@ class EMA(L.Callback):
         """What the average is, for the line about the recipe."""
         if not self.enabled:
             return "no average"
-        return (
-            f"average of decay {self.decay:g}"
-            if self.width is None
-            else f"average of width {self.width:g}"
-        )
+        return f"average of {f'width {WIDTH}' if self.decay is None else f'decay {self.decay:g}'}"
 
     def _kept(self) -> float:
         """The share of the old average that this update keeps."""
-        if self.exponent is None:
-            return ema_decay(self.updates, self.decay, self.tau)
-        return power_decay(self.updates, self.exponent)
+        if self.decay is None:
+            return power_decay(self.updates, EXPONENT)
+        return ema_decay(self.updates, self.decay)
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates}

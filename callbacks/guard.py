@@ -18,13 +18,13 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather, lost_contact
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.finite import not_finite, not_finite_names
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 
 Policy = Literal["stop", "roll_back", "off"]
+ROLL_BACKS = 3  # in a run; then it stops
 ADVICE = {  # by kind of incident
     "non-finite loss": "look at these images and their labels, or lower model.optim.lr0",
     "non-finite gradient": "lower model.optim.lr0, or use --trainer.precision 32-true",
@@ -65,10 +65,9 @@ class Guard(L.Callback):
 
     Args:
         policy: What follows on a non-finite loss or gradient. stop. roll_back: continue from the
-            last checkpoint, with a lower learning rate. off: no check; crashes are reported.
-        most_roll_backs: In a run; then it stops.
-        lr_factor: Learning rates are multiplied by this at each roll-back, for the rest of the run,
-            or until it is resumed with another model.optim.lr0.
+            last checkpoint, up to three times in a run, with half the learning rates each time, for
+            the rest of the run or until it is resumed with another model.optim.lr0. off: no check;
+            crashes are reported.
 
     Attributes:
         roll_backs: how many there were; checkpoints/roll_backs.json has them too, for a kill before
@@ -76,14 +75,11 @@ class Guard(L.Callback):
         explanation: the one-sentence form of a crash that a user can put right.
 
     Raises:
-        InputError: an option out of its range; Incident, RollBack while training.
+        Incident, RollBack: while training.
     """
 
-    def __init__(
-        self, policy: Policy = "stop", most_roll_backs: int = 3, lr_factor: float = 0.5
-    ) -> None:
-        self.policy, self.most_roll_backs, self.lr_factor = policy, most_roll_backs, lr_factor
-        check_ranges(vars(self), "guard")
+    def __init__(self, policy: Policy = "stop") -> None:
+        self.policy = policy
         self.roll_backs, self.lr0 = 0, 0.0
         self.explanation: Incident | None = None
         self._place: Place | None = None  # None before the training
@@ -101,7 +97,7 @@ class Guard(L.Callback):
             self.load_state_dict(json.loads(record.read_text()))
         if self.lr0 != lr0:
             self.roll_backs, self.lr0 = 0, lr0
-        pl_module.lr_scale = self.lr_factor**self.roll_backs
+        pl_module.lr_scale = 0.5**self.roll_backs
         self._place = Place("train", 0, [])
 
     def on_train_batch_start(
@@ -144,9 +140,9 @@ class Guard(L.Callback):
         concerned = [(indices, names) for is_concerned, indices, names in everyone if is_concerned]
         place = self._place._replace(indices=[i for indices, _ in concerned for i in indices])
         error, done = Incident, "stopped"
-        if self.policy == "roll_back" and self.roll_backs < self.most_roll_backs:
+        if self.policy == "roll_back" and self.roll_backs < ROLL_BACKS:
             self.roll_backs += 1
-            error, done = RollBack, f"roll-back {self.roll_backs} of {self.most_roll_backs}"
+            error, done = RollBack, f"roll-back {self.roll_backs} of {ROLL_BACKS}"
         elif self.policy == "roll_back":
             done = f"stopped after {self.roll_backs} roll-backs"
         kind = "non-finite loss" if bad_loss else "non-finite gradient"

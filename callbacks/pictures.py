@@ -24,15 +24,14 @@ BATCHES = 3  # of the training that are drawn
 class Pictures(L.Callback):
     """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and
     val_predictions.jpg (the first batch of the last validation), curves.png. Predictions below
-    `conf` are not drawn.
+    .25 are not drawn.
 
     Args:
         enabled: Off: none is drawn, nor AutoAnchor's anchors.png.
-        conf: Least confidence of a detection to draw.
     """
 
-    def __init__(self, enabled: bool = True, conf: float = 0.25) -> None:
-        self.enabled, self.conf = enabled, conf
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
         self.shown: tuple[Batch, list[np.ndarray]] | None = None
 
     def on_train_batch_start(
@@ -88,7 +87,7 @@ class Pictures(L.Callback):
             trainer,
             "val_predictions",
             pixels(batch, MOST),
-            prediction_rows(batch, found, self.conf),
+            prediction_rows(batch, found),
             pl_module.names,
         )
 

@@ -24,10 +24,9 @@ class Warmup(L.Callback):
         warmup_momentum: SGD's momentum at the start; Adam's beta1 stays.
         warmup_bias_lr: Learning rate of the biases at the start; the others start from 0. Default:
             SGD 0.1, else 0.
-        warmup_min_iterations: At least so many, but no more than a third of the run. Default: Muon
-            0, else 100.
 
-    With model.literal the minimum holds for short runs and warmup_epochs 0 too, and gradients of a
+    The warm-up takes at least 100 iterations (Muon: 0), but no more than a third of the run. With
+    model.literal the minimum holds for short runs and warmup_epochs 0 too, and gradients of a
     window that is open at the end of an epoch are discarded.
     """
 
@@ -36,14 +35,12 @@ class Warmup(L.Callback):
         warmup_epochs: float = 3.0,
         warmup_momentum: float = 0.8,
         warmup_bias_lr: float | None = None,
-        warmup_min_iterations: int | None = None,
     ) -> None:
         self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = (
             warmup_epochs,
             warmup_momentum,
             warmup_bias_lr,
         )
-        self.warmup_min_iterations = warmup_min_iterations
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -67,11 +64,7 @@ class Warmup(L.Callback):
         batches = int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
         rates = pl_module.optim.rates
-        least = (
-            rates.warmup_min_iterations
-            if self.warmup_min_iterations is None
-            else self.warmup_min_iterations
-        )
+        least = rates.warmup_min_iterations
         last = warmup_iterations(
             self.warmup_epochs, batches, trainer.max_epochs or 1, least, pl_module.literal
         )

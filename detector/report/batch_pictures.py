@@ -6,6 +6,8 @@ import numpy as np
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.model.boxes import cxcywhn_to_xyxy
 
+CONF = 0.25  # detections below are not drawn
+
 
 def pixels(batch: Batch, most: int) -> np.ndarray:
     """(n, H, W, 3) uint8 RGB of the first images of a batch."""
@@ -27,8 +29,8 @@ def label_rows(batch: Batch) -> list[np.ndarray]:
     return rows
 
 
-def prediction_rows(batch: Batch, found: list[np.ndarray], conf: float) -> list[np.ndarray]:
-    """Per image the detections above a confidence as rows for `draw_boxes`.
+def prediction_rows(batch: Batch, found: list[np.ndarray]) -> list[np.ndarray]:
+    """Per image the detections above CONF as rows for `draw_boxes`.
 
     Args:
         found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class.
@@ -36,7 +38,7 @@ def prediction_rows(batch: Batch, found: list[np.ndarray], conf: float) -> list[
     kept = []
     for rows, letterbox in zip(found, batch.letterboxes, strict=True):
         assert letterbox is not None
-        sure = rows[rows[:, 4] > conf].copy()
+        sure = rows[rows[:, 4] > CONF].copy()
         sure[:, :4] = (
             sure[:, :4] * ((letterbox.gain_x, letterbox.gain_y) * 2)
             + (letterbox.pad_x, letterbox.pad_y) * 2

@@ -223,14 +223,6 @@ def test_a_killed_worker_is_explained(small_data: Path, tmp_path: Path) -> None:
     assert "data.workers" in str(guard.explanation)
 
 
-@pytest.mark.parametrize(
-    "options", [{"lr_factor": 0.0}, {"lr_factor": 1.5}, {"most_roll_backs": -1}]
-)
-def test_options_out_of_range(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(options))):
-        Guard(**options)
-
-
 class Reads(TorchFunctionMode):
     """Counts what makes the process wait for the device."""
 

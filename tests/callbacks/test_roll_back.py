@@ -39,7 +39,7 @@ class UsedRates(L.Callback):
 def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(
     small_data: Path, tmp_path: Path
 ) -> None:
-    guard, rates, steps = Guard("roll_back", lr_factor=0.25), UsedRates(), Steps()
+    guard, rates, steps = Guard("roll_back"), UsedRates(), Steps()
     callbacks = [
         Warmup(warmup_epochs=0),
         EMA(),
@@ -52,7 +52,7 @@ def test_roll_back_goes_on_from_the_checkpoint_with_a_lower_rate(
     trainer, module = trainer_in(tmp_path, *callbacks, max_epochs=3), detector_of_the_data()
     fit(trainer, module, data_of(small_data))
     lr = [0.01 * ((1 - epoch / 3) * 0.99 + 0.01) for epoch in range(3)]
-    wanted = [(0, lr[0])] * 3 + [(1, lr[1])] + [(1, 0.25 * lr[1])] * 3 + [(2, 0.25 * lr[2])] * 3
+    wanted = [(0, lr[0])] * 3 + [(1, lr[1])] + [(1, 0.5 * lr[1])] * 3 + [(2, 0.5 * lr[2])] * 3
     assert rates.used == [(epoch, pytest.approx(rate)) for epoch, rate in wanted]
     assert trainer.global_step == 9
     assert finite(module)
@@ -86,8 +86,8 @@ def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
     more = [
         "--trainer.max_epochs",
         "2",
-        "--checkpoints.every_batches",
-        "1",
+        "--checkpoints.every_minutes",
+        "1e-9",
         "--guard.policy",
         "roll_back",
     ]
@@ -126,10 +126,10 @@ def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
     callbacks = [
         EMA(),
         Poison((1, 1)),
-        Guard("roll_back", most_roll_backs=2),
+        Guard("roll_back"),
         LastCheckpoint(),
     ]
-    with pytest.raises(Incident, match="stopped after 2 roll-backs") as told:
+    with pytest.raises(Incident, match="stopped after 3 roll-backs") as told:
         fit(
             trainer_in(tmp_path, Warmup(warmup_epochs=0), *callbacks),
             detector_of_the_data(),
@@ -137,8 +137,8 @@ def test_roll_backs_are_counted(small_data: Path, tmp_path: Path) -> None:
         )
     assert type(told.value) is Incident
     report = reports(tmp_path)["incident-1-1.json"]
-    assert report["roll_backs"] == 2
-    assert report["learning_rates"]["weight"] == pytest.approx(0.01 * 0.505 * 0.25)
+    assert report["roll_backs"] == 3
+    assert report["learning_rates"]["weight"] == pytest.approx(0.01 * 0.505 * 0.125)
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_back_to(

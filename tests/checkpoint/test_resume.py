@@ -61,7 +61,7 @@ def test_told_to_stop(
     """It saves after the batch, within an accumulation window, and leaves with the code that
     schedulers requeue on."""
     run = tmp_path / "run"
-    line = command(small_data, run, workers=0, ranks=ranks, every_batches=0)
+    line = command(small_data, run, workers=0, ranks=ranks, within_epochs=False)
     assert start(line, f"batch:10:{name}") == 128 + signal.Signals[name]
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
     assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 11

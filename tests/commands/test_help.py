@@ -196,7 +196,7 @@ OUT_OF_RANGE = {
     "data.image_size": "-640",
     "data.workers": "-1",
     "trainer.max_epochs": "-1",
-    "ema.tau": "0",
+    "ema.decay": "2",
     "warmup.warmup_epochs": "-1",
 }
 

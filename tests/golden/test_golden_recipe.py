@@ -1,5 +1,6 @@
 """Schedule, warm-up, accumulation, moving average, early stopping, and whole training runs."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def test_schedule(case: Case) -> None:
 
 
 @each("ema")
-def test_ema(case: Case) -> None:
+def test_ema(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     start, decay, tau = (
         case.meta.get(k, v) for k, v in (("start_updates", 0), ("decay", 0.9999), ("tau", 2000))
     )
@@ -166,7 +167,8 @@ def test_ema(case: Case) -> None:
         nn.Parameter(case.tensor("in_bias_seq")[0].clone()),
     )  # type: ignore[index]
     module.network[1].running_mean.copy_(case.tensor("in_running_mean_seq")[0])  # type: ignore[index]
-    ema, optimizer = EMA(decay, tau), torch.optim.SGD([weight], lr=0.0)
+    monkeypatch.setattr("boltbox.callbacks.ema.ema_decay", partial(ema_decay, tau=tau))
+    ema, optimizer = EMA(decay), torch.optim.SGD([weight], lr=0.0)
     module.network[1].num_batches_tracked.fill_(int(case["in_num_batches_seq"][0]))  # type: ignore[index]
     stub: Any = type("Trainer", (), {"optimizers": [optimizer]})()
     ema.setup(stub, module, "fit")

@@ -51,7 +51,7 @@ class Trouble(L.Callback):
 
 def command(data: Path, run: Path, *more: str) -> list[str]:
     return ["fit", "--data.dataset", str(data), *SMALL, "--data.batch_size", "4", "--trainer.max_epochs", "2",
-            "--trainer.devices", "2", "--trainer.callbacks", "test_ranks_die.Trouble", "--checkpoints.every_batches", "1",
+            "--trainer.devices", "2", "--trainer.callbacks", "test_ranks_die.Trouble", "--checkpoints.every_minutes", "1e-9",
             "--model.optim.nominal_batch_size", "64", "--run", str(run), *more]  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def test_a_group_is_told_to_stop(
     """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too:
     nothing is lost."""
     run = tmp_path / "run"
-    line = resume_fuzz.command(small_data, run, workers=2, ranks=ranks, every_batches=0)
+    line = resume_fuzz.command(small_data, run, workers=2, ranks=ranks, within_epochs=False)
     monkeypatch.setenv("BOLTBOX_KILL", f"batch:10:{name}:group")
     with forks():
         code, told = start(line, "", log)
@@ -259,7 +259,7 @@ def test_torchrun_is_told_to_stop(
 ) -> None:
     """It sends the signal to each process's group, and waits for them."""
     run = tmp_path / "run"
-    line = resume_fuzz.command(small_data, run, workers=2, ranks=2, every_batches=0)
+    line = resume_fuzz.command(small_data, run, workers=2, ranks=2, within_epochs=False)
     monkeypatch.setenv("BOLTBOX_KILL", "batch:10:SIGTERM:agent")
     with forks():
         code, told = start(torchrun(0, line[2:]), "", log)

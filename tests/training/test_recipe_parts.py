@@ -25,7 +25,7 @@ from boltbox.detector.weights.start import load_weights
 
 EVERYTHING = {
     "model.optim.nominal_batch_size": "auto", "model.optim.optimizer": "AdamW", "model.optim.lr0": 0.001, "model.optim.lr_schedule": "cosine",
-    "model.loss.assigner": "examples.dynamic_assigner.DynamicAssigner", "data.augment.close_mosaic": 1, "ema.width": 0.1,
+    "model.loss.assigner": "examples.dynamic_assigner.DynamicAssigner", "data.augment.close_mosaic": 1,
 }  # fmt: skip
 ALL_ON = [str(word) for name, value in EVERYTHING.items() for word in (f"--{name}", value)]
 
@@ -45,14 +45,14 @@ def test_the_average_has_its_width() -> None:
         assert np.sqrt((weights * (steps - mean) ** 2).sum()) / n == pytest.approx(width, rel=0.02)
 
 
-def test_a_callback_with_a_width_averages_so() -> None:
-    callback = EMA(width=0.1)
+def test_the_callback_averages_so() -> None:
+    callback = EMA()
     kept = []
     for _ in range(3):
         callback.updates += 1
         kept.append(callback._kept())
     assert kept == pytest.approx(
-        [0, 0.5 ** (ema_exponent(0.1) + 1), (2 / 3) ** (ema_exponent(0.1) + 1)]
+        [0, 0.5 ** (ema_exponent(0.05) + 1), (2 / 3) ** (ema_exponent(0.05) + 1)]
     )
 
 

@@ -85,7 +85,7 @@ def options(data: Path, **more: Any) -> list[Any]:
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
         "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1,
         "model.optim.nominal_batch_size": 24, "model.start.freeze": 2,
-        "warmup.warmup_epochs": 1, "autoanchor.generations": 5,
+        "warmup.warmup_epochs": 1,
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
         "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", **more,
     }  # fmt: skip
@@ -126,7 +126,7 @@ def test_sharded_training_equals_ddp(
 ) -> None:
     """And stops in the middle of a window, goes on bit for bit, goes on under DDP, and is validated
     by one process."""
-    two = options(small_data, **{"trainer.devices": 2, "checkpoints.every_batches": 1})
+    two = options(small_data, **{"trainer.devices": 2, "checkpoints.every_minutes": 1e-9})
     ddp, whole, cut = (tmp_path / name for name in ("ddp", "whole", "cut"))
     fsdp2 = [
         *two,
