@@ -33,7 +33,7 @@ from boltbox.detector.training.module import Detector
 STRIDES = (8, 16, 32)
 QUICK = ["--report.enabled", "false", "--pictures.enabled", "false",
          "--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--trainer.enable_progress_bar", "false",
-         "--trainer.precision", "32-true",
+         "--trainer.precision", "32-true", "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1",
          "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ user trusts it."""
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,7 @@ TRAINER = {
 WITHIN = {"data.augment.after", "data.augment.albumentations"}  # classes within maps and lists
 # by another way: an import path, a file of options
 OTHER = {"data.format", "model", "data", "data.augment", "ema", "config"}
-# with all payloads; the others with two
-EVERYTHING = {"model.network.head", "data.augment.after", "trainer.callbacks"}
+OPTIONS = sorted(MODEL | TRAINER | WITHIN | OTHER)
 TRAP = """
 from pathlib import Path
 from boltbox.detector.data.formats.yolo_txt import YoloText
@@ -151,21 +150,22 @@ def test_all_options_that_take_a_class_are_here(here: Path) -> None:
     assert {name for name in found if not name.endswith(".help")} == MODEL | TRAINER | WITHIN
 
 
-@pytest.mark.parametrize("option", sorted(MODEL | TRAINER | WITHIN | OTHER))
+@pytest.mark.parametrize("option", OPTIONS)
 def test_a_resume_runs_nothing(
     option: str, foreign: Path, mark: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """fit: every option. What is no class there may be taken as the text that it is."""
+    """fit: every option with one payload or two, one of each kind of place with all. What is no
+    class there may be taken as the text that it is."""
     original = (foreign / "config.yaml").read_text()
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
-    every = payloads(mark)
-    names = (
-        every
-        if option in EVERYTHING
-        else ("file", "text")
-        if option in OTHER
-        else ("module", "shell")
-    )
+    every, turn = payloads(mark), OPTIONS.index(option) % 2
+    names: Iterable[str] = [
+        ("file", "text")[turn] if option in OTHER else ("module", "shell")[turn]
+    ]
+    if option == "trainer.callbacks":
+        names = every
+    elif option in ("model.network.head", "data.augment.after"):
+        names = ("module", "shell", "name", "within")
     for name in names:
         payload = every[name]
         (foreign / "config.yaml").write_text(original)
@@ -202,9 +202,8 @@ def test_other_commands_run_nothing(
     for option in (
         ("model.network.head", "data.augment.after", "data.format") if taken else ("data.format",)
     ):
-        for name, payload in {k: payloads(mark)[k] for k in ("module", "shell")}.items():
-            if option == "data.format" and name != "module":
-                continue
+        for name in ["shell"] if option == "model.network.head" else ["module"]:
+            payload = payloads(mark)[name]
             (foreign / "config.yaml").write_text(original)
             put(foreign, option, "trap.Form" if option == "data.format" else payload)
             said = told(line, capsys)

@@ -61,6 +61,7 @@ def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.Captu
             "--trainer.precision", "32-true",
             "--trainer.accelerator", "cpu"]  # fmt: skip
     runs = []
+    line += ["--model.network.depth_multiple", "0.1", "--autoanchor.enabled", "false"]
     for options in (
         ["--data.cache", "none"],
         ["--data.cache", "ram"],
@@ -145,7 +146,8 @@ def test_in_memory_if_there_is_plenty(
 ) -> None:
     """The default: only for a training that reads about all of the images."""
     monkeypatch.setattr(image_cache, "free_memory", lambda: free)
-    cli.main(["fit", "--data.dataset", str(small_data), *SMALL, *options])
+    validates_nothing = ["--trainer.limit_val_batches", "0"]
+    cli.main(["fit", "--data.dataset", str(small_data), *SMALL, *validates_nothing, *options])
     said = capsys.readouterr().out
     assert words in said
     assert ("cached" in said) == bool(words)

@@ -52,6 +52,13 @@ class Diary(L.Callback):
         torch.save(content, Path(trainer.default_root_dir) / f"rank{trainer.global_rank}.pt")
 
 
+class Contiguous(L.Callback):
+    """Under DDP the memory layout that FSDP2 asks for: else the convolutions round differently."""
+
+    def setup(self, trainer: L.Trainer, pl_module: Any, stage: str) -> None:
+        pl_module.network.to(memory_format=torch.contiguous_format)
+
+
 def diaries_that_agree(folder: Path) -> list[dict[str, Any]]:
     """What two processes wrote down (Diary), after a look at whether one alone had the same
     batches."""

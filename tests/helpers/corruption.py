@@ -31,7 +31,7 @@ TOKENS = [
     *["\n", "\r\n", "\r", "\0", "\x0c", "\x1c", "\u2028", "\ufeff", "\t"],
     *["<", ">", "&", "]]>", "<!--", "-->", "&x;", '"', "{", "}", "[", "]", ","],
 ]
-FUZZ = settings(max_examples=500, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=200, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

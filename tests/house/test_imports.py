@@ -1,11 +1,7 @@
 """Who may import whom."""
 
 import ast
-import json
-import os
 import re
-import subprocess
-import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -20,30 +16,6 @@ PURE = (
     "detector/training/schedule.py",
     "detector/training/optimizer.py",
 )
-
-# Libraries that only some commands, options and loggers need. Not matplotlib: torchmetrics imports
-# it.
-ASKED_FOR = {
-    *(
-        "albumentations",
-        "onnx",
-        "onnxruntime",
-        "onnxscript",
-        "openvino",
-        "optuna",
-        "pandas",
-        "plotly",
-    ),
-    *("tensorboard", "tensorboardX", "wandb"),
-}
-FIT = """
-import json, sys, cli
-try:
-    cli.main(sys.argv[1:])
-finally:
-    json.dump(sorted({name.partition(".")[0] for name in sys.modules}), open("modules.json", "w"))
-"""
-
 
 NAMES_A_CLASS = re.compile(r"(boltbox(?:\.\w+)+):\w+")
 # they show what a command finds; the others read the command line's own table of groups
@@ -129,22 +101,3 @@ def test_no_circle() -> None:
 def test_every_room_is_known() -> None:
     entries = {p.relative_to(ROOT / "detector").parts[0] for p in (ROOT / "detector").rglob("*.py")}
     assert entries == {*ROOMS, "__init__.py"}
-
-
-def test_a_fit_imports_no_library_that_nobody_asked_for(small_data: Path, tmp_path: Path) -> None:
-    """With its pictures and its report, in a process of its own."""
-    (tmp_path / "fit.py").write_text(FIT)
-    options = {"data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
-               "model.network.width_multiple": 0.125, "trainer.max_epochs": 1, "trainer.accelerator": "cpu"}  # fmt: skip
-    words = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
-    line = [sys.executable, str(tmp_path / "fit.py"), "fit", *words, "--run", "run"]
-    environment = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"} | {
-        "PYTHONPATH": str(ROOT)
-    }
-    done = subprocess.run(
-        line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    imported = set(json.loads((tmp_path / "modules.json").read_text()))
-    assert {"cli", "lightning", "torch"} <= imported
-    assert not imported & ASKED_FOR

@@ -11,7 +11,7 @@ from original_recipe import MODEL
 from torch import Tensor, nn
 
 import cli
-from boltbox.callbacks import EMA, recipe
+from boltbox.callbacks import EMA, AutoAnchor, Pictures, Report, recipe
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.training.module import Detector
 
@@ -41,7 +41,9 @@ def train(
     small = {"width_multiple": 0.125, "depth_multiple": 0.1}
     detector = made_detector(module.names, **small, **options)
     quiet = {"enable_progress_bar": False, "precision": "32-true", "accelerator": "cpu"}
-    trainer = L.Trainer(**recipe(run=run, max_epochs=2, callbacks=[seen, average], **quiet))
+    parts = [Report(enabled=False), Pictures(enabled=False), AutoAnchor(enabled=False)]
+    callbacks = [seen, average, *parts]
+    trainer = L.Trainer(**recipe(run=run, max_epochs=2, callbacks=callbacks, **quiet))
     trainer.fit(detector, module)
     return detector, seen.batches
 
@@ -69,9 +71,7 @@ def test_averaged_as_the_weights_are(small_data: Path, tmp_path: Path) -> None:
     assert_statistics(detector.ema, expected)
 
 
-@pytest.mark.parametrize(
-    ("options", "momentum"), [({}, 0.1), ({"bn_momentum": 0.03}, 0.03), (MODEL, 0.03)]
-)
+@pytest.mark.parametrize(("options", "momentum"), [({}, 0.1), (MODEL, 0.03)])
 def test_running_statistics(
     options: dict[str, Any], momentum: float, small_data: Path, tmp_path: Path
 ) -> None:

@@ -179,7 +179,7 @@ def images(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[flo
     ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(
     images(),
     st.fixed_dictionaries(

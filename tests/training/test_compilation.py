@@ -12,14 +12,13 @@ from torch import nn
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
-from boltbox.detector.model.layers import Bottleneck, Conv
+from boltbox.detector.model.layers import Bottleneck
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training import compilation
 from boltbox.detector.training.compilation import blocks, compile_blocks, compile_for
 
-COMPILED, EAGER = (
-    ["--model.multi_scale", "false", "--model.compile", choice] for choice in ("true", "false")
-)
+SHORT = ["--model.multi_scale", "false", "--trainer.max_epochs", "1", "--model.network.levels", "[4, 5]"]  # fmt: skip
+COMPILED, EAGER = ([*SHORT, "--model.compile", choice] for choice in ("true", "false"))
 
 
 @pytest.fixture
@@ -36,14 +35,10 @@ def graphs_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_compiled_blocks_compute_the_same() -> None:
     """By the real compiler: output, gradients, batch norm's statistics."""
     torch.manual_seed(0)
-    eager = (
-        nn.Sequential(Conv(3, 8, 3, 2), Bottleneck(8, 8))
-        .to(memory_format=torch.channels_last)
-        .train()
-    )
+    eager = nn.Sequential(Bottleneck(8, 8)).to(memory_format=torch.channels_last).train()
     compiled = copy.deepcopy(eager)
     compile_blocks(compiled)
-    images = torch.rand(4, 3, 32, 32).to(memory_format=torch.channels_last)
+    images = torch.rand(4, 8, 16, 16).to(memory_format=torch.channels_last)
     for network in (eager, compiled):
         network(images).square().mean().backward()
     for (name, ours), (_, wanted) in zip(
@@ -114,12 +109,8 @@ def test_a_killed_compiled_run_ends_the_same(
     assert start(command(small_data, reference, 0, 1, more=COMPILED)) == 0
     assert start(command(small_data, plain, 0, 1, more=EAGER)) == 0
     assert difference(plain, reference)
-    assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:9") == -signal.SIGKILL
-    auto = [
-        *command(small_data, run, 0, 1, more=["--model.multi_scale", "false"]),
-        "--ckpt_path",
-        "last",
-    ]
+    assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:3") == -signal.SIGKILL
+    auto = [*command(small_data, run, 0, 1, more=SHORT), "--ckpt_path", "last"]
     assert start([*auto, "--model.compile", "auto"]) == 0
     assert not difference(run, reference)
     assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["compiled"]

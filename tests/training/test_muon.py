@@ -11,7 +11,7 @@ from made_options import made_detector
 from torch import nn
 
 import cli
-from boltbox.callbacks import recipe
+from boltbox.callbacks import AutoAnchor, Pictures, Report, recipe
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
@@ -122,7 +122,7 @@ def test_auto_goes_by_what_a_training_starts_from(
     given = {
         "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
         "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "trainer.limit_train_batches": 1,
-        "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "report.enabled": "false",
+        "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "report.enabled": "false", "pictures.enabled": "false",
     }  # fmt: skip
 
     def told(*words: str) -> str:
@@ -161,10 +161,11 @@ def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1}
     off = {"enable_progress_bar": False, "limit_train_batches": 1}
+    quiet = [Report(enabled=False), Pictures(enabled=False), AutoAnchor(enabled=False)]
     began = made_detector(data.names, optimizer="AdamW", lr0=0.002, **small)
-    L.Trainer(**recipe(run="run", max_epochs=1, **off)).fit(began, data)
+    L.Trainer(**recipe(run="run", max_epochs=1, callbacks=quiet, **off)).fit(began, data)
     goes_on = made_detector(data.names, **small)
-    trainer = L.Trainer(**recipe(run="run", max_epochs=2, **off))
+    trainer = L.Trainer(**recipe(run="run", max_epochs=2, callbacks=quiet, **off))
     trainer.fit(goes_on, data, ckpt_path="run/checkpoints/last.ckpt")
     assert isinstance(trainer.optimizers[0], torch.optim.AdamW)
     assert goes_on.lr_of_epoch(0) == 0.002

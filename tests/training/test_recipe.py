@@ -13,8 +13,11 @@ from torch.utils.data import DataLoader
 from boltbox.callbacks import Warmup
 
 
-@pytest.mark.parametrize("literal", [False, True], ids=["default", "literal"])
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16 with scaler"])
+@pytest.mark.parametrize(
+    ("half", "literal"),
+    [(False, False), (True, True)],
+    ids=["float32", "literal, float16 with scaler"],
+)
 def test_training_equals_a_plain_loop_to_the_last_bit(half: bool, literal: bool) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if half else None
     wanted, wanted_average, wanted_steps = plain_loop(

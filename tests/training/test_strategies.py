@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from agreement import apart
@@ -22,19 +21,10 @@ from forked import forks
 
 import cli
 from benchmarks.resume_fuzz import difference
-from boltbox.detector.training.module import Detector
 
 CLI = Path(cli.__file__)
 ROOT = CLI.parent
 DEADLINE = 150  # seconds for all processes of a test, on a busy machine
-
-
-class Contiguous(L.Callback):
-    """Under DDP the memory layout that FSDP2 asks for: else the convolutions round differently."""
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        assert isinstance(pl_module, Detector)
-        pl_module.network.to(memory_format=torch.contiguous_format)
 
 
 class Started:
@@ -48,7 +38,7 @@ class Started:
         }
         environment = {
             **kept,
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/helpers'}",
             "OMP_NUM_THREADS": "1",
             "MASTER_PORT": str(free_port()),  # torchrun has its own
             **environment,
@@ -140,7 +130,7 @@ def test_sharded_training_equals_ddp(
         "--trainer.strategy",
         "ddp",
         "--trainer.callbacks",
-        "test_strategies.Contiguous",
+        "agreement.Contiguous",
     ]
     with (
         Started(fit(*contiguous, "--run", ddp), tmp_path / "1") as a,
