@@ -15,6 +15,7 @@ from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, 
 from boltbox.detector.report.anchors import AnchorReport, no_anchors
 from boltbox.detector.system.atomic_file import not_fatal
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
@@ -35,7 +36,7 @@ class AutoAnchor(L.Callback):
         bpr_limit: Anchors with a best possible recall above this are kept.
     """
 
-    def __init__(self, enabled: bool = True, bpr_limit: float = 0.98) -> None:
+    def __init__(self, enabled: bool = True, bpr_limit: ClosedUnitInterval = 0.98) -> None:
         self.enabled, self.bpr_limit = enabled, bpr_limit
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

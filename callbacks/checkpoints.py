@@ -11,6 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from boltbox.detector.checkpoint.reader import read_outline
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.stop_signal import StopSignal
 
@@ -40,7 +41,7 @@ class Checkpoints(Checkpoint):
         InputError: at the end of a training, if the newest content of a file could not be written.
     """
 
-    def __init__(self, save_period: int = -1, every_minutes: float = 10.0) -> None:
+    def __init__(self, save_period: int = -1, every_minutes: NonNegativeFloat = 10.0) -> None:
         self.save_period, self.every_minutes = save_period, every_minutes
         self.best_fitness = self._best_before = -1.0  # of best.ckpt; of the one that it replaces
         self.fitness: float | None = None  # of this epoch, once it was validated

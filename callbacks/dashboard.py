@@ -22,7 +22,7 @@ from boltbox.detector.loggers.media import (
 )
 from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
 from boltbox.detector.report.folder import best_epoch
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import NonNegativeInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.module import Detector
@@ -40,14 +40,10 @@ class Dashboard(L.Callback):
 
     Args:
         images: Images of the first validation batch that are shown with their boxes; 0 is off.
-
-    Raises:
-        InputError: an option out of its range.
     """
 
-    def __init__(self, images: int = 8) -> None:
+    def __init__(self, images: NonNegativeInt = 8) -> None:
         self.images = images
-        check_ranges(vars(self), "dashboard")
         self.best = -1.0  # fitness of the best epoch so far
         self._loggers: list[Logger] = []
         self._pictures: list[Picture] = []  # of the current validation

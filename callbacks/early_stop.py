@@ -5,6 +5,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import EarlyStopping
 
+from boltbox.detector.system.ranges import NonNegativeInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
@@ -16,7 +17,7 @@ class EarlyStop(EarlyStopping):
         patience: In epochs; 0 is off.
     """
 
-    def __init__(self, patience: int = 100) -> None:
+    def __init__(self, patience: NonNegativeInt = 100) -> None:
         super().__init__(
             monitor="val/fitness",
             mode="max",

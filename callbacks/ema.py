@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.sharding import local
+from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import ema_decay, ema_exponent, power_decay
 
@@ -34,7 +35,7 @@ class EMA(L.Callback):
         enabled: Off: validation, checkpoints and predictions use the network as it is.
     """
 
-    def __init__(self, decay: float | None = None, enabled: bool = True) -> None:
+    def __init__(self, decay: ClosedUnitInterval | None = None, enabled: bool = True) -> None:
         self.decay, self.enabled, self.updates = decay, enabled, 0
         self._average: list[Tensor] = []
         self._current: list[Tensor] = []

@@ -216,7 +216,6 @@ def fit(
     model: L.LightningModule,
     datamodule: L.LightningDataModule | None = None,
     ckpt_path: str | Path | None = None,
-    weights_only: bool | None = None,
 ) -> None:
     """Train: `trainer.fit` of the same arguments, with the policy `roll_back` of
     boltbox.callbacks.Guard carried out.
@@ -226,7 +225,6 @@ def fit(
 
     Args:
         ckpt_path: Continue the training from this checkpoint (last, best or a file).
-        weights_only: As in Lightning's Trainer.fit.
 
     Raises:
         Incident: training cannot continue, or there were too many roll-backs.
@@ -235,9 +233,7 @@ def fit(
     while True:
         try:
             with explain_restoring(ckpt_path):
-                return trainer.fit(
-                    model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only
-                )
+                return trainer.fit(model, datamodule=datamodule, ckpt_path=ckpt_path)
         except RollBack as e:
             folder = Path(trainer.default_root_dir) / "checkpoints"
             found, _ = newest_valid(folder)

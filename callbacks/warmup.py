@@ -6,6 +6,7 @@ from typing import Any
 import lightning as L
 
 from boltbox.callbacks.ema import EMA
+from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import lr_share
@@ -32,9 +33,9 @@ class Warmup(L.Callback):
 
     def __init__(
         self,
-        warmup_epochs: float = 3.0,
-        warmup_momentum: float = 0.8,
-        warmup_bias_lr: float | None = None,
+        warmup_epochs: NonNegativeFloat = 3.0,
+        warmup_momentum: BelowOne = 0.8,
+        warmup_bias_lr: NonNegativeFloat | None = None,
     ) -> None:
         self.warmup_epochs, self.warmup_momentum, self.warmup_bias_lr = (
             warmup_epochs,

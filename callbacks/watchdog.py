@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from boltbox.detector.distributed.process_group import STORE_TIMEOUT, default_store, lost_contact
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import PositiveFloat
 
 # public in newer torches only
 _set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
@@ -30,13 +30,9 @@ class Watchdog(L.Callback):
     Attributes:
         explanation: the error, after a command that ended because another process was gone or timed
             out; see `end_together`.
-
-    Raises:
-        InputError: an option out of its range.
     """
 
-    def __init__(self, timeout: float | None = None) -> None:
-        check_ranges({"timeout": timeout}, "watchdog")
+    def __init__(self, timeout: PositiveFloat | None = None) -> None:
         self.timeout = timeout
         self.explanation: InputError | None = None
         self._place = "the start"

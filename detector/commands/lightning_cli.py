@@ -43,7 +43,6 @@ from boltbox.detector.inference.predictor import check_names
 from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 from boltbox.detector.system.trusted import (
     package_of,
@@ -218,7 +217,6 @@ class DetectorCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         options, trainer, command = self.config, self.config.trainer, self.command
         strategy = strategy_name(trainer.strategy)
-        check_ranges(dict(options.items()))
         check_accelerator(trainer.accelerator)
         starts = STARTS if self.resolved else ()
         for name in starts:
@@ -332,8 +330,7 @@ class DetectorCLI(LightningCLI):
         config.run = config.trainer.default_root_dir = None
         if "ckpt_path" in config:
             config.ckpt_path = None
-        for name in ("weights_only", "trust_parts"):
-            config.pop(name, None)
+        config.pop("trust_parts", None)
         return self.parser.dump(config, skip_unset=False)
 
 

@@ -12,11 +12,21 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from boltbox.detector.commands.command_line import program
 from boltbox.detector.system.errors import InputError, nearest, one_of
+from boltbox.detector.system.ranges import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+)
 from boltbox.detector.system.trusted import refusal
 
 # or an option that takes any value would take any class
 set_parsing_settings(instantiate_subclass_spec_in_any=False)
 
+BOUNDED = {  # types of the Trainer's options, where they are stricter than Lightning's
+    "trainer.max_epochs": NonNegativeInt | None,  # 0: only the checks before a training
+    "trainer.check_val_every_n_epoch": PositiveInt | None,
+    "trainer.gradient_clip_val": NonNegativeFloat | None,
+}
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
@@ -69,12 +79,14 @@ class Parser(ArgumentParser):
         return KEY.sub(r"\1", message, count=1)
 
     def finish(self) -> None:
-        """Name the groups in the help; of a float or an int, 1 is the int: one batch, not all."""
+        """Name the groups in the help, and set the types of the Trainer's numbers: of a float or an
+        int, 1 is the int, which is one batch and not all."""
         for key, group in (self.groups or {}).items():
             group.title = key
         for action in self._actions:
-            if getattr(action, "_typehint", None) == int | float | None:
-                action._typehint = int | float | None  # type: ignore[attr-defined]
+            given = getattr(action, "_typehint", None)
+            kind = int | float | None if given == int | float | None else given
+            action._typehint = BOUNDED.get(action.dest, kind)  # type: ignore[attr-defined]
 
     def show_only(self, names: Collection[str]) -> None:
         """Leave all other options out of the help."""
@@ -93,6 +105,8 @@ def allowed(kind: Any) -> str:
 
     >>> allowed(Literal["best", "last"]), allowed(int | None), allowed(list[int | str] | None)
     ('best or last', 'int or null', 'list[int | str] or null')
+    >>> allowed(ClosedUnitInterval)
+    'float >=0 and <=1'
     """
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     words: list[str] = []
@@ -102,6 +116,8 @@ def allowed(kind: Any) -> str:
         else:
             name = str(part) if get_args(part) else getattr(part, "__name__", str(part))
             name = re.sub(r"[\w.]+\.(\w+)", r"\1", name)
+            if bounds := getattr(part, "_expression", None):
+                name = f"{part._type.__name__} {bounds.replace('v', '')}"
             words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
     return one_of(list(dict.fromkeys(words)))
 

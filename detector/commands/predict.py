@@ -20,7 +20,7 @@ from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles, PredictionFormats
 from boltbox.detector.system import trusted
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 
@@ -29,23 +29,23 @@ def predict(
     source: str | None = None,
     ckpt_path: str = "best",
     run: str | None = None,
-    conf: float = 0.25,
-    iou: float = 0.45,
-    max_det: int = 1000,
+    conf: ClosedUnitInterval = 0.25,
+    iou: ClosedUnitInterval = 0.45,
+    max_det: PositiveInt = 1000,
     classes: list[int | str] | None = None,
     agnostic: bool = False,
     tta: bool = False,
     ensemble: list[str] | None = None,
-    image_size: int | None = None,
-    batch_size: int = 16,
+    image_size: PositiveInt | None = None,
+    batch_size: PositiveInt = 16,
     tiled: bool = False,
-    tile_size: int | None = None,
-    tile_overlap: float = 0.2,
-    frame_step: int = 1,
+    tile_size: PositiveInt | None = None,
+    tile_overlap: BelowOne = 0.2,
+    frame_step: PositiveInt = 1,
     buffer: bool = False,
     device: str | None = None,
     precision: Precision = "16-mixed",
-    workers: int = 8,
+    workers: NonNegativeInt = 8,
     images: bool = True,
     labels: bool = True,
     json: bool = False,
@@ -54,7 +54,7 @@ def predict(
     confidences: bool = True,
     hide_labels: bool = False,
     hide_confidences: bool = False,
-    line_width: int | None = None,
+    line_width: PositiveInt | None = None,
     trust_parts: bool = False,
 ) -> None:
     """Find objects in images, videos and streams.
@@ -98,7 +98,6 @@ def predict(
         line_width: Of the drawn boxes, in pixels; default: by the size of the image.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
     """
-    check_ranges({"batch_size": batch_size, "frame_step": frame_step, "line_width": line_width})
     trusted.trust_parts(trust_parts)
     if source is None:
         raise InputError(

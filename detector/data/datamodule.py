@@ -36,7 +36,7 @@ from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import Resize, round_up
 from boltbox.detector.data.transforms.transform import Transform
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
@@ -77,18 +77,18 @@ class DetectionData(L.LightningDataModule):
     def __init__(
         self,
         dataset: str | None = None,
-        image_size: int = 640,
-        batch_size: int = 16,
-        workers: int = 8,
-        seed: int = 0,
+        image_size: PositiveInt = 640,
+        batch_size: PositiveInt = 16,
+        workers: NonNegativeInt = 8,
+        seed: NonNegativeInt = 0,
         augment: Augment = Augment(),  # noqa: B008 (never changed)
         single_class: bool = False,
         rect: bool = False,
         image_weights: bool = False,
-        val_batch_size: int | None = None,
+        val_batch_size: PositiveInt | None = None,
         tiled: bool = False,
-        tile_size: int | None = None,
-        tile_overlap: float = 0.2,
+        tile_size: PositiveInt | None = None,
+        tile_overlap: BelowOne = 0.2,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
         split: float | None = None,
         format: str | None = None,
@@ -99,14 +99,6 @@ class DetectionData(L.LightningDataModule):
         # what it was made with, as plain values
         self.options = given | {"augment": augment.options()}
         super().__init__()
-        sizes = {
-            "image_size": image_size,
-            "batch_size": batch_size,
-            "val_batch_size": val_batch_size,
-            "workers": workers,
-        }
-        tiles = {"tile_size": tile_size, "tile_overlap": tile_overlap}
-        check_ranges({**sizes, **tiles}, "data")
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         self.file = DatasetFile.read(dataset, split, format)

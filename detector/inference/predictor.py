@@ -35,7 +35,6 @@ from boltbox.detector.inference.tta import TestTimeAugmentation
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
@@ -62,7 +61,7 @@ class Predictor:
         fuse: False: predict with the networks themselves.
 
     Raises:
-        InputError: a threshold out of its range, no such class or precision.
+        InputError: no such class or precision.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class Predictor:
         precision: Precision = "16-mixed",
         fuse: bool = True,
     ) -> None:
-        check_ranges({"conf": conf, "iou": iou, "max_det": max_det})
         if precision not in ("16-mixed", "16-true", "32-true"):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
         numbers = class_numbers(classes, names)

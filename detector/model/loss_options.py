@@ -9,7 +9,7 @@ from typing import Any, Literal
 from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
 from boltbox.detector.model.loss import DetectionLoss, Loss
 from boltbox.detector.model.parts import build_part, part_config
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
 
 
 @dataclass
@@ -34,20 +34,17 @@ class LossOptions:
     In Python assigner and function are a class, or functools.partial of a class and its arguments.
     """
 
-    box: float = 0.05
-    obj: float = 1.0
-    cls: float = 0.5
-    cls_pw: float = 1.0
-    obj_pw: float = 1.0
-    label_smoothing: float = 0.0
-    fl_gamma: float = 0.0
-    anchor_t: float = 4.0
+    box: NonNegativeFloat = 0.05
+    obj: NonNegativeFloat = 1.0
+    cls: NonNegativeFloat = 0.5
+    cls_pw: NonNegativeFloat = 1.0
+    obj_pw: NonNegativeFloat = 1.0
+    label_smoothing: ClosedUnitInterval = 0.0
+    fl_gamma: NonNegativeFloat = 0.0
+    anchor_t: PositiveFloat = 4.0
     autobalance: bool = False
     assigner: Callable[[], Assigner] | None = None
     function: Callable[[int, Sequence[int], Assigner], Loss] | None = None
-
-    def __post_init__(self) -> None:
-        check_ranges(vars(self), "model.loss")
 
     def plain(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds."""

@@ -11,7 +11,7 @@ from boltbox.detector.model.box_coder import BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.parts import part_config
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveFloat
 
 
 @dataclass
@@ -38,17 +38,14 @@ class NetworkOptions:
 
     size: str = "n"
     backbone: str = "yolov5"
-    depth_multiple: float | None = None
-    width_multiple: float | None = None
+    depth_multiple: PositiveFloat | None = None
+    width_multiple: PositiveFloat | None = None
     levels: list[int] | None = None
     anchors: list[list[float]] | int | None = None
     activation: str = "silu"
-    bn_momentum: float | None = None
+    bn_momentum: ClosedUnitInterval | None = None
     head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
     box_coder: Callable[[], BoxCoder] | None = None
-
-    def __post_init__(self) -> None:
-        check_ranges(vars(self), "model.network")
 
     def plain(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds."""

@@ -31,7 +31,6 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.compilation import Choice, Compilation, compile_for
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
@@ -102,7 +101,6 @@ class Detector(L.LightningModule):
         self.hparams.update(plain)  # they go into checkpoints
         self.auto_names = optim.auto_names()  # options of `optim` that were left to be chosen
         self.optim = optim.chosen(start.weights, start.backbone_weights)
-        check_ranges(self.hparams, "model")
         if not names:
             raise InputError(
                 "no class names: give --data.dataset FILE, or a checkpoint or weights that bring"

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from boltbox.detector.model.parts import part_config
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, PositiveInt
 from boltbox.detector.training.optimizer import (
     OPTION,
     RATES,
@@ -47,16 +47,13 @@ class OptimOptions:
     """
 
     optimizer: OptimizerName | Literal["auto"] | Callable[[Iterable[Any]], Optimizer] = "auto"
-    lr0: float | None = None
-    lrf: float = 0.01
-    momentum: float | None = None
-    weight_decay: float | None = None
-    backbone_lr: float | None = None
-    nominal_batch_size: int | Literal["auto"] = "auto"
+    lr0: NonNegativeFloat | None = None
+    lrf: NonNegativeFloat = 0.01
+    momentum: OpenUnitInterval | None = None
+    weight_decay: NonNegativeFloat | None = None
+    backbone_lr: NonNegativeFloat | None = None
+    nominal_batch_size: PositiveInt | Literal["auto"] = "auto"
     lr_schedule: LrSchedule = "linear"
-
-    def __post_init__(self) -> None:
-        check_ranges(vars(self), "model.optim")
 
     def plain(self) -> dict[str, Any]:
         """By name, in plain types that a checkpoint holds."""

@@ -5,6 +5,8 @@ from typing import Any
 
 import lightning as L
 
+from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
+
 
 class Trainer(L.Trainer):
     """A Trainer that knows the command line it was made from.
@@ -28,9 +30,9 @@ class Trainer(L.Trainer):
         ckpt_path: str | None = None,
         verbose: bool = False,
         datamodule: L.LightningDataModule | None = None,
-        conf: float = 0.001,
-        iou: float = 0.6,
-        max_det: int = 300,
+        conf: ClosedUnitInterval = 0.001,
+        iou: ClosedUnitInterval = 0.6,
+        max_det: PositiveInt = 300,
         agnostic: bool = False,
         tta: bool = False,
         ensemble: list[str] | None = None,
@@ -58,9 +60,9 @@ class Trainer(L.Trainer):
         ckpt_path: str | None = None,
         verbose: bool = False,
         datamodule: L.LightningDataModule | None = None,
-        conf: float = 0.001,
-        iou: float = 0.6,
-        max_det: int = 300,
+        conf: ClosedUnitInterval = 0.001,
+        iou: ClosedUnitInterval = 0.6,
+        max_det: PositiveInt = 300,
         agnostic: bool = False,
         tta: bool = False,
         ensemble: list[str] | None = None,

@@ -22,7 +22,6 @@ import cli
 from boltbox.detector.commands.predict import source_batches
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources
-from boltbox.detector.data.inputs.tiled import Tiling
 from boltbox.detector.data.inputs.video import Video
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.inference.predictor import Predictor
@@ -306,9 +305,12 @@ def test_options_that_cannot_be(
             class_numbers([wrong], NAMES)
     with pytest.raises(InputError, match="no such weights file"):
         Predictor.load("nowhere.pt")
-    with pytest.raises(InputError, match="tile_overlap is 1; it must be at least 0 and below 1"):
-        Tiling.of(EvaluationInput(64, 32), None, 1.0)
-    for option, value in {"line_width": "0", "conf": "1.5", "device": "nowhere"}.items():
+    for option, value in {
+        "line_width": "0",
+        "conf": "1.5",
+        "tile_overlap": "1",
+        "device": "nowhere",
+    }.items():
         with pytest.raises(SystemExit):
             predict(checkpoint, "0", f"--{option}", value)
         assert option in capsys.readouterr().err

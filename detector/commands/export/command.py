@@ -22,7 +22,7 @@ from boltbox.detector.inference.exported import ENDINGS, format_of, load_exporte
 from boltbox.detector.system import trusted
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.origins import to_plain
 
@@ -34,12 +34,12 @@ def export(
     format: Format = "onnx",
     out: str | None = None,
     image_size: int | str | None = None,
-    batch: int = 1,
+    batch: PositiveInt = 1,
     dynamic: bool = False,
     nms: bool = False,
-    conf: float = 0.25,
-    iou: float = 0.45,
-    max_det: int = 300,
+    conf: ClosedUnitInterval = 0.25,
+    iou: ClosedUnitInterval = 0.45,
+    max_det: PositiveInt = 300,
     agnostic: bool = False,
     half: bool = False,
     int8: bool = False,
@@ -86,7 +86,6 @@ def export(
     trusted.trust_parts(trust_parts)
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
-    check_ranges({"batch_size": batch, "conf": conf, "iou": iou, "max_det": max_det})
     if format_of(ckpt_path):
         raise InputError(
             f"ckpt_path {ckpt_path}: an exported file; give the checkpoint that it was made from"

@@ -12,7 +12,6 @@ from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.tiles import tile_windows
 from boltbox.detector.data.sample import Batch, Sample, collate
 from boltbox.detector.data.transforms.letterbox import letterbox_sample
-from boltbox.detector.system.ranges import check_ranges
 
 
 class Tiling(NamedTuple):
@@ -28,7 +27,6 @@ class Tiling(NamedTuple):
     @classmethod
     def of(cls, inputs: EvaluationInput, size: int | None, overlap: float) -> "Tiling":
         """Tiles that become such inputs; size: default: that of the input."""
-        check_ranges({"tile_size": size, "tile_overlap": overlap})
         return cls(size or inputs.size, overlap, inputs.size, inputs.stride)
 
 

@@ -13,7 +13,7 @@ from boltbox.detector.data.transforms.mosaic import Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
 from boltbox.detector.data.transforms.transform import OwnTransform, Transform
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.ranges import check_ranges
+from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt
 
 if TYPE_CHECKING:
     AnyTransform = Transform
@@ -62,25 +62,24 @@ class Augment:
             mine.Invert, init_args: {p: 0.5}}]}; docs/augmentation.md.
     """
 
-    hsv_h: float = 0.015
-    hsv_s: float = 0.7
-    hsv_v: float = 0.4
-    degrees: float = 0.0
-    translate: float = 0.1
-    scale: float = 0.5
-    shear: float = 0.0
-    perspective: float = 0.0
-    flipud: float = 0.0
-    fliplr: float = 0.5
-    mosaic: float = 1.0
-    close_mosaic: int = 0
-    mixup: float = 0.0
-    copy_paste: float = 0.0
+    hsv_h: ClosedUnitInterval = 0.015
+    hsv_s: ClosedUnitInterval = 0.7
+    hsv_v: ClosedUnitInterval = 0.4
+    degrees: NonNegativeFloat = 0.0
+    translate: ClosedUnitInterval = 0.1
+    scale: ClosedUnitInterval = 0.5
+    shear: NonNegativeFloat = 0.0
+    perspective: ClosedUnitInterval = 0.0
+    flipud: ClosedUnitInterval = 0.0
+    fliplr: ClosedUnitInterval = 0.5
+    mosaic: ClosedUnitInterval = 1.0
+    close_mosaic: NonNegativeInt = 0
+    mixup: ClosedUnitInterval = 0.0
+    copy_paste: ClosedUnitInterval = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
     after: dict[str, list[AnyTransform]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_ranges(vars(self), "data.augment")
         for place, transforms in self.after.items():
             if place not in PLACES:
                 raise InputError(
