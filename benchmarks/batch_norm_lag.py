@@ -31,7 +31,7 @@ from boltbox.callbacks import recipe
 from boltbox.callbacks.report import Report
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.weights.start import StartOptions
 
 MOMENTA = {"0.03": 0.03, "0.1": 0.1, "average": 1.0}
 PRECISE_BATCHES = 10

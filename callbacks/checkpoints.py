@@ -13,7 +13,7 @@ from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_chec
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.stop_signal import StopSignal
+from boltbox.detector.system.signals import StopSignal
 
 
 class Checkpoints(Checkpoint):

@@ -19,8 +19,7 @@ from boltbox.detector.distributed.process_group import gather, lost_contact
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.finite import not_finite, not_finite_names
-from boltbox.detector.training.gradient_window import ends_in_step
+from boltbox.detector.training.gradient_window import ends_in_step, not_finite, not_finite_names
 from boltbox.detector.training.module import Detector
 
 Policy = Literal["stop", "roll_back", "off"]

@@ -13,14 +13,13 @@ from lightning.pytorch.trainer.states import TrainerFn
 from boltbox.callbacks.checkpoints import Checkpoints
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.evaluation.results import class_table, result_json
-from boltbox.detector.model.origin import told
+from boltbox.detector.model.origin import describe_origins, to_plain
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
-from boltbox.detector.weights.origins import to_plain
 
 
 class MetricsFiles(L.Callback):
@@ -74,7 +73,7 @@ class MetricsFiles(L.Callback):
         self.best = fitness
         self._write(trainer, pl_module, result)
         if not is_fit:
-            origins = told(pl_module.network.origins)
+            origins = describe_origins(pl_module.network.origins)
             path = _json_path(trainer)
             rank_zero_print(f"\n{class_table(self._content)}\n{origins}\nmetrics: {path}")
 

@@ -17,8 +17,12 @@ from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import own_run
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
-from boltbox.detector.training.precision import DEFAULT, usable_precision
-from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
+from boltbox.detector.training.trainer_options import (
+    DEFAULT,
+    TRAINER_OPTIONS,
+    as_list,
+    usable_precision,
+)
 
 
 def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import yaml
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.configuration import configuration
-from boltbox.detector.checkpoint.run_lock import RunLock
-from boltbox.detector.checkpoint.runs import has_checkpoints, own_run
+from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, own_run
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host

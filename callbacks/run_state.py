@@ -61,7 +61,7 @@ class RunState(L.Callback):
     ) -> None:
         assert isinstance(pl_module, Detector)
         if trainer.state.fn == TrainerFn.FITTING:
-            check_resume(pl_module, checkpoint, trainer.max_epochs)
+            check_resume(pl_module.configure_optimizers(), checkpoint, trainer.max_epochs)
         everyone = checkpoint.get("processes")
         if not everyone:  # it was saved without this callback
             return

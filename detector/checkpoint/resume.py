@@ -4,18 +4,17 @@ folder, its loggers, its checkpoints."""
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.hyper_parameters import shapes
-from boltbox.detector.weights.torch_file import refused_unless_valid
-from boltbox.detector.weights.trained import DETECTOR, TrainedModule
+from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
+from boltbox.detector.weights.trained import DETECTOR
 
 ADVICE = (
     "leave out the options that differ from its own, or start from its weights with"
@@ -23,32 +22,33 @@ ADVICE = (
 )
 
 
-class Optimized(TrainedModule, Protocol):
-    """A module that is trained."""
-
-    def configure_optimizers(self) -> Optimizer: ...
-
-
-def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
+def check_network(
+    names: Sequence[str], tensors: Mapping[str, Tensor], content: Mapping[str, Any]
+) -> None:
     """Compare classes and tensors.
 
     Args:
+        names, tensors: class names and state_dict of the detector, without a moving average.
         content: of a training checkpoint.
 
     Raises:
         InputError: they differ; it says in what.
     """
-    names = content.get("hyper_parameters", {}).get("names", detector.names)
-    if names != detector.names:
-        raise InputError(
-            f"the checkpoint knows the classes {names}, but here they are {detector.names}: to"
-            " train on these, start from its weights with --model.start.weights"
-        )
     with refused_unless_valid("the checkpoint", DETECTOR):
-        theirs, ours = shapes(content["state_dict"]), shapes(detector.state_dict())
-    if detector.ema is None and any(name.startswith("ema.") for name in theirs):
-        network = shapes(detector.network.state_dict())
-        ours |= {f"ema.{name}": shape for name, shape in network.items()}
+        known = content["hyper_parameters"]["names"]
+        theirs, ours = shapes(content["state_dict"]), shapes(tensors)
+    if known != names:
+        raise InputError(
+            f"the checkpoint knows the classes {known}, but here they are {names}: to train on"
+            " these, start from its weights with --model.start.weights"
+        )
+    of_network = {
+        name.removeprefix("network."): shape
+        for name, shape in ours.items()
+        if name.startswith("network.")
+    }
+    if any(name.startswith("ema.") for name in theirs):
+        ours |= {f"ema.{name}": shape for name, shape in of_network.items()}
     wrong = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
     if wrong:
         raise InputError(
@@ -57,13 +57,12 @@ def check_network(detector: TrainedModule, content: dict[str, Any]) -> None:
         )
 
 
-def check_resume(detector: Optimized, content: dict[str, Any], max_epochs: int | None) -> None:
+def check_resume(optimizer: Optimizer, content: Mapping[str, Any], max_epochs: int | None) -> None:
     """Compare what a training continues with besides.
 
     Raises:
         InputError: the optimizer's state is of another one, or the training is past max_epochs.
     """
-    optimizer = detector.configure_optimizers()
     with refused_unless_valid("the checkpoint", "one that a training can continue from"):
         (saved,) = content["optimizer_states"]
         finished = int(content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])

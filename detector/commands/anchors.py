@@ -38,7 +38,7 @@ def anchors(
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         if ckpt_path:
-            take_anchors(model, ckpt_path)
+            take_anchors(model.network, ckpt_path)
         if model.network.anchor_head() is None:
             rank_zero_print(no_anchors(model.network.head))
             return

@@ -22,8 +22,13 @@ from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.resume import check_network, check_resume
-from boltbox.detector.checkpoint.run_lock import RunLock
-from boltbox.detector.checkpoint.runs import check_run, has_checkpoints, own_run, remove_empty
+from boltbox.detector.checkpoint.runs import (
+    RunLock,
+    check_run,
+    has_checkpoints,
+    own_run,
+    remove_empty,
+)
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import ResolvedCkptPath, resolve_ckpt_path
 from boltbox.detector.commands.command_line import Command, CommandLine, command_line, program
@@ -51,16 +56,18 @@ from boltbox.detector.system.trusted import (
     typed_packages,
 )
 from boltbox.detector.system.yaml_text import load_yaml
-from boltbox.detector.training.combinations import (
+from boltbox.detector.training.module import Detector
+from boltbox.detector.training.trainer import Trainer
+from boltbox.detector.training.trainer_options import (
+    DEFAULT,
+    TRAINER_OPTIONS,
+    as_list,
     check_accelerator,
     check_combinations,
     check_sync_batchnorm,
     strategy_name,
+    usable_precision,
 )
-from boltbox.detector.training.module import Detector
-from boltbox.detector.training.precision import DEFAULT, usable_precision
-from boltbox.detector.training.trainer import Trainer
-from boltbox.detector.training.trainer_options import TRAINER_OPTIONS, as_list
 
 TRUST_PARTS = (
     "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's"
@@ -280,14 +287,15 @@ class DetectorCLI(LightningCLI):
             self.datamodule.fixed_shape = file.shape_for(self.datamodule.image_size)
             self.model.exported, self.model.network.origins = file, file.origins
         elif resolved.checkpoint:
-            check_network(self.model, resolved.checkpoint)
+            check_network(self.model.names, self.model.state_dict(), resolved.checkpoint)
             if self.command == "fit":
                 self.model.restore_auto_options(resolved.checkpoint)
-                check_resume(self.model, resolved.checkpoint, self.trainer.max_epochs)
+                optimizer = self.model.configure_optimizers()
+                check_resume(optimizer, resolved.checkpoint, self.trainer.max_epochs)
             # Lightning need not read the file again
             self.checkpoint_io.preload(resolved.path, resolved.release())
         elif resolved.trained:
-            resolved.trained.fill(self.model)
+            resolved.trained.fill(self.model.network, self.model.names)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer, with the callbacks in the recipe's order."""

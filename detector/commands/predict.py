@@ -7,8 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from boltbox.detector.checkpoint.run_lock import RunLock
-from boltbox.detector.checkpoint.runs import has_checkpoints, new_run, remove_empty
+from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, new_run, remove_empty
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.frames import Frames
 from boltbox.detector.data.inputs.sources import Sources

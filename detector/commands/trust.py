@@ -13,10 +13,19 @@ from jsonargparse import Namespace, set_parsing_settings
 # its import policy can be set, but not taken back
 from jsonargparse._common import parsing_settings
 
+from boltbox.detector.model.assigner import Assigner
+from boltbox.detector.model.box_coder import BoxCoder
+from boltbox.detector.model.head import Head
+from boltbox.detector.model.loss import Loss
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.trusted import PACKAGES, package_of, refusal, typed_packages
-from boltbox.detector.weights.hyper_parameters import PARTS
 
+PARTS: dict[str, type] = {  # chosen by class_path
+    "network.head": Head,
+    "network.box_coder": BoxCoder,
+    "loss.assigner": Assigner,
+    "loss.function": Loss,
+}
 # no class of another library is called as a transform is
 TRANSFORMS = "boltbox.detector.data.transforms."
 TAKE_CLASSES = ("model.", "trainer.", "data.augment.", "data.format")

@@ -13,10 +13,10 @@ from torch.nn.functional import one_hot, pad
 
 from boltbox.detector.inference.export_metadata import Metadata
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
+from boltbox.detector.model.network_options import empty_network
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.text_file import exists, is_dir
-from boltbox.detector.weights.hyper_parameters import empty_network
 
 ENDINGS = {"onnx": ".onnx", "openvino": "_openvino"}
 INPUT, OUTPUT = "images", "output"

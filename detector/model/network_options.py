@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.box_coder import BoxCoder
@@ -64,3 +66,16 @@ class NetworkOptions:
         network = YOLOv5(num_classes, **options)
         set_momentum(network, 0.1 if momentum is None else momentum)
         return network
+
+
+def empty_network(num_classes: int, options: Mapping[str, Any]) -> YOLOv5:
+    """A network without memory for its tensors (device `meta`), for names and shapes.
+
+    Args:
+        options: of NetworkOptions, by name.
+
+    Raises:
+        InputError: they make no network.
+    """
+    with torch.device("meta"):
+        return NetworkOptions(**options).build(num_classes)

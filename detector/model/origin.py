@@ -4,7 +4,8 @@ say."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 UNKNOWN = "unknown"
 AGPL = "AGPL-3.0"  # of YOLOv5's weights, https://www.ultralytics.com/license
@@ -26,14 +27,14 @@ class Origin(NamedTuple):
 UNRECORDED = Origin("an unrecorded source")  # of files that do not say
 
 
-def told(origins: Sequence[Origin]) -> str:
+def describe_origins(origins: Sequence[Origin]) -> str:
     """One line on the weights of a trained network.
 
-    >>> told([])
+    >>> describe_origins([])
     'weights: trained from scratch'
-    >>> told([Origin("best.ckpt"), Origin("timm/resnet18.a1_in1k", "apache-2.0")])
+    >>> describe_origins([Origin("best.ckpt"), Origin("timm/resnet18.a1_in1k", "apache-2.0")])
     'weights: started from best.ckpt (licence: unknown) and timm/resnet18.a1_in1k (licence: apache-2.0)'
-    >>> told([Origin("yolov5n.pt", AGPL)]).startswith("weights: started from yolov5n.pt (licence: AGPL-3.0). Ultralytics holds")
+    >>> describe_origins([Origin("yolov5n.pt", AGPL)]).startswith("weights: started from yolov5n.pt (licence: AGPL-3.0). Ultralytics holds")
     True
     """  # noqa: E501
     if not origins:
@@ -44,3 +45,20 @@ def told(origins: Sequence[Origin]) -> str:
     return (
         f"{line}. {AGPL_IN_PRODUCTS}" if any(origin.licence == AGPL for origin in origins) else line
     )
+
+
+def to_plain(origins: Sequence[Origin]) -> list[dict[str, str]]:
+    return [origin._asdict() for origin in origins]
+
+
+def origins_of(content: dict[str, Any]) -> list[Origin]:
+    """Of a checkpoint's network; UNRECORDED if the checkpoint does not state them."""
+    return [Origin(**entry) for entry in content.get("origins", [UNRECORDED._asdict()])]
+
+
+def passed_on(origins: Sequence[Origin], path: str | Path) -> list[Origin]:
+    """Of a network that starts from a checkpoint: those of the checkpoint, which name it too."""
+    name = Path(path).name
+    return [Origin(f"{source} by way of {name}", licence) for source, licence in origins] or [
+        Origin(f"{name}, trained from scratch")
+    ]

@@ -1,6 +1,9 @@
 """From the network's raw maps to boxes: decode, then non-maximum suppression."""
 
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -8,7 +11,6 @@ from torch import Tensor
 
 from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
-from boltbox.detector.model.suppress import suppress
 
 MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
 
@@ -190,7 +192,23 @@ def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> T
     keep = torch.arange(0, device=boxes.device)
     for part in torch.arange(len(boxes), device=boxes.device).split(2 * max_det):
         together = torch.cat((keep, part))
-        keep = together[suppress(boxes[together], scores[together], iou)]
+        kept = torch.ops.torchvision.nms(boxes[together], scores[together], iou)
+        keep = together[kept]
         if len(keep) >= max_det:
             break
     return keep[:max_det]
+
+
+def _load_operators() -> None:
+    """torchvision's, without the rest of torchvision, whose import takes seconds."""
+    spec = find_spec("torchvision")
+    assert spec is not None
+    assert spec.origin is not None
+    libraries = [p for p in Path(spec.origin).parent.glob("_C*") if p.suffix in (".so", ".pyd")]
+    for library in libraries:
+        torch.ops.load_library(library)
+    if not libraries:  # another layout than that of its releases
+        import_module("torchvision")
+
+
+_load_operators()

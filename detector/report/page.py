@@ -22,7 +22,7 @@ from boltbox.detector.evaluation.error_kinds import (
     most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.model.origin import Origin, told
+from boltbox.detector.model.origin import Origin, describe_origins
 from boltbox.detector.report.confidence import draw_confidence
 from boltbox.detector.report.confusion import commonest, draw_confusion
 from boltbox.detector.report.crops import crop_detection, crop_label
@@ -73,7 +73,11 @@ def _metrics(files: RunFiles) -> Iterator[Section]:
     text = [
         f"{m['command']}{epoch}; metrics of {m['images']} images with {m['objects']} objects of the"
         f" split {m['split']}, fitness {number(m['fitness'])}",
-        *([told([Origin(**entry) for entry in m["origins"]])] if "origins" in m else []),
+        *(
+            [describe_origins([Origin(**entry) for entry in m["origins"]])]
+            if "origins" in m
+            else []
+        ),
         f"P and R at confidence {number(m.get('best_confidence'))}, where the mean F1 is best",
         f"COCO's metrics: {', '.join(coco)}",
     ]

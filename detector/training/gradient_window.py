@@ -1,9 +1,14 @@
-"""Gradient accumulation over windows of any length, which may change from batch to batch."""
+"""Gradients: accumulated over windows of any length, which may change from batch to batch; and
+whether they are finite."""
+
+import math
 
 import lightning as L
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from boltbox.detector.model.sharding import shared_out_like, whole
+from boltbox.detector.model.sharding import local, shared_out_like, whole
 
 # `trainer.accumulate_grad_batches` of a batch that only adds its gradients. Lightning divides the
 # loss by that number and Detector.training_step multiplies by it: exact for a power of two.
@@ -59,3 +64,32 @@ def ends_in_step(trainer: L.Trainer, batch_idx: int) -> bool:
     too where the Trainer accumulates without a warm-up (Trainer(accumulate_grad_batches=4))."""
     length = trainer.accumulate_grad_batches
     return length != COLLECT and ((batch_idx + 1) % length == 0 or trainer.is_last_batch)
+
+
+def not_finite(loss: Tensor, parameters: list[nn.Parameter], processes: int) -> tuple[bool, bool]:
+    """Whether the loss, and the accumulated gradients of the parameters, are NaN or infinite in any
+    process; all processes get the same answer. Waits for the device once.
+
+    Args:
+        loss: () of this process.
+        parameters: whose gradients are checked; under FSDP2 each process looks at its own shards.
+        processes: of the training.
+    """
+    grads = [local(p.grad) for p in parameters if p.grad is not None]
+    grads = [g for g in grads if g.numel()]  # of a sharded parameter a process may have nothing
+    largest = torch.stack(torch._foreach_norm(grads, math.inf)) if grads else torch.zeros_like(loss)
+    flags = torch.stack((~loss.isfinite(), ~largest.isfinite().all())).float()
+    if processes > 1:
+        dist.all_reduce(flags)
+    bad_loss, bad_gradients = flags.tolist()
+    return bad_loss > 0, bad_gradients > 0
+
+
+def not_finite_names(module: nn.Module, most: int = 10) -> list[str]:
+    """Names of the first parameters whose gradients are NaN or infinite in this process."""
+    bad = [
+        n
+        for n, p in module.named_parameters()
+        if p.grad is not None and not local(p.grad).isfinite().all()
+    ]
+    return bad[:most]

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from boltbox.detector.checkpoint.resume import check_network
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.device import rescaled
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.evaluation.loss_means import LossMeans
@@ -29,19 +30,16 @@ from boltbox.detector.model.loss_options import LossOptions
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import is_sharded, shard
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.compilation import Choice, Compilation, compile_for
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
-from boltbox.detector.training.multi_scale import rescaled
-from boltbox.detector.training.optim_options import OptimOptions
-from boltbox.detector.training.optimizer import lr_share
+from boltbox.detector.training.optimizer import OptimOptions, lr_share
 from boltbox.detector.training.recipe import missing
 from boltbox.detector.training.schedule import fitting_batch_size
-from boltbox.detector.training.start_options import StartOptions
-from boltbox.detector.weights.hyper_parameters import FILES
-from boltbox.detector.weights.origins import origins_of, to_plain
+from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR, read_trained
 
@@ -96,7 +94,7 @@ class Detector(L.LightningModule):
         network, loss = as_options(NetworkOptions, network), as_options(LossOptions, loss)
         optim, start = as_options(OptimOptions, optim), as_options(StartOptions, start)
         # logger=False: boltbox.callbacks.Dashboard shows the whole configuration
-        self.save_hyperparameters(ignore=[*FILES, *GROUPS], logger=False)
+        self.save_hyperparameters(ignore=GROUPS, logger=False)
         plain = {"network": network.plain(), "loss": loss.plain(), "start": start.plain()}
         self.hparams.update(plain)  # they go into checkpoints
         self.auto_names = optim.auto_names()  # options of `optim` that were left to be chosen
@@ -146,7 +144,7 @@ class Detector(L.LightningModule):
         with refused_unless_valid(path, DETECTOR):
             detector = cls(**trained.arguments())
             detector.set_image_size(trained.image_size)
-            trained.fill(detector)
+            trained.fill(detector.network, detector.names)
         return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
     def predict(
@@ -402,7 +400,7 @@ class Detector(L.LightningModule):
         self.optim = replace(self.optim, **chosen)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        check_network(self, checkpoint)
+        check_network(self.names, self.state_dict(), checkpoint)
         self.restore_auto_options(checkpoint)
         self._compiled_before = checkpoint.get("compiled", False)
         self.class_maps = checkpoint.get("class_maps", self.class_maps)

@@ -1,17 +1,22 @@
-"""The optimizer and its three groups of parameters."""
+"""The optimizer: its options, and its groups of parameters."""
+
+from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from boltbox.detector.model.parts import PartConfig, build_part, find_part
+from boltbox.detector.model.parts import PartConfig, build_part, find_part, part_config
 from boltbox.detector.model.timm_backbone import body_of
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, PositiveInt
 from boltbox.detector.training.muon import Muon
+from boltbox.detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 
@@ -36,6 +41,97 @@ RATES: dict[str, Rates] = {  # SGD's are YOLOv5's, those of AdamW and Muon measu
 }
 OPTION = "model.optim.optimizer"
 NORMS = tuple(kind for name, kind in vars(nn).items() if isinstance(kind, type) and "Norm" in name)
+# options that what a training starts from may choose
+AUTO = "optimizer", "lr0", "momentum", "weight_decay", "backbone_lr"
+
+
+@dataclass
+class OptimOptions:
+    """How it is trained.
+
+    Args:
+        optimizer: SGD (Nesterov), Adam, AdamW or Muon; any other by class_path and init_args, like
+            torch.optim.Adagrad. auto: AdamW where model.start.weights are given, else Muon.
+        lr0: Learning rate of the first epoch; default: SGD 0.01, Adam and AdamW 0.001, Muon 0.008,
+            with backbone_weights 0.016, a class its own.
+        lrf: The learning rate falls towards lr0 * lrf.
+        momentum: SGD and Muon momentum, Adam beta1; default: SGD 0.937, Adam and AdamW 0.9, Muon
+            0.95.
+        weight_decay: For nominal_batch_size images a step, on weights that are neither biases nor
+            of norms; default: SGD and Adam 0.0005, AdamW and Muon 0.05.
+        backbone_lr: As lr0, for the backbone, which Muon then leaves to AdamW; default: lr0, but
+            with Muon and backbone_weights 0.001.
+        nominal_batch_size: Gradients are accumulated to about this number of images. auto: to 64,
+            or fewer in a run that would have few steps (docs/recipe.md).
+        lr_schedule: linear or cosine.
+    """
+
+    optimizer: OptimizerName | Literal["auto"] | Callable[[Iterable[Any]], Optimizer] = "auto"
+    lr0: NonNegativeFloat | None = None
+    lrf: NonNegativeFloat = 0.01
+    momentum: OpenUnitInterval | None = None
+    weight_decay: NonNegativeFloat | None = None
+    backbone_lr: NonNegativeFloat | None = None
+    nominal_batch_size: PositiveInt | Literal["auto"] = "auto"
+    lr_schedule: LrSchedule = "linear"
+
+    def plain(self) -> dict[str, Any]:
+        """By name, in plain types that a checkpoint holds."""
+        given = self.optimizer
+        plain = given if isinstance(given, str) else part_config(given, Optimizer, OPTION)
+        return vars(self) | {"optimizer": plain}
+
+    def auto_names(self) -> list[str]:
+        """The options that are left to be chosen."""
+        return [name for name in AUTO if getattr(self, name) in (None, "auto")]
+
+    def chosen(self, weights: str | None, backbone_weights: str | None) -> OptimOptions:
+        """With the options of `auto_names` chosen by what the network starts from: AdamW for one
+        that starts from the weights of a detector, Muon for random numbers. Where Muon trains fresh
+        layers on a backbone that was trained before, these learn twice as fast, and the backbone by
+        AdamW (benchmarks/backbones.md).
+
+        Raises:
+            InputError: no such optimizer.
+        """
+        optimizer: Any = self.plain()["optimizer"]
+        if optimizer == "auto":
+            optimizer = "AdamW" if weights else "Muon"
+        rates = default_rates(optimizer)._asdict()
+        if optimizer == "Muon" and backbone_weights:
+            rates |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
+        auto = {name: rates[name] for name in self.auto_names() if name in rates}
+        return replace(self, optimizer=optimizer, **auto)
+
+    @property
+    def optimizer_name(self) -> str:
+        """For people: SGD, or Adagrad of torch.optim.Adagrad."""
+        optimizer: Any = self.plain()["optimizer"]
+        return optimizer if isinstance(optimizer, str) else optimizer["class_path"].split(".")[-1]
+
+    @property
+    def rates(self) -> Rates:
+        """Of this optimizer, where the user says nothing else."""
+        return default_rates(self.plain()["optimizer"])
+
+    def lr(self, epoch: int, epochs: int) -> float:
+        """The learning rate of an epoch outside of the warm-up."""
+        assert self.lr0 is not None
+        return self.lr0 * lr_factor(epoch, epochs, self.lrf, self.lr_schedule)
+
+    def build(self, network: nn.Module, batch_size: int) -> Optimizer:
+        """The optimizer of a network that is trained on batches of this size, over all devices.
+
+        Raises:
+            InputError: a rate for the backbone, and none to compare it with.
+        """
+        assert self.lr0 is not None
+        assert self.weight_decay is not None
+        decay = self.weight_decay
+        if self.nominal_batch_size != "auto":  # with it, a step sees just as many images
+            decay = effective_weight_decay(decay, self.nominal_batch_size, batch_size)
+        rates = self.lr0, self.momentum, decay, self.backbone_lr
+        return build_optimizer(network, self.plain()["optimizer"], *rates)
 
 
 def default_rates(optimizer: str | PartConfig) -> Rates:
@@ -62,20 +158,15 @@ def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
     """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else
     is a number a channel; `weight`: all others, which alone decay."""
     groups: dict[str, list[nn.Parameter]] = {"bias": [], "weight": [], "norm": []}
-    for group, parameter in _grouped(module):
-        groups[group].append(parameter)
-    return groups
-
-
-def _grouped(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     for child in module.modules():
         for name, parameter in child.named_parameters(recurse=False):
             if name == "bias" or name.endswith("_bias"):
-                yield "bias", parameter
-            elif (name == "weight" and isinstance(child, NORMS)) or parameter.ndim < 2:
-                yield "norm", parameter
+                groups["bias"].append(parameter)
+            elif parameter.ndim < 2 or (name == "weight" and isinstance(child, NORMS)):
+                groups["norm"].append(parameter)
             else:
-                yield "weight", parameter
+                groups["weight"].append(parameter)
+    return groups
 
 
 def build_optimizer(

@@ -9,7 +9,7 @@ import lightning as L
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.gradient_window import COLLECT
-from boltbox.detector.training.optim_options import OptimOptions
+from boltbox.detector.training.optimizer import OptimOptions
 
 OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
 FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)

@@ -1,6 +1,13 @@
-"""Options of Lightning's Trainer; nothing is imported here that takes seconds."""
+"""Options of Lightning's Trainer: the recipe's, and whether they work on this machine and
+together, which is checked before any data is read."""
 
 from typing import Any
+
+import torch
+
+from boltbox.detector.model.timm_backbone import PREFIX
+from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.rank_zero import rank_zero_print
 
 TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lightning's defaults
     "max_epochs": 100,
@@ -12,9 +19,122 @@ TRAINER_OPTIONS: dict[str, Any] = {  # of the recipe, where they differ from Lig
     "use_distributed_sampler": False,  # DetectionData has a sampler for several processes
     "enable_model_summary": False,
 }
+DEFAULT: str = TRAINER_OPTIONS["precision"]
+# they compute nothing, or in processes that print it themselves
+SILENT = ("anchors", "doctor", "benchmark", "evolve")
+PLAIN = (
+    "auto",
+    "ddp",
+    "ddp_spawn",
+    "ddp_fork",
+    "ddp_notebook",
+    "ddp_find_unused_parameters_true",
+    "single_device",
+)
+FULL_PRECISION = (None, 32, "32", "32-true")
 
 
 def as_list(value: Any) -> list[Any]:
     """The value of an option that takes None, one thing or a list of them, like callbacks and
     plugins."""
     return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def usable_precision(precision: str, accelerator: str, command: str, strategy: str) -> str:
+    """The value for `trainer.precision` on this machine; prints a line where it is not the given
+    one.
+
+    16-mixed means mixed precision of whichever kind the machine supports. Without a GPU that is
+    bfloat16 for a fit where the processor computes in it, else float32. fsdp2 cannot scale losses,
+    so it gets bfloat16 on a GPU that has it, else float32.
+
+    Args:
+        precision: `trainer.precision`.
+        accelerator: `trainer.accelerator`.
+        command: of the command line.
+        strategy: `trainer.strategy`, by its name.
+    """
+    if precision == "bf16-true" and command != "fit":
+        rank_zero_print(
+            "precision bf16-true has too few digits for confidences; it becomes 32-true"
+        )
+        return "32-true"
+    if precision != "16-mixed":
+        return precision
+    if accelerator == "cpu" or not torch.cuda.is_available():
+        supported = (
+            command == "fit" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+        )
+        chosen, why = "bf16-mixed" if supported else "32-true", "16-mixed needs a GPU"
+    elif command == "fit" and strategy == "fsdp2":
+        chosen, why = (
+            "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true",
+            "fsdp2 has no 16-mixed",
+        )
+    else:
+        return precision
+    if command not in SILENT:
+        rank_zero_print(f"precision: {chosen} ({why})")
+    return chosen
+
+
+def check_accelerator(accelerator: str) -> None:
+    """Raises InputError for a GPU that is not there."""
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(
+            f"trainer.accelerator {accelerator}: torch finds no GPU here; use cpu or auto"
+        )
+
+
+def check_sync_batchnorm(sync_batchnorm: bool, accelerator: str) -> None:
+    """Raises InputError without GPUs."""
+    if sync_batchnorm and (accelerator == "cpu" or not torch.cuda.is_available()):
+        raise InputError(
+            "trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out"
+        )
+
+
+def check_combinations(options: Any) -> None:
+    """Refuse a training whose features do not work together.
+
+    Args:
+        options: of `fit`, by group: trainer, model, ...
+
+    Raises:
+        InputError: it names every such feature, with the reason.
+    """
+    if options.trainer.sync_batchnorm and options.model.network.backbone.startswith(PREFIX):
+        raise InputError(
+            "trainer.sync_batchnorm does not go together with model.network.backbone"
+            f" {options.model.network.backbone}: torch would replace timm's batch norms, which"
+            " hold an"
+            " activation, by some without; leave it out"
+        )
+    strategy = strategy_name(options.trainer.strategy)
+    known = {*PLAIN, "fsdp2"}
+    if strategy not in known:
+        raise InputError(
+            f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(known))};"
+            f" {nearest(strategy, known)}"
+        )
+    clashes = []
+    if options.trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"):
+        why = (
+            "losses cannot be scaled where gradients are shared out, and averages do not move in"
+            " half precision"
+        )
+        clashes.append(f"trainer.precision other than 32-true and bf16-mixed ({why})")
+    if options.trainer.sync_batchnorm:
+        clashes.append("trainer.sync_batchnorm (Lightning converts batch norms under ddp only)")
+    if clashes and strategy == "fsdp2":
+        raise InputError(f"trainer.strategy fsdp2 does not go together with {'; '.join(clashes)}")
+
+
+def strategy_name(strategy: Any) -> str:
+    """The name of trainer.strategy; of a class with init_args the name under which it is
+    registered."""
+    if isinstance(strategy, str):
+        return strategy
+    name = str(strategy.class_path).rpartition(".")[2]
+    classes = {"FSDP2": "fsdp2", "DDPStrategy": "ddp", "SingleDeviceStrategy": "single_device"}
+    return classes.get(name, name)

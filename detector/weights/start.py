@@ -1,25 +1,89 @@
-"""Weights to start a training from: a checkpoint of ours (.ckpt), or a file of YOLOX or YOLOv5 (any
-other name)."""
+"""What a training starts from: a checkpoint of ours (.ckpt), a file of YOLOX or YOLOv5 (any other
+name), or an image classifier's backbone; and which of it stays as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
-from boltbox.detector.model.origin import AGPL, Origin
-from boltbox.detector.model.timm_backbone import TimmBackbone
+from boltbox.detector.model.origin import Origin, passed_on
+from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.origins import passed_on
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.timm import load_backbone
-from boltbox.detector.weights.torch_file import load_torch_file
-from boltbox.detector.weights.trained import of_checkpoint
-from boltbox.detector.weights.transfer import copy_weights
-from boltbox.detector.weights.yolov5 import load_yolov5, read_yolov5
-from boltbox.detector.weights.yolox import LICENCE as OF_YOLOX
-from boltbox.detector.weights.yolox import load_yolox, read_yolox
+from boltbox.detector.weights.trained import read_trained
+from boltbox.detector.weights.yolox import HEAD, LICENCE, by_our_names, options_for, read_yolox
+
+
+@dataclass
+class StartOptions:
+    """What it starts from, and which of that stays.
+
+    Args:
+        weights: Weights to start from: a YOLOv5 .pt file, a YOLOX .pth file or a checkpoint of
+            ours.
+        backbone_weights: Weights of image classification for a timm backbone: a file (.safetensors,
+            .pth), or pretrained: timm fetches its own.
+        reuse_head: Where weights are for other classes, take their head's boxes and objectness too;
+            false: the whole head starts fresh, as in YOLOv5.
+        freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer
+            numbers.
+    """
+
+    weights: str | None = None
+    backbone_weights: str | None = None
+    reuse_head: bool = True
+    freeze: int | list[int] = 0
+
+    def plain(self) -> dict[str, Any]:
+        """By name, in plain types that a checkpoint holds, without the files."""
+        return {"reuse_head": self.reuse_head, "freeze": self.freeze}
+
+    def load(self, network: YOLOv5, keep_anchors: bool) -> None:
+        """Start a network from the files, if any are given, and note them in its `origins`; prints
+        a line for each.
+
+        Raises:
+            InputError: the files do not fit the network, or are none of these.
+        """
+        if self.weights and self.backbone_weights:
+            raise InputError(
+                "model.start.weights starts the backbone too: give it or"
+                " model.start.backbone_weights, not both"
+            )
+        if self.weights:
+            rank_zero_print(load_weights(network, self.weights, keep_anchors, self.reuse_head))
+        if self.backbone_weights:
+            if not isinstance(network.backbone, TimmBackbone):
+                raise InputError(
+                    "model.start.backbone_weights is for an image backbone of timm: name it with"
+                    " --model.network.backbone timm/NAME"
+                )
+            line, origin = load_backbone(network.backbone, self.backbone_weights)
+            network.origins = [origin]
+            rank_zero_print(line)
+
+    def frozen(self, network: YOLOv5) -> list[nn.Module]:
+        """The layers that stay as they are: of a timm backbone the body alone. Their parameters are
+        marked.
+
+        Raises:
+            InputError: layers that the network does not have.
+        """
+        names = network.layer_names()  # by number, as YOLOv5 counts
+        numbers = range(self.freeze) if isinstance(self.freeze, int) else self.freeze
+        if numbers and not 0 <= min(numbers) <= max(numbers) <= max(names):
+            raise InputError(
+                f"model.start.freeze {self.freeze}: the network has the layers 0 to {max(names)}"
+            )
+        layers = [body_of(network.get_submodule(names[i])) for i in numbers if i in names]
+        return [layer.requires_grad_(False) for layer in layers]
 
 
 def load_weights(
@@ -28,62 +92,121 @@ def load_weights(
     """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its
     moving average is taken, if it has one.
 
-    Args, returns and raises: see `copy_weights`.
+    Args:
+        keep_anchors: leave the file's anchors out, because the network has been given its own.
+        reuse_head: of a head for other classes take what has nothing to do with classes: boxes and
+            objectness.
+
+    Returns:
+        One line that says what was taken and what was not.
+
+    Raises:
+        InputError: no such file, or its tensors are of another size or topology; the network is as
+            it was.
     """
-    name = Path(path).name
-    if Path(path).suffix == ".ckpt":
-        content = load_torch_file(path)
-        given = of_checkpoint(path, content)
-        hint = f"its network was made with {_as_typed(given.options)}"
-        count = len(given.names)
-        line = copy_weights(network, given.tensors, count, path, hint, keep_anchors, reuse_head)
-        network.origins = passed_on(content, path)
-    elif (tensors := read_yolox(path)) is not None:
-        line = load_yolox(network, tensors, path)
-        network.origins = [Origin(name, OF_YOLOX)]
+    is_ours = Path(path).suffix == ".ckpt"
+    tensors = None if is_ours else read_yolox(path)
+    if tensors is not None:
+        given, num_classes = by_our_names(tensors, path), network.num_classes
+        options, origins = options_for(given), [Origin(Path(path).name, LICENCE)]
+        given[HEAD] = torch.empty(0)
     else:
-        line = load_yolov5(network, read_yolov5(path), path, keep_anchors, reuse_head)
-        network.origins = [Origin(name, AGPL)]
+        trained = read_trained(path)
+        given, num_classes, options = trained.tensors, len(trained.names), trained.options
+        origins = passed_on(trained.origins, path) if is_ours else trained.origins
+    hint = f"its network was made with {_as_typed(options)}"
+    line = copy_weights(network, given, num_classes, path, hint, keep_anchors, reuse_head)
+    network.origins = origins
     return line
 
 
-def start(
+def copy_weights(
     network: YOLOv5,
-    weights: str | None,
-    backbone_weights: str | None,
+    given: dict[str, Tensor],
+    num_classes: int,
+    source: str | Path,
+    hint: str,
     keep_anchors: bool,
     reuse_head: bool,
-) -> Iterator[str]:
-    """Start a network from what model.start.weights and model.start.backbone_weights name, if they
-    name anything; a line for each.
+) -> str:
+    """Copy tensors into the network; every one must find its place, except the head's if the number
+    of classes, or the kind of head, differs.
 
-    Raises:
-        InputError: both are given, or the backbone is not one of timm's; else see `load_weights`
-            and `load_backbone`.
+    Args:
+        given: tensors by the network's names.
+        num_classes: of the network that they are from.
+        source: the file, for messages.
+        hint: what to do about tensors that do not fit, for the message.
+        keep_anchors, reuse_head, returns and raises: see `load_weights`.
     """
-    if weights and backbone_weights:
+    fresh = network.state_dict()
+    theirs = given.get("anchors", network.anchors)
+    there = num_classes, 0 if theirs is None else theirs.shape[1]
+    here = network.num_classes, 0 if network.anchors is None else network.anchors.shape[1]
+    of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
+    head, own_head = (
+        {name: tensor.shape for name, tensor in tensors.items() if name.startswith(of_head)}
+        for tensors in (given, fresh)
+    )
+    if network.anchor_head() is not None:
+        another_kind = head.keys() != own_head.keys()
+    else:
+        another_kind = head != own_head
+    reused = reuse_head and not another_kind and there[0] != here[0] and there[1] == here[1] > 0
+    left_out = set()
+    if keep_anchors or another_kind or there[1] != here[1]:
+        left_out.add("anchors")
+    if reused:
+        given = given | {
+            name: _with_boxes(fresh[name], given[name], here[1])
+            for name in head
+            if head[name][1:] == own_head[name][1:]
+        }
+    elif there != here or another_kind:
+        left_out |= head.keys() | own_head.keys()
+    given = {name: tensor for name, tensor in given.items() if name not in left_out}
+    wrong = set(given) ^ (set(fresh) - left_out) | {
+        name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
+    }
+    if wrong:
         raise InputError(
-            "model.start.weights starts the backbone too: give it or model.start.backbone_weights,"
-            " not both"
+            f"{source}: these weights do not fit the network ({len(wrong)} tensors, like"
+            f" {min(wrong)}); {hint}"
         )
-    if weights:
-        yield load_weights(network, weights, keep_anchors, reuse_head)
-    if backbone_weights:
-        if not isinstance(network.backbone, TimmBackbone):
-            raise InputError(
-                "model.start.backbone_weights is for an image backbone of timm: name it with"
-                " --model.network.backbone timm/NAME"
-            )
-        line, origin = load_backbone(network.backbone, backbone_weights)
-        network.origins = [origin]
-        yield line
+    network.load_state_dict({**fresh, **given})
+    taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
+    if keep_anchors and not another_kind:
+        taken += "; not the anchors, which model.network.anchors gives"
+    if another_kind:
+        taken += "; not the head, which is of another kind and starts fresh"
+    elif reused:
+        taken += (
+            f"; of the head for {there[0]} classes boxes and objectness, its {here[0]} classes"
+            " start fresh"
+        )
+    elif there != here:
+        unlike = [
+            f"{a} {what} there, {b} here"
+            for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)
+            if a != b
+        ]
+        taken += f"; not the head ({'; '.join(unlike)}), which starts fresh"
+    return taken
+
+
+def _with_boxes(fresh: Tensor, given: Tensor, num_anchors: int) -> Tensor:
+    """A head's (A (5 + C), ...) weight or bias, with the rows of box and objectness of one for
+    other classes."""
+    # (A, 5 + C, ...)
+    rows, theirs = (tensor.detach().unflatten(0, (num_anchors, -1)) for tensor in (fresh, given))
+    return torch.cat((theirs[:, :5].to(rows), rows[:, 5:]), 1).flatten(0, 1)
 
 
 def _as_typed(options: dict[str, Any]) -> str:
     """The size, and what differs from the defaults.
 
-    >>> _as_typed({"size": "n", "activation": "silu", "levels": [3, 4]})
-    '--model.network.size n --model.network.levels [3,4]'
+    >>> _as_typed({"size": "n", "activation": "silu", "width_multiple": 0.5})
+    '--model.network.size n --model.network.width_multiple 0.5'
     """
     defaults = vars(NetworkOptions()) | {"size": None}
     return " ".join(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -100,6 +100,11 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     if tensor.numel() > tensor.untyped_storage().nbytes():
         raise ValueError("a tensor is larger than its storage")
     return tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
+
+
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Of tensors by name."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _refuse_bytearrays(file: BinaryIO) -> None:

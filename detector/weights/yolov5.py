@@ -6,7 +6,7 @@ Those files are pickles of whole Python objects. Every class of theirs becomes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,12 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.sizes import SIZES
-from boltbox.detector.weights.hyper_parameters import text_names
 from boltbox.detector.weights.torch_file import (
     StandIn,
     load_torch_file,
     plain_tensor,
     refused_unless_valid,
 )
-from boltbox.detector.weights.transfer import copy_weights
 
 MOST_CLASSES = 10_000
 # Everything that a detection checkpoint may name besides tensors and plain types.
@@ -153,27 +150,13 @@ def by_our_names(network: YOLOv5, weights: Weights) -> dict[str, Tensor]:
     }
 
 
-def load_yolov5(
-    network: YOLOv5,
-    weights: Weights,
-    source: str | Path,
-    keep_anchors: bool = False,
-    reuse_head: bool = False,
-) -> str:
-    """Copy published weights into the network.
+def text_names(names: Sequence[Any]) -> list[str]:
+    """Class names of a file as text that can be written.
 
-    Args, returns and raises: see `copy_weights`.
+    Raises:
+        ValueError: there are none. UnicodeEncodeError: one cannot be written.
     """
-    given = by_our_names(network, weights)
-    return copy_weights(
-        network, given, len(weights.names), source, _size_hint(weights), keep_anchors, reuse_head
-    )
-
-
-def _size_hint(weights: Weights) -> str:
-    levels = len(weights.anchors)
-    rows = ((name, row) for name, row in SIZES.items() if len(row.levels) == levels)
-    for name, row in rows:
-        if (row.depth, row.width) == weights.multiples:
-            return f"they are of size {name}: use --model.network.size {name}"
-    return "they are of another size or topology"
+    found = [str(name) for name in names]
+    if not "\n".join(found).encode():
+        raise ValueError("no class names")
+    return found

@@ -16,15 +16,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network_options import empty_network
 from boltbox.detector.model.sizes import SIZES
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.hyper_parameters import empty_network, shapes
-from boltbox.detector.weights.torch_file import load_torch_file, plain_tensor, refused_unless_valid
-from boltbox.detector.weights.transfer import copy_weights
+from boltbox.detector.weights.torch_file import (
+    load_torch_file,
+    plain_tensor,
+    refused_unless_valid,
+    shapes,
+)
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
 # What a file may name besides tensors and plain types: numbers of numpy, such as the best AP.
@@ -151,31 +153,15 @@ def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Te
     }
 
 
-def load_yolox(network: YOLOv5, tensors: dict[str, Tensor], source: str | Path) -> str:
-    """Copy YOLOX's weights into backbone and neck of a network; its head stays fresh, and so do its
-    anchors.
-
-    Args:
-        tensors: by YOLOX's names.
-        source: the file, for messages.
-
-    Returns and raises: see `copy_weights`.
-    """
-    given = by_our_names(tensors, source)
-    return copy_weights(
-        network, {**given, HEAD: torch.empty(0)}, network.num_classes, source, _hint(given)
-    )
-
-
-def _hint(given: dict[str, Tensor]) -> str:
-    """The options of the network that these tensors, by our names, are of."""
+def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
+    """The options of the network that these tensors, by our names, are of, as far as they are of a
+    size of YOLOX's."""
     sizes: list[dict[str, Any]] = [
         {"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)
     ]
-    for options in (*sizes, TINY):
-        network = empty_network(1, {"backbone": "yolox", **options})
-        tensors = network.state_dict().items()
+    for size in (*sizes, TINY):
+        options = {"backbone": "yolox", **size}
+        tensors = empty_network(1, options).state_dict().items()
         if shapes(given) == shapes({n: t for n, t in tensors if not n.startswith(OWN)}):
-            words = " ".join(f"--model.network.{name} {value}" for name, value in options.items())
-            return f"use --model.network.backbone yolox {words}"
-    return "no network here has layers of these shapes: start from YOLOX's s, m, l, x or tiny"
+            return options
+    return {"backbone": "yolox"}

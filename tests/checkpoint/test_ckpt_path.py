@@ -19,7 +19,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.trained import read_trained
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
@@ -367,8 +367,9 @@ def test_a_file_of_yolov5_on_data_with_other_classes(
     told = error(["validate", "--ckpt_path", str(published), "--data.dataset", "six.yaml"], capsys)
     assert "knows 5 classes, but here there are 6" in told
     assert f"fit --model.start.weights {published}" in told
+    network = NetworkOptions(width_multiple=0.25).build(len(NAMES))
     with pytest.raises(InputError, match="leave out the options of the model that differ"):
-        read_trained(published).fill(Detector(NAMES, network=NetworkOptions(width_multiple=0.25)))
+        read_trained(published).fill(network, NAMES)
 
 
 @pytest.mark.parametrize(

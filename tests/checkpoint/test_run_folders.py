@@ -23,8 +23,7 @@ from small_fit import small_fit
 
 import cli
 from boltbox.callbacks import recipe
-from boltbox.detector.checkpoint.run_lock import RunLock
-from boltbox.detector.checkpoint.runs import own_run
+from boltbox.detector.checkpoint.runs import RunLock, own_run
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.inference.video_file import VideoFile
 from boltbox.detector.model.network_options import NetworkOptions

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 import cli
-from boltbox.detector.training.precision import usable_precision
+from boltbox.detector.training.trainer_options import usable_precision
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [p for p in sorted((ROOT / "configs").rglob("*.yaml")) if p.parent.name != "datasets"]

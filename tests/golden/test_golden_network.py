@@ -9,13 +9,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.postprocess import decode
 from boltbox.detector.training.optimizer import parameter_groups
-from boltbox.detector.weights.yolov5 import Weights, key_map, load_yolov5
+from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
 
 
 @each("forward")
 def test_forward(case: Case) -> None:
     network = case.network()
-    load_yolov5(network, Weights(case.tensors("in_w::"), case.names()), case.path)
+    weights = Weights(case.tensors("in_w::"), case.names())
+    network.load_state_dict(by_our_names(network, weights))
     names = key_map(network)
     assert sum(p.numel() for p in network.parameters()) == case.meta["n_params"]
     images = case.tensor("in_images_u8").float() / 255

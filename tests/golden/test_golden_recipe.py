@@ -23,7 +23,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.gradient_window import ends_in_step
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import effective_weight_decay, ema_decay
-from boltbox.detector.weights.yolov5 import Weights, key_map, load_yolov5
+from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
 
 
 class Recorder(L.Callback):
@@ -268,7 +268,8 @@ def trained(case: Case, folder: Path, **given: Any) -> tuple[Detector, Recorder,
         **given,
     }
     module = detector(case, **asked)
-    load_yolov5(module.network, Weights(case.tensors("in_w::"), case.names()), case.path)
+    weights = Weights(case.tensors("in_w::"), case.names())
+    module.network.load_state_dict(by_our_names(module.network, weights))
     recorder, ema = Recorder(), yolov5_average()
     trainer(meta["epochs"], [literal_warmup(case), ema, recorder]).fit(module, data)
     return module, recorder, ema

@@ -4,7 +4,7 @@ import torch
 from golden.cases import Case, beside, close, each
 
 from boltbox.detector.inference.tta import TestTimeAugmentation, scaled
-from boltbox.detector.weights.yolov5 import Weights, load_yolov5
+from boltbox.detector.weights.yolov5 import Weights, by_our_names
 
 
 @each("tta")
@@ -16,7 +16,7 @@ def test_tta(case: Case) -> None:
         for k, v in arrays.items()
         if k.startswith("in_w::")
     }
-    load_yolov5(network, Weights(state, case.names()), case.path)
+    network.load_state_dict(by_our_names(network, Weights(state, case.names())))
     images = case.tensor("in_images_u8").float() / 255
     assert list(images.shape[2:]) == case.meta["image_hw"]
     if "out_scaled_067" in case.arrays:  # the committed slice leaves them out

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from boltbox.detector.model.loss_options import LossOptions
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optim_options import OptimOptions
-from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.training.optimizer import OptimOptions
+from boltbox.detector.weights.start import StartOptions
 
 GROUPS: dict[str, Any] = {
     "network": NetworkOptions,

@@ -27,10 +27,9 @@ from torch import Tensor, nn
 import cli
 from benchmarks.resume_fuzz import command, start, trial
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.origin import UNRECORDED
+from boltbox.detector.model.origin import UNRECORDED, origins_of
 from boltbox.detector.model.timm_backbone import TimmBackbone
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.origins import origins_of
 from boltbox.detector.weights.start import load_weights
 from boltbox.detector.weights.timm import load_backbone
 

@@ -26,7 +26,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.weights.start import StartOptions
 
 ROOT = Path(cli.__file__).parent
 OWN = [

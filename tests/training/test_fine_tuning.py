@@ -12,7 +12,7 @@ from small_fit import small_fit
 import cli
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.optimizer import build_optimizer
-from boltbox.detector.training.start_options import StartOptions
+from boltbox.detector.weights.start import StartOptions
 
 
 def test_a_rate_of_its_own(small_data: Path, here: Path) -> None:

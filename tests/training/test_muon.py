@@ -18,8 +18,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised
-from boltbox.detector.training.optim_options import OptimOptions
-from boltbox.detector.training.optimizer import build_optimizer
+from boltbox.detector.training.optimizer import OptimOptions, build_optimizer
 
 
 @given(

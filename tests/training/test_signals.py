@@ -10,8 +10,7 @@ import time
 import pytest
 
 from boltbox.detector.data.loading.worker import WorkerContext
-from boltbox.detector.system.signals import STOP, catch, give_back
-from boltbox.detector.training.stop_signal import StopSignal
+from boltbox.detector.system.signals import STOP, StopSignal, catch, give_back
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:

@@ -12,7 +12,7 @@ from shared import published_file  # noqa: F401
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import load_weights
-from boltbox.detector.weights.yolov5 import key_map, load_yolov5, read_yolov5
+from boltbox.detector.weights.yolov5 import by_our_names, key_map, read_yolov5
 
 
 def test_published_weights(published: Path) -> None:
@@ -24,7 +24,7 @@ def test_published_weights(published: Path) -> None:
         torch.float32
     }
     network = YOLOv5(80, "n")
-    assert load_yolov5(network, weights, published) == f"{published}: took 349 of 349 tensors"
+    assert load_weights(network, published) == f"{published}: took 349 of 349 tensors"
     assert same(
         {theirs: network.state_dict()[ours] for theirs, ours in key_map(network).items()},
         weights.state,
@@ -50,7 +50,8 @@ def test_published_weights_of_another_size(size: str, published: Path) -> None:
     network = YOLOv5(80, size, width_multiple=0.5 if size == "s" else 0.25)
     before = {name: t.clone() for name, t in network.state_dict().items()}
     with pytest.raises(
-        InputError, match=r"yolov5n.pt: these weights do not fit .*: use --model.network.size n$"
+        InputError,
+        match=r"yolov5n.pt: these weights do not fit .*made with --model.network.size n$",
     ):
         load_weights(network, published)
     assert same(network.state_dict(), before), "nothing is half loaded"
@@ -73,7 +74,7 @@ def test_a_full_checkpoint_gives_its_average_in_float32(
     assert weights.names == ["a", "b", "c"]
     assert weights.multiples is None
     network = small(seed=3)
-    load_yolov5(network, weights, "last.pt")
+    network.load_state_dict(by_our_names(network, weights))
     assert same(network.state_dict(), average.state_dict(), atol=0.02)
     assert not same(network.state_dict(), plain.state_dict(), atol=0.02)
     assert {t.dtype for t in network.state_dict().values()} == {torch.float32, torch.int64}
@@ -89,28 +90,17 @@ def test_a_stripped_checkpoint_gives_its_model(tmp_path: Path, as_yolov5: Any) -
     weights = read_yolov5(tmp_path / "best.pt")
     assert weights.names == ["0", "1", "2"], "without names: numbers"
     other = small(seed=2)
-    load_yolov5(other, weights, "best.pt")
+    other.load_state_dict(by_our_names(other, weights))
     assert same(other.state_dict(), network.state_dict())
 
 
-@pytest.mark.parametrize(
-    ("size", "multiples"),
-    [
-        ("n", (0.33, 0.25)),
-        ("s", (0.33, 0.5)),
-        ("m", (0.67, 0.75)),
-        ("s6", (0.33, 0.5)),
-        ("x6", (1.33, 1.25)),
-    ],
-)
+@pytest.mark.parametrize(("size", "multiples"), [("n", (0.33, 0.25)), ("s6", (0.33, 0.5))])
 def test_the_error_names_the_size_that_fits(
     tmp_path: Path, as_yolov5: Any, size: str, multiples: tuple[float, float]
 ) -> None:
     yaml = {"depth_multiple": multiples[0], "width_multiple": multiples[1]}
-    torch.save({"model": as_yolov5(small(size=size), nc=3, yaml=yaml)}, tmp_path / "other.pt")
-    with pytest.raises(
-        InputError, match=rf"they are of size {size}: use --model.network.size {size}$"
-    ):
+    torch.save({"model": as_yolov5(YOLOv5(3, size), nc=3, yaml=yaml)}, tmp_path / "other.pt")
+    with pytest.raises(InputError, match=rf"made with --model.network.size {size}$"):
         load_weights(small(size="p2"), tmp_path / "other.pt")
 
 
@@ -120,19 +110,17 @@ def test_weights_with_a_tensor_too_many_or_too_few(tmp_path: Path, as_yolov5: An
     more.get_submodule("model.0").register_buffer("extra", torch.zeros(3))
     fewer = as_yolov5(small(), nc=3)
     del fewer.get_submodule("model.9").cv2
-    for model, name in (
-        (more, r"\(1 tensors, like model.0.extra\)"),
-        (fewer, r"\(6 tensors, like backbone.sppf.cv2.bn.bias\)"),
-    ):
+    for model in (more, fewer):
         torch.save({"model": model}, tmp_path / "odd.pt")
-        with pytest.raises(InputError, match=name):
+        with pytest.raises(InputError, match=r"odd.pt: no network of ours holds these weights"):
             load_weights(small(), tmp_path / "odd.pt")
 
 
 def test_anchors_that_were_asked_for_stay(tmp_path: Path, as_yolov5: Any) -> None:
     """A file does not overrule an option (specification 6.2: the file's anchors are left out if
     anchors are given)."""
-    torch.save({"model": as_yolov5(small(), nc=3)}, tmp_path / "best.pt")
+    yaml = {"depth_multiple": 0.33, "width_multiple": 0.125}
+    torch.save({"model": as_yolov5(small(), nc=3, yaml=yaml)}, tmp_path / "best.pt")
     options = {
         "depth_multiple": 0.33,
         "width_multiple": 0.125,

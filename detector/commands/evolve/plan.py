@@ -10,7 +10,7 @@ from boltbox.detector.commands.evolve.evolution import Evolution
 from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
 from boltbox.detector.commands.evolve.start import start_values
 from boltbox.detector.system.configuration import flatten
-from boltbox.detector.training.optim_options import OptimOptions
+from boltbox.detector.training.optimizer import OptimOptions
 
 # What may differ from one command for a study to the next.
 OF_A_COMMAND = (

@@ -19,12 +19,12 @@ from boltbox.detector.inference.export_metadata import (
     Suppression,
 )
 from boltbox.detector.inference.exported import ENDINGS, format_of, load_exported
+from boltbox.detector.model.origin import to_plain
 from boltbox.detector.system import trusted
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.weights.origins import to_plain
 
 Format = Literal["onnx", "openvino"]
 
