@@ -8,11 +8,12 @@ from boltbox.callbacks.dashboard import Dashboard
 from boltbox.callbacks.doctor import DoctorCheck
 from boltbox.callbacks.early_stop import EarlyStop
 from boltbox.callbacks.ema import EMA
+from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.guard import Guard
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.pictures import Pictures
-from boltbox.callbacks.progress import EpochLines, Progress
+from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.recipe import recipe
 from boltbox.callbacks.report import Report
 from boltbox.callbacks.run_folder import RunFolder
@@ -28,7 +29,7 @@ __all__ = [
     "Dashboard",
     "DoctorCheck",
     "EarlyStop",
-    "EpochLines",
+    "EpochTable",
     "Guard",
     "Iterations",
     "MetricsFiles",

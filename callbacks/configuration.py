@@ -22,7 +22,7 @@ from boltbox.callbacks.watchdog import Watchdog
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
-# Groups of options of the command line; the warm-up early: a LearningRateMonitor logs what is used.
+# Groups of options of the command line, in the order of their hooks: pictures and report last.
 CALLBACKS: dict[str, type[L.Callback]] = {
     "watchdog": Watchdog,
     "doctor": DoctorCheck,

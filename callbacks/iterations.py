@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
 
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.csv_table import write_table
@@ -24,9 +23,7 @@ class Iterations(L.Callback):
     def __init__(self, most: int = 2000) -> None:
         self.most = most
         self.rows: list[dict[str, Any]] = []
-        # losses still on the device: to read one is to wait
-        self._pending: list[tuple[dict[str, Any], LossSums]] = []
-        self._sums = LossSums.empty()  # since the last row
+        self._losses = LossSums.empty()  # since the last row
 
     def on_train_batch_end(
         self,
@@ -41,13 +38,13 @@ class Iterations(L.Callback):
         assert isinstance(pl_module, Detector)
         batches = int(trainer.num_training_batches)
         iteration = trainer.current_epoch * batches + batch_idx
-        self._sums = self._sums.add(outputs["parts"])
+        self._losses = self._losses.add(outputs["parts"])
         if iteration % max(math.ceil((trainer.max_epochs or 1) * batches / self.most), 1):
             return
-        row = {"iteration": iteration, "epoch": trainer.current_epoch}
         settings = step_settings(trainer, pl_module)
-        self._pending.append((row | {name: f"{x:.6g}" for name, x in settings.items()}, self._sums))
-        self._sums = LossSums.empty()
+        row = {"iteration": iteration, "epoch": trainer.current_epoch}
+        self.rows.append(row | settings | self._losses.means())
+        self._losses = LossSums.empty()
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
@@ -58,25 +55,25 @@ class Iterations(L.Callback):
         self._write(trainer)
 
     def _write(self, trainer: L.Trainer) -> None:
-        self._read_losses()
+        self._read()
         if self.rows and trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "iterations.csv", self.rows)
 
-    def _read_losses(self) -> None:
-        if self._pending:
-            sums = torch.stack([losses.sums for _, losses in self._pending]).cpu()
-            for (row, losses), values in zip(self._pending, sums, strict=True):
-                means = losses._replace(sums=values).means()
-                self.rows.append(row | {name: f"{mean:.6g}" for name, mean in means.items()})
-        self._pending = []
+    def _read(self) -> None:
+        """Losses are left on the device until then: to read one is to wait."""
+        self.rows = [{name: _text(value) for name, value in row.items()} for row in self.rows]
 
     def state_dict(self) -> dict[str, Any]:
-        self._read_losses()
-        return {"rows": list(self.rows), "losses": self._sums.state()}
+        self._read()
+        return {"rows": list(self.rows), "losses": self._losses.state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows, self._pending = list(state_dict["rows"]), []
-        self._sums = LossSums.of(state_dict["losses"])
+        self.rows = list(state_dict["rows"])
+        self._losses = LossSums.of(state_dict["losses"])
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, int | str) else f"{float(value):.6g}"
 
 
 def step_settings(trainer: L.Trainer, detector: Detector) -> dict[str, float]:

@@ -1,13 +1,11 @@
-"""metrics.csv, metrics.json, detections.npz; the table of the classes on the terminal."""
+"""metrics.json, detections.npz; the table of the classes on the terminal."""
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.checkpoints import Checkpoints
@@ -16,58 +14,27 @@ from boltbox.detector.evaluation.results import class_table, result_json
 from boltbox.detector.model.origin import describe_origins, to_plain
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
-from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.recipe import data_of
 
 
 class MetricsFiles(L.Callback):
-    """After every epoch a row of metrics.csv: losses, metrics, learning rates, seconds. The rows
-    are in the checkpoint, so that a resumed run lacks none and has none twice.
-
-    metrics.json holds the metrics of the best epoch of a fit, or of validate or test;
+    """metrics.json holds the metrics of the best epoch of a fit, or of validate or test;
     detections.npz the detections and labels that they were computed from. The table by class is
     printed at the end."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []  # of metrics.csv
         self.best = -1.0  # fitness of the best epoch
         self._content: dict[str, Any] = {}  # of metrics.json
-        self._validated = False
-        self._started = 0.0
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """A run that is resumed within an epoch does not get to on_train_epoch_start."""
-        self.on_train_epoch_start(trainer, pl_module)
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._started, self._validated = time.perf_counter(), False
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        # first, in all processes: after a validation within the epoch it reduces over them
-        metrics = trainer.callback_metrics
-        if not trainer.is_global_zero:
-            return
-        row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
-        for name, value in metrics.items():
-            if self._validated or not name.startswith("val/"):
-                row[name] = f"{float(value):.6g}"
-        for group in trainer.optimizers[0].param_groups:
-            row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
-        row["seconds"] = f"{time.perf_counter() - self._started:.1f}"
-        self.rows.append(row)
-        write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test; the first process has a result."""
         assert isinstance(pl_module, Detector)
-        self._validated = True
         result, is_fit = pl_module.result, trainer.state.fn == TrainerFn.FITTING
         if result is None or trainer.sanity_checking:
             return
-        # as Lightning keeps it, and boltbox.callbacks.Checkpoints
-        fitness = float(np.float32(result.summary["fitness"]))
+        fitness = float(trainer.callback_metrics[f"{'test' if trainer.testing else 'val'}/fitness"])
         if is_fit and fitness <= self._best(trainer):
             return
         self.best = fitness
@@ -83,7 +50,7 @@ class MetricsFiles(L.Callback):
         """The table of the best epoch, which may be from before a resume."""
         if not trainer.is_global_zero:
             return
-        if self._content and np.float32(self._content["fitness"]) <= self._best(trainer):
+        if self._content and self.best <= self._best(trainer):
             self._write_json(trainer)  # again, in case that the disk has failed
         content = best_epoch(Path(trainer.default_root_dir)) or self._content
         if content:
@@ -121,10 +88,10 @@ class MetricsFiles(L.Callback):
             write_atomically(path, lambda file: file.write(text.encode()))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "rows": list(self.rows)}
+        return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.rows = state_dict["best"], list(state_dict["rows"])
+        self.best = state_dict["best"]
 
 
 def _json_path(trainer: L.Trainer) -> Path:

@@ -8,11 +8,10 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from boltbox.callbacks.configuration import recipe_callbacks
+from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
-from boltbox.callbacks.pictures import Pictures
-from boltbox.callbacks.progress import EpochLines, Progress
-from boltbox.callbacks.report import Report
+from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import own_run
@@ -64,7 +63,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         **options,
         "precision": precision,
         "default_root_dir": str(folder),
-        "callbacks": in_order([RunFolder(), EpochLines(resume), RunState()], chosen, others, bar),
+        "callbacks": in_order([RunFolder(), EpochTable(resume), RunState()], chosen, others, bar),
         "plugins": [*as_list(options.get("plugins")), AtomicCheckpointIO()],
     }
 
@@ -75,26 +74,14 @@ def in_order(
     others: Sequence[L.Callback],
     bar: bool,
 ) -> list[L.Callback]:
-    """All callbacks of a Trainer: those of the run, those with options, those that show their
-    results, and the user's. The warm-up comes before the user's, so that a LearningRateMonitor logs
-    the rates that are used.
+    """All callbacks of a Trainer. The warm-up comes before the user's, so that a
+    LearningRateMonitor logs the rates that are used.
 
     Args:
         first: of the run.
-        chosen: with options.
+        chosen: with options, in the order of recipe_callbacks.
         others: the user's own.
         bar: show the progress, unless there is a progress bar among the others.
     """
-    last: list[L.Callback] = [
-        c for kind in (Pictures, Report) for c in chosen if isinstance(c, kind)
-    ]
-    if bar and not any(isinstance(c, ProgressBar) for c in others):
-        last.append(Progress())
-    return [
-        *first,
-        *(c for c in chosen if c not in last),
-        Iterations(),
-        MetricsFiles(),
-        *last,
-        *others,
-    ]
+    bars = [Progress()] if bar and not any(isinstance(c, ProgressBar) for c in others) else []
+    return [*first, Iterations(), MetricsFiles(), *chosen, *bars, *others]

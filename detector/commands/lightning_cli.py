@@ -17,7 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.consistency_check import ConsistencyCheck
-from boltbox.callbacks.progress import EpochLines
+from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
@@ -308,7 +308,7 @@ class DetectorCLI(LightningCLI):
         is_new = self.command == "fit" and not self.continues
         first = [
             RunFolder(self.text, self._changed(), is_new),
-            EpochLines(command_line("fit", *resume)),
+            EpochTable(command_line("fit", *resume)),
             ConsistencyCheck(self.text, self.checkpoint),
             RunState(self.text),
         ]

@@ -63,7 +63,7 @@ def test_files_hold_the_epoch_that_they_were_saved_at(
             torch.load(folder / name, weights_only=True) for folder in (found, expected)
         )
         for content in (ours, theirs):
-            for row in content["callbacks"]["MetricsFiles"]["rows"]:
+            for row in content["callbacks"]["EpochTable"]["rows"]:
                 del row["seconds"]
         keys = ("state_dict", "optimizer_states", "processes", "global_step", "epoch", "callbacks")
         for key in keys:

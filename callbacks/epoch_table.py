@@ -1,0 +1,135 @@
+"""What a training prints besides its bar: what it runs on, a line an epoch, how to resume it; and
+metrics.csv, which has the same lines."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from tqdm import tqdm
+
+from boltbox.detector.checkpoint.writer import wait_for_checkpoint
+from boltbox.detector.system.csv_table import write_table
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.module import Detector
+
+METRICS = ("P", "R", "mAP50", "mAP50-95")
+WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
+EVERY = 20  # epochs under one heading
+
+
+class EpochTable(L.Callback):
+    """After every epoch a row of metrics.csv: losses, metrics, learning rates, seconds. The rows
+    are in the checkpoint, so that a resumed run lacks none and has none twice. On the terminal the
+    same as a line, with ETA, and mAP50-95 and number of the best epoch by fitness.
+
+    At the start it prints device, precision, run folder, number of images, and whether the run is
+    new; after Ctrl-C and the like how to resume.
+
+    Args:
+        resume: command, or line of Python, that continues the run from its last checkpoint.
+    """
+
+    def __init__(self, resume: str = "") -> None:
+        self.resume = resume
+        self.rows: list[dict[str, Any]] = []  # of metrics.csv
+        self._lines = 0
+        self._started = 0.0  # this epoch
+        self._validated = False
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """A run that is resumed within an epoch does not get to on_train_epoch_start."""
+        assert isinstance(pl_module, Detector)
+        progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+        within = 0 if progress.is_last_batch else progress.current.processed
+        where = f" after batch {within}" if within else ""
+        origin = f"continued in epoch {trainer.current_epoch + 1}{where}"
+        datasets = getattr(getattr(trainer, "datamodule", None), "datasets", {})
+        images = " and ".join(f"{len(data)} {split}" for split, data in datasets.items())
+        rank_zero_print(
+            f"fit on {_device(trainer)}, {trainer.precision}; run folder"
+            f" {trainer.default_root_dir}, {origin if trainer.ckpt_path else 'new'}"
+            + (f"; {images} images, {len(pl_module.names)} classes" if images else "")
+        )
+        self._lines = 0
+        self.on_train_epoch_start()
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        self._started, self._validated = time.perf_counter(), False
+
+    def on_validation_end(self, *_: Any) -> None:
+        self._validated = True
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        # first, in all processes: after a validation within the epoch it reduces over them
+        metrics = trainer.callback_metrics
+        assert isinstance(pl_module, Detector)
+        seconds = time.perf_counter() - self._started
+        row: dict[str, Any] = {"epoch": trainer.current_epoch, "step": trainer.global_step}
+        for name, value in metrics.items():
+            if self._validated or not name.startswith("val/"):
+                row[name] = f"{float(value):.6g}"
+        for group in trainer.optimizers[0].param_groups:
+            row[f"lr/{group['name']}"] = f"{group['lr']:.6g}"
+        self.rows.append(row | {"seconds": f"{seconds:.1f}"})
+        if trainer.is_global_zero:
+            write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
+        cells = self._cells(pl_module.epoch_losses.names, seconds, trainer.max_epochs or 1)
+        if self._lines % EVERY == 0:
+            rank_zero_print(_line({name: name for name in cells}))
+        self._lines += 1
+        rank_zero_print(_line(cells))
+
+    def _cells(self, losses: tuple[str, ...], seconds: float, epochs: int) -> dict[str, str]:
+        """Of the last row."""
+        row = self.rows[-1]
+        epoch = row["epoch"] + 1
+        cells = {"epoch": f"{epoch}/{epochs}"}
+        for name in losses:
+            cells[name.removesuffix("_loss")] = f"{float(row[f'train/{name}']):.4f}"[:6]
+        for name in METRICS:
+            value = row.get(f"val/{name}")
+            cells[name] = "-" if value is None else f"{float(value):.3f}"
+        cells["time"] = tqdm.format_interval(seconds)
+        cells["ETA"] = tqdm.format_interval(seconds * (epochs - epoch))
+        validated = [row for row in self.rows if "val/fitness" in row]
+        best = max(validated, key=lambda row: float(row["val/fitness"]), default=None)
+        cells["best"] = f"{float(best['val/mAP50-95']):.3f}@{best['epoch'] + 1}" if best else "-"
+        return cells
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.max_epochs and trainer.current_epoch < trainer.max_epochs:
+            self._stopped(trainer)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        if trainer.training and isinstance(exception, SystemExit | KeyboardInterrupt):
+            self._stopped(trainer)
+
+    def _stopped(self, trainer: L.Trainer) -> None:
+        wait_for_checkpoint(trainer)
+        last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        hint = f"resume with: {self.resume}" if last.is_file() else "there is no checkpoint yet"
+        done = f"{trainer.current_epoch} of {trainer.max_epochs} epochs"
+        rank_zero_print(f"stopped after {done}; {hint}")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": list(self.rows)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = list(state_dict["rows"])
+
+
+def _line(cells: dict[str, str]) -> str:
+    return " ".join(text.rjust(WIDTHS.get(name, 6)) for name, text in cells.items())
+
+
+def _device(trainer: L.Trainer) -> str:
+    """`cpu (2 threads)`, `NVIDIA H100`, `4 x NVIDIA H100`."""
+    device: torch.device = trainer.strategy.root_device
+    name = f"cpu ({torch.get_num_threads()} threads)"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    return name if trainer.world_size == 1 else f"{trainer.world_size} x {name}"
