@@ -18,8 +18,8 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.tables import markdown
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.report.table import markdown
 
 ROOT = Path(__file__).parents[1]
 NAMES = (

@@ -27,9 +27,9 @@ from torchvision.models import detection
 
 from benchmarks.resume_fuzz import command, difference, start
 from benchmarks.speed import PROFILER, parts, profile, timed
+from benchmarks.tables import markdown
 from boltbox.detector.commands.benchmark.command import measure
 from boltbox.detector.data.demo import make_demo
-from boltbox.detector.report.table import markdown
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.host import described, host
 

@@ -29,10 +29,10 @@ from torch.distributed.pipelining import (
     pipeline,
 )
 
+from benchmarks.tables import markdown
 from boltbox.detector.commands.benchmark.stopwatch import Instant
 from boltbox.detector.model.loss import DetectionLoss, scaled_gains
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.report.table import markdown
 
 CLASSES, LABELS = 80, 8  # of the network; an image
 # all forward passes first; forward and backward in turns

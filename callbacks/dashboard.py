@@ -20,7 +20,7 @@ from boltbox.detector.loggers.media import (
     show_precision_recall,
     show_table,
 )
-from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
+from boltbox.detector.report.drawing import label_rows, pixels, prediction_rows
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.ranges import NonNegativeInt
 from boltbox.detector.system.rank_zero import rank_zero_print

@@ -9,9 +9,16 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.data.inputs.tiled import whole
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.report.batch_pictures import label_rows, pixels, prediction_rows
-from boltbox.detector.report.curves import plot_curves
-from boltbox.detector.report.drawing import draw_boxes, enlarge, grid, write_image
+from boltbox.detector.report.charts import draw_curves
+from boltbox.detector.report.drawing import (
+    draw_boxes,
+    enlarge,
+    grid,
+    label_rows,
+    pixels,
+    prediction_rows,
+    write_image,
+)
 from boltbox.detector.system.atomic_file import not_fatal
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -68,7 +75,7 @@ class Pictures(L.Callback):
             self._evaluated(trainer, pl_module)
             path = _folder(trainer) / "curves.png"
             with not_fatal(path):
-                plot_curves(rows, path)
+                draw_curves(rows, path)
             rank_zero_print(f"pictures: {path.parent}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

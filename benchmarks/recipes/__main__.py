@@ -26,7 +26,7 @@ from benchmarks.recipes.page import Study, gains, html, scores
 from benchmarks.recipes.study import run_all
 from benchmarks.recipes.subset import write_subset
 from benchmarks.recipes.training import Figures, Training
-from boltbox.detector.report.table import markdown
+from benchmarks.tables import markdown
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 

@@ -9,8 +9,7 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.recipes.verdict import Runs, Verdict, judge, mean_curve
-from boltbox.detector.report.curves import add_lines
-from boltbox.detector.report.figure import picture
+from boltbox.detector.report.charts import add_lines, picture
 
 Study = Mapping[str, Runs]  # recipe -> runs; the first recipe is what the others are compared with
 

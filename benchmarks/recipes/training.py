@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.report.curves import points
+from boltbox.detector.report.charts import points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from boltbox.detector.checkpoint.runs import new_run
-from boltbox.detector.report.curves import draw_panels, loss_names, loss_title, points
+from boltbox.detector.report.charts import draw_panels, loss_names, loss_title, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
 from boltbox.detector.report.table import aligned, number
@@ -37,7 +37,14 @@ def compare(runs: list[str], run: str | None = None) -> None:
     found = _by_name([RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))])
     changed = differences([r.config for r in found.values()])
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
-    metrics, notes = _metrics(found), _notes(found)
+    metrics, notes = _metrics(found), []
+    seen = [
+        (*map(r.metrics.get, ("images", "objects", "split")), r.config["data"]["dataset"])
+        for r in found.values()
+        if r.metrics
+    ]
+    if len(set(seen)) > 1:
+        notes = ["the runs were not evaluated on the same images; their metrics are not comparable"]
     rank_zero_print(f"{aligned(options) if changed else 'the options are the same'}\n")
     rank_zero_print("\n".join([aligned(metrics), *(f"warning: {line}" for line in notes)]))
     folder = Path(run) if run else new_run("compare")
@@ -46,8 +53,13 @@ def compare(runs: list[str], run: str | None = None) -> None:
         Section("Options that differ", () if changed else ["None."], options if changed else ()),
         Section("Metrics", ["The best run first.", *notes], metrics),
     ]
-    if any(r.epochs for r in found.values()):
-        _draw(found, picture)
+    losses = loss_names([row for r in found.values() for row in r.epochs])
+    columns = {**CURVES, **{f"{loss_title(n)}, validation": f"val/{n}" for n in losses}}
+    panels = {
+        title: {name: points(r.epochs, "epoch", column, first=1) for name, r in found.items()}
+        for title, column in columns.items()
+    }
+    if draw_panels(panels, "epoch", picture):
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
     rank_zero_print(f"\npage: {page}")
@@ -72,25 +84,3 @@ def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:
         metrics = [number(r.metrics.get(column)) for column in METRICS]
         rows.append([*head, str(r.metrics.get("images", "-")), *metrics, f"{seconds:.0f} s"])
     return rows
-
-
-def _notes(runs: Mapping[str, RunFiles]) -> list[str]:
-    """What makes the metrics hard to compare."""
-    seen = {
-        (*map(r.metrics.get, ("images", "objects", "split")), r.config["data"]["dataset"])
-        for r in runs.values()
-        if r.metrics
-    }
-    if len(seen) <= 1:
-        return []
-    return ["the runs were not evaluated on the same images; their metrics are not comparable"]
-
-
-def _draw(runs: Mapping[str, RunFiles], path: Path) -> None:
-    losses = loss_names([row for r in runs.values() for row in r.epochs])
-    columns = {**CURVES, **{f"{loss_title(n)}, validation": f"val/{n}" for n in losses}}
-    panels = {
-        title: {name: points(r.epochs, "epoch", column, first=1) for name, r in runs.items()}
-        for title, column in columns.items()
-    }
-    draw_panels(panels, "epoch", path)

@@ -16,7 +16,7 @@ from boltbox.detector.data.loading.loader import make_loader, usable_workers
 from boltbox.detector.data.sample import Batch, Picture
 from boltbox.detector.inference.pictures import Pictures, usable
 from boltbox.detector.inference.predictor import Precision, Predictor
-from boltbox.detector.report.prediction_files import PredictionFiles, PredictionFormats
+from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system import trusted
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
@@ -126,7 +126,7 @@ def predict(
     style = (confidences, hide_labels, hide_confidences, line_width)
     lock = RunLock(folder)
     lock.take()
-    files = PredictionFiles(folder, predictor.names, PredictionFormats(*written, *style))
+    files = PredictionFiles(folder, predictor.names, *written, *style)
     started = time.perf_counter()
     batches = source_batches(sources, inputs, tiling, batch_size, workers, frame_step, buffer)
     try:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-from typing import NamedTuple
-
-import cv2
 import numpy as np
 from PIL import Image, ImageDraw
 
 from boltbox.detector.data.images import read_image
-from boltbox.detector.evaluation.error_kinds import KINDS, Errors
+from boltbox.detector.evaluation.error_kinds import CLASS, KINDS, Errors
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.boxes import clip_xyxy
-from boltbox.detector.report.drawing import PALETTE
+from boltbox.detector.report.drawing import PALETTE, encoded
+from boltbox.detector.report.html import Crop
 from boltbox.detector.system.errors import InputError
 
 SIDE = 240  # pixels of a cut-out
@@ -22,23 +19,15 @@ LEAST = 64  # pixels of the file that a cut-out shows at least
 FOUND, LABEL = PALETTE[0], PALETTE[1]  # thin orange: detections; thick blue: labels
 
 
-class Crop(NamedTuple):
-    """picture: a JPEG, or why there is none · caption: what it shows · file: of the image."""
-
-    picture: bytes | str
-    caption: str
-    file: str
-
-
 def crop_detection(record: PredictionRecord, errors: Errors, k: int) -> Crop:
     """Detection k with its class, score and kind of error, and the labels around it."""
-    i, kind, target = int(record.image[k]), KINDS[errors.verdict[k]], int(errors.target[k])
-    caption = f"{record.names[record.kind[k]]} {record.score[k]:.2f}: {kind}"
-    if kind == "wrong class":
-        caption += f", labelled {record.names[record.label_kind[target]]}"
-    caption += f", IoU {errors.nearest[k]:.2f}"
+    i, verdict = int(record.image[k]), errors.verdict[k]
+    caption = f"{record.names[record.kind[k]]} {record.score[k]:.2f}: {KINDS[verdict]}"
+    if verdict == CLASS:
+        caption += f", labelled {record.names[record.label_kind[errors.target[k]]]}"
     box, labels = record.box[k], record.label_box[record.labels_of(i)]
-    return Crop(_cut(record, i, box, box[None], labels), caption, record.name_of(i))
+    picture = cut_out(record.files[i], box, box[None], labels, tuple(record.sizes[i]))
+    return Crop(picture, f"{caption}, IoU {errors.nearest[k]:.2f}", record.name_of(i))
 
 
 def crop_label(record: PredictionRecord, k: int, confidence: float) -> Crop:
@@ -46,15 +35,10 @@ def crop_label(record: PredictionRecord, k: int, confidence: float) -> Crop:
     i, box = int(record.label_image[k]), record.label_box[k]
     rows = record.detections_of(i)
     found = record.box[rows][record.score[rows] >= confidence]
-    width, height = (box[2:] - box[:2]).tolist()
+    width, height = box[2:] - box[:2]
     caption = f"{record.names[record.label_kind[k]]}: missed, {width:.0f} x {height:.0f} px"
-    return Crop(_cut(record, i, box, found, box[None]), caption, record.name_of(i))
-
-
-def _cut(
-    record: PredictionRecord, i: int, box: np.ndarray, found: np.ndarray, labels: np.ndarray
-) -> bytes | str:
-    return cut_out(record.files[i], box, found, labels, tuple(record.sizes[i]))
+    picture = cut_out(record.files[i], box, found, box[None], tuple(record.sizes[i]))
+    return Crop(picture, caption, record.name_of(i))
 
 
 def cut_out(
@@ -68,8 +52,8 @@ def cut_out(
     of the file; or why there is none. size: height and width that the image had."""
     try:
         image = read_image(file)
-    except (InputError, OSError, cv2.error) as e:
-        return f"cannot be shown: {' '.join(str(e).split())}"
+    except InputError as e:
+        return f"cannot be shown: {e}"
     if size not in (None, image.shape[:2]):
         return "cannot be shown: the image has changed since"
     sides = np.array(image.shape[1::-1])
@@ -81,6 +65,4 @@ def cut_out(
     for boxes, colour, width in ((labels, LABEL, 5), (found, FOUND, 2)):
         for x1, y1, x2, y2 in ((boxes - (left, top) * 2) * SIDE / side).tolist():
             canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=width)
-    content = BytesIO()
-    picture.save(content, "JPEG", quality=82)
-    return content.getvalue()
+    return encoded(np.asarray(picture), 82)

@@ -1,4 +1,4 @@
-"""Pictures with boxes."""
+"""Pictures with boxes: images of files, and batches as the network sees them."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,14 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
-PALETTE = [
-    (230, 159, 0),
-    (86, 180, 233),
-    (0, 158, 115),
-    (240, 228, 66),
-    (0, 114, 178),
-    (213, 94, 0),
-    (204, 121, 167),
-]
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.model.boxes import cxcywhn_to_xyxy
 
+# Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
+PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
+DARK = {"#0072b2", "#d55e00", "#009e73"}  # on which letters are white
+
+CONF = 0.25  # detections below are not drawn
 # boxes of a picture; where there are more, their names would cover it and one another
 LEGIBLE = 1000
 
@@ -45,15 +42,11 @@ def draw_boxes(
     canvas = ImageDraw.Draw(picture)
     line = line_width or max(round(sum(picture.size) / 800), 2)
     font = ImageFont.load_default(max(round(sum(picture.size) / 90), 10))
-    for x1, y1, x2, y2, score, c in rows[
-        np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
-    ].tolist():
-        colour = PALETTE[int(c) % len(PALETTE)]
-        text = (
-            names[int(c)]
-            if math.isnan(score) or not confidences
-            else f"{names[int(c)]} {score:.2f}"
-        )
+    order = np.argsort(np.nan_to_num(rows[:, 4]), kind="stable")
+    for x1, y1, x2, y2, score, c in rows[order].tolist():
+        colour, text = PALETTE[int(c) % len(PALETTE)], names[int(c)]
+        if confidences and not math.isnan(score):
+            text = f"{text} {score:.2f}"
         canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=line)
         if not labels or len(rows) > LEGIBLE:
             continue
@@ -62,12 +55,8 @@ def draw_boxes(
         x = min(max(x1, 0), max(picture.width - width, 0))
         y = y1 - height if y1 >= height else y1
         canvas.rectangle((x, y, x + width, y + height), fill=colour)
-        canvas.text(
-            (x + 2 - left, y + 2 - top),
-            text,
-            font=font,
-            fill="black" if sum(colour) > 330 else "white",
-        )
+        fill = "white" if colour in DARK else "black"
+        canvas.text((x + 2 - left, y + 2 - top), text, font=font, fill=fill)
     return np.asarray(picture)
 
 
@@ -75,30 +64,58 @@ def enlarge(image: np.ndarray, rows: np.ndarray, least: int = 320) -> tuple[np.n
     """Small images twice, three times, ... as large, so that text on them can be read; rows as in
     `draw_boxes`."""
     times = max(math.ceil(least / max(image.shape[:2])), 1)
-    rows = rows.copy()
-    rows[:, :4] *= times
-    return image.repeat(times, 0).repeat(times, 1), rows
+    return image.repeat(times, 0).repeat(times, 1), rows * ([times] * 4 + [1, 1])
 
 
 def grid(images: Sequence[np.ndarray], longest: int = 1920) -> np.ndarray:
     """Images of one size side by side, about as many rows as columns, the longer side at most so
     many pixels."""
     columns = math.ceil(math.sqrt(len(images)))
-    rows = math.ceil(len(images) / columns)
-    height, width = images[0].shape[:2]
-    canvas = np.full((rows * height, columns * width, 3), 255, np.uint8)
-    for i, image in enumerate(images):
-        y, x = i // columns * height, i % columns * width
-        canvas[y : y + height, x : x + width] = image
+    white = [np.full_like(images[0], 255)] * (-len(images) % columns)
+    tiles = np.stack([*images, *white])
+    rows = [np.concatenate(tiles[k : k + columns], 1) for k in range(0, len(tiles), columns)]
+    canvas = np.concatenate(rows)
     shrink = longest / max(canvas.shape)
     if shrink < 1:
-        size = (round(canvas.shape[1] * shrink), round(canvas.shape[0] * shrink))
-        canvas = cv2.resize(canvas, size, interpolation=cv2.INTER_AREA)
+        canvas = cv2.resize(canvas, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
     return canvas
 
 
+def encoded(image: np.ndarray, quality: int = 92) -> bytes:
+    """(H, W, 3) uint8 RGB as a JPEG."""
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    return cv2.imencode(".jpg", image[..., ::-1], options)[1].tobytes()
+
+
 def write_image(path: Path, image: np.ndarray) -> None:
-    """(H, W, 3) uint8 RGB to a file; the suffix gives the format."""
-    path.write_bytes(
-        cv2.imencode(path.suffix, image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
-    )
+    """(H, W, 3) uint8 RGB to a JPEG file."""
+    path.write_bytes(encoded(image))
+
+
+def pixels(batch: Batch, most: int) -> np.ndarray:
+    """(n, H, W, 3) uint8 RGB of the first images of a batch."""
+    images = batch.images[:most].float().cpu().numpy().transpose(0, 2, 3, 1)
+    return np.ascontiguousarray((images * 255).round().astype(np.uint8))
+
+
+def label_rows(batch: Batch) -> list[np.ndarray]:
+    """Per image the labels as rows for `draw_boxes`."""
+    targets, (height, width) = batch.targets.cpu().numpy(), batch.images.shape[2:]
+    boxes = cxcywhn_to_xyxy(targets[:, 2:], width, height)
+    rows = np.column_stack((boxes, np.full(len(boxes), np.nan), targets[:, 1]))
+    return [rows[targets[:, 0] == i] for i in range(len(batch.images))]
+
+
+def prediction_rows(batch: Batch, found: list[np.ndarray]) -> list[np.ndarray]:
+    """Per image the detections above CONF as rows for `draw_boxes`.
+
+    Args:
+        found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class.
+    """
+    kept = []
+    for rows, box in zip(found, batch.letterboxes, strict=True):
+        assert box is not None
+        scale, shift = (box.gain_x, box.gain_y) * 2, (box.pad_x, box.pad_y) * 2
+        sure = rows[rows[:, 4] > CONF]
+        kept.append(np.column_stack((sure[:, :4] * scale + shift, sure[:, 4:])))
+    return kept

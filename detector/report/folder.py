@@ -12,6 +12,7 @@ from typing import Any
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 
 
@@ -68,12 +69,11 @@ def best_epoch(run: Path) -> dict[str, Any]:
 def _map(path: Path) -> dict[str, Any]:
     """A YAML or JSON file that holds a map; an empty one if there is no file."""
     try:
-        if not path.is_file():
-            return {}
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else load_yaml(text)
+        content = (json.loads if path.suffix == ".json" else load_yaml)(read_text(path))
         if not isinstance(content, dict):
             raise ValueError("expected a map")
+    except FileNotFoundError:
+        return {}
     except (OSError, *NO_YAML) as e:
         raise InputError(f"{path} cannot be read: {' '.join(str(e).split())}") from None
     return content

@@ -1,4 +1,4 @@
-"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the templates
+"""HTML pages that are one file: no network, no script, no second file. Jinja2 fills the template
 and escapes every value."""
 
 from __future__ import annotations
@@ -6,25 +6,25 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from boltbox.detector.system.atomic_file import write_atomically
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
 
-    from boltbox.detector.report.crops import Crop
+class Crop(NamedTuple):
+    """A cut-out of an image. picture: a JPEG, or why there is none · caption: what it shows · file:
+    of the image."""
 
-DETECTOR = Path(__file__).parents[1]
+    picture: bytes | str
+    caption: str
+    file: str
 
 
 @dataclass
 class Section:
     """A part of a page. text: paragraphs · table: rows of cells, of which the first is the header ·
-    pictures: files, or contents of JPEGs · crops: cut-outs with a caption each."""
+    pictures: PNG files, or contents of JPEGs · crops: cut-outs with a caption each."""
 
     title: str
     text: Sequence[str] = ()
@@ -34,44 +34,20 @@ class Section:
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write sections, one below the other, as an HTML file."""
-    page = document("report/templates/report.html", title=title, sections=sections)
+    """Write sections, one below the other, as an HTML file. A file name that is no valid UTF-8
+    comes as surrogates, which become escapes."""
+    from jinja2 import Environment, StrictUndefined
+
+    strict: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, **strict)
+    environment.filters["data_uri"] = _data_uri
+    template = environment.from_string(Path(__file__).with_name("page.html").read_text())
+    page = template.render(title=title, sections=sections).encode("utf-8", "backslashreplace")
     write_atomically(path, lambda file: file.write(page))
 
 
-def render(template: str, **values: Any) -> Markup:
-    """The text of a template, named from `detector/` on as in "report/templates/report.html".
-    Values are text: `<`, `&` and quotes in them are escaped. A value that a template names and
-    nobody gave raises jinja2.UndefinedError."""
-    from markupsafe import Markup
-
-    return Markup(_environment().get_template(template).render(values))
-
-
-def document(template: str, **values: Any) -> bytes:
-    """The whole file. A file name that is no valid UTF-8 comes as surrogates, which cannot be
-    written: they become escapes."""
-    return render(template, **values).encode("utf-8", "backslashreplace")
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(DETECTOR),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["data_uri"] = _data_uri
-    return environment
-
-
 def _data_uri(image: Path | bytes) -> str:
-    """An image file, or a JPEG's content, as an address that needs no second file."""
-    content, kind = (
-        (image, "jpeg") if isinstance(image, bytes) else (image.read_bytes(), image.suffix[1:])
-    )
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    """An image as an address that needs no second file."""
+    is_jpeg = isinstance(image, bytes)
+    content = image if is_jpeg else image.read_bytes()
+    return f"data:image/{'jpeg' if is_jpeg else 'png'};base64,{base64.b64encode(content).decode()}"

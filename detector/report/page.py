@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
+from boltbox.detector.data.images import read_image
 from boltbox.detector.evaluation.error_kinds import (
     DESCRIPTIONS,
     DUPLICATE,
@@ -22,11 +21,11 @@ from boltbox.detector.evaluation.error_kinds import (
     most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.evaluation.results import COLUMNS
 from boltbox.detector.model.origin import Origin, describe_origins
-from boltbox.detector.report.confidence import draw_confidence
-from boltbox.detector.report.confusion import commonest, draw_confusion
+from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
 from boltbox.detector.report.crops import crop_detection, crop_label
-from boltbox.detector.report.curves import plot_curves, plot_iterations
+from boltbox.detector.report.drawing import encoded, grid
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
 from boltbox.detector.report.table import number
@@ -36,8 +35,7 @@ from boltbox.detector.system.host import described
 LEAST_SCORE = 0.5  # of a detection that is believed against a label
 SHOWN = 12  # cut-outs of a gallery
 SUSPECTS = 36  # and of the likely label errors
-LONGEST = 1280  # pixels of a picture of a batch within the page
-COLUMNS = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
+COMMONEST = 10  # confusions of two classes in the table
 LEGEND = "Orange: detections. Blue: labels."
 PICTURES = {  # of the run's callbacks, in plots/
     "Labels": ("labels.png",),
@@ -58,8 +56,17 @@ def write_report(run: Path) -> Path:
         InputError: the folder holds no run, or a file in it cannot be read.
     """
     files, plots, path = RunFiles.read(run), run / "plots", run / "report.html"
-    sections = [*_metrics(files), *_run(files), *_curves(files, plots)]
-    sections += [*_detections(files, plots), *_pictures(plots)]
+    sections = [*_metrics(files), *_run(files)]
+    for title, rows in (("Curves", files.epochs), ("Iterations", files.iterations)):
+        picture = plots / f"{title.lower()}.png"
+        if draw_curves(rows, picture):
+            sections.append(Section(title, pictures=[picture]))
+    sections += _detections(files, plots)
+    for title, names in PICTURES.items():
+        images = [read_image(plots / name) for name in names if (plots / name).is_file()]
+        if images:  # small enough for the page
+            jpegs = [encoded(grid([image], longest=1280), 80) for image in images]
+            sections.append(Section(title, pictures=jpegs))
     write_page(path, f"Report: {'/'.join(run.resolve().parts[-2:])}", sections)
     return path
 
@@ -94,19 +101,8 @@ def _run(files: RunFiles) -> Iterator[Section]:
         yield Section("Options that differ from the defaults", table=rows)
     if machine := files.machine:
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-        rows = [("started", machine["started"]), ("machine", described(machine))]
-        rows += [("versions", versions), ("source", machine["git"] or "not under git")]
-        yield Section("Machine", table=[("", ""), *rows])
-
-
-def _curves(files: RunFiles, plots: Path) -> Iterator[Section]:
-    for title, rows, draw, name in (
-        ("Curves", files.epochs, plot_curves, "curves.png"),
-        ("Iterations", files.iterations, plot_iterations, "iterations.png"),
-    ):
-        if rows:
-            draw(rows, plots / name)
-            yield Section(title, pictures=[plots / name])
+        text = [f"Started {machine['started']} on {described(machine)}", versions]
+        yield Section("Machine", [*text, f"Source: {machine['git'] or 'not under git'}"])
 
 
 def _detections(files: RunFiles, plots: Path) -> Iterator[Section]:
@@ -124,8 +120,9 @@ def _detections(files: RunFiles, plots: Path) -> Iterator[Section]:
     counted, picture = record.confusion(len(record.names)), plots / "confusion_matrix.png"
     draw_confusion(counted, record.names, picture)
     text = "Detections over 0.25, paired with labels at IoU over 0.45 whatever their class."
-    rows = [(*pair, f"{share:.0%}") for *pair, share in commonest(counted, record.names)]
-    table = [("true", "predicted as", "times", "of the true class"), *rows] if rows else []
+    cells = counted.named(record.names)
+    rows = [cell for cell in cells if cell[0] != cell[1] and "background" not in cell]
+    table = [("true", "predicted as", "times"), *rows[:COMMONEST]] if rows else []
     yield Section("Confusion", [text], table, [picture])
     yield from _errors(record, classify(record, true_positives[:, 0]), metrics.best_confidence)
 
@@ -144,38 +141,17 @@ def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iter
     head = ("kind", "number", *SIZES, "mAP50 gained", "what it is")
     yield Section("Errors", [text], [head, *rows])
     sure, right = record.score >= confidence, np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE))
-    missed = errors.missed(len(record.label_kind), sure)
     suspects = label_suspects(record, errors, LEAST_SCORE)
-    for title, kept, count in (
+    against = f"Likely label errors: detections over {LEAST_SCORE} against the labels"
+    galleries = [
         ("Most confident false positives", sure & ~right, SHOWN),
-        (
-            f"Likely label errors: detections over {LEAST_SCORE} against the labels",
-            suspects,
-            SUSPECTS,
-        ),
-    ):
+        (against, suspects, SUSPECTS),
+    ]
+    for title, kept, count in galleries:
         if kept.any():
             crops = [crop_detection(record, errors, k) for k in most_confident(record, kept, count)]
             yield Section(title, [f"{kept.sum()} in all. {LEGEND}"], crops=crops)
+    missed = errors.missed(len(record.label_kind), sure)
     if missed.any():
         crops = [crop_label(record, k, confidence) for k in largest(record, missed, SHOWN)]
         yield Section("Largest missed objects", [f"{missed.sum()} in all. {LEGEND}"], crops=crops)
-
-
-def _pictures(plots: Path) -> Iterator[Section]:
-    for title, names in PICTURES.items():
-        found = [plots / name for name in names if (plots / name).is_file()]
-        if found:
-            yield Section(title, pictures=[*map(_smaller, found)])
-
-
-def _smaller(path: Path) -> bytes:
-    """A JPEG of a picture, small enough for the page."""
-    try:
-        with Image.open(path) as image:
-            image.thumbnail((LONGEST, LONGEST))
-            file = BytesIO()
-            image.convert("RGB").save(file, "JPEG", quality=80)
-    except OSError as e:
-        raise InputError(f"{path} cannot be read: {e}") from None
-    return file.getvalue()

@@ -3,9 +3,8 @@ CSV."""
 
 import csv
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,23 @@ from boltbox.detector.inference.outputs import (
     label_lines,
 )
 from boltbox.detector.inference.video_file import VideoFile
-from boltbox.detector.report.drawing import draw_boxes, write_image
+from boltbox.detector.report.drawing import draw_boxes, encoded
 from boltbox.detector.system.atomic_file import write_atomically
 
 KINDS = ("images", "videos", "labels", "crops", "predictions.json", "predictions.csv")
 
 
-@dataclass(frozen=True)
-class PredictionFormats:
-    """What is written, and how: options of the command `predict`."""
+@dataclass
+class PredictionFiles:
+    """The files of a run, written picture by picture.
 
+    folder: of the run · names: of the classes · images to line_width: options of the command
+    `predict` · pictures, detections: how many have been written · results: entries of
+    predictions.json.
+    """
+
+    folder: Path
+    names: Sequence[str]
     images: bool
     labels: bool
     json: bool
@@ -42,29 +48,18 @@ class PredictionFormats:
     hide_labels: bool
     hide_confidences: bool
     line_width: int | None
+    pictures: int = 0
+    detections: int = 0
+    results: list[dict[str, Any]] = field(default_factory=list)
+    _video: VideoFile | None = None
 
+    def __post_init__(self) -> None:
+        if self.csv:
+            self._add_to_table([CSV_COLUMNS], "w")
 
-class PredictionFiles:
-    """The files of a run, written picture by picture.
-
-    Args:
-        folder: of the run.
-        names: of the classes.
-        formats: what is written.
-
-    Attributes:
-        pictures, detections: how many have been written. results: entries of predictions.json.
-    """
-
-    def __init__(self, folder: Path, names: Sequence[str], formats: PredictionFormats) -> None:
-        self.folder, self.names, self.formats = folder, list(names), formats
-        self.pictures = self.detections = 0
-        self.results: list[dict[str, Any]] = []
-        self._csv = folder / "predictions.csv"
-        self._video: VideoFile | None = None
-        if formats.csv:
-            with open(self._csv, "w", newline="") as file:
-                csv.writer(file).writerow(CSV_COLUMNS)
+    def _add_to_table(self, rows: Sequence[Sequence[Any]], mode: str = "a") -> None:
+        with open(self.folder / "predictions.csv", mode, newline="") as file:
+            csv.writer(file).writerows(rows)
 
     def add(self, picture: Picture, rows: np.ndarray, width: int, height: int) -> None:
         """Write the files of an image or of a frame of a video.
@@ -74,43 +69,35 @@ class PredictionFiles:
                 confidence, class.
             width, height: of the picture in pixels.
         """
-        self._add_pixels(picture, rows)
-        if self.formats.labels:
-            text = label_lines(rows, width, height, self.formats.confidences)
-            _write(
-                self.folder / "labels" / f"{frame_name(picture)}.txt",
-                partial(Path.write_text, data=text),
-            )
-        if self.formats.json:
+        name = frame_name(picture)
+        if self.images or (self.crops and len(rows)):
+            self._add_pixels(picture, name, rows)
+        if self.labels:
+            text = label_lines(rows, width, height, self.confidences)
+            _write(self.folder / f"labels/{name}.txt", text.encode())
+        if self.json:
             self.results += coco_results(picture, rows, category_ids(self.names))
-        if self.formats.csv:
-            with open(self._csv, "a", newline="") as file:
-                csv.writer(file).writerows(csv_rows(picture, rows, self.names))
+        if self.csv:
+            self._add_to_table(csv_rows(picture, rows, self.names))
         self.pictures, self.detections = self.pictures + 1, self.detections + len(rows)
 
-    def _add_pixels(self, picture: Picture, rows: np.ndarray) -> None:
+    def _add_pixels(self, picture: Picture, name: str, rows: np.ndarray) -> None:
         """The drawn image or video frame, and the crops."""
-        formats = self.formats
-        if not (formats.images or (formats.crops and len(rows))):
-            return
         pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
-        if formats.crops:
-            for name, number, crop in crops(pixels, rows, self.names):
-                _write_image(
-                    self.folder / "crops" / name / f"{frame_name(picture)}_{number:03d}.jpg", crop
-                )
-        if formats.images:
-            style = not formats.hide_labels, not formats.hide_confidences, formats.line_width
-            drawn = draw_boxes(pixels, rows, self.names, *style)
-            if picture.frame is None:
-                _write_image(self.folder / "images" / f"{picture.name}.jpg", drawn)
-            else:
-                self._add_frame(self.folder / "videos" / f"{picture.name}.mp4", picture.fps, drawn)
-
-    def _add_frame(self, path: Path, fps: float, drawn: np.ndarray) -> None:
+        if self.crops:
+            for kind, number, crop in crops(pixels, rows, self.names):
+                _write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", encoded(crop))
+        if not self.images:
+            return
+        style = not self.hide_labels, not self.hide_confidences, self.line_width
+        drawn = draw_boxes(pixels, rows, self.names, *style)
+        if picture.frame is None:
+            _write(self.folder / f"images/{name}.jpg", encoded(drawn))
+            return
+        path = self.folder / f"videos/{picture.name}.mp4"
         if self._video is None or self._video.path != path:
             self.close_video()
-            self._video = VideoFile(path, fps, (drawn.shape[0], drawn.shape[1]))
+            self._video = VideoFile(path, picture.fps, (drawn.shape[0], drawn.shape[1]))
         self._video.write(drawn)
 
     def close_video(self) -> None:
@@ -122,7 +109,7 @@ class PredictionFiles:
     def close(self) -> None:
         """Finish the video that is being written, and predictions.json."""
         self.close_video()
-        if self.formats.json:
+        if self.json:
             content = json.dumps(self.results).encode()
             write_atomically(self.folder / "predictions.json", lambda file: file.write(content))
 
@@ -131,15 +118,11 @@ class PredictionFiles:
         return [self.folder / kind for kind in KINDS if (self.folder / kind).exists()]
 
 
-def _write_image(path: Path, pixels: np.ndarray) -> None:
-    _write(path, partial(write_image, image=pixels))
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
+def _write(path: Path, content: bytes) -> None:
     """Through a temporary file beside it: `path` is complete or absent. Not synced to the disk,
     which takes longer than the network."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".tmp.{path.name}")
     beside.unlink(missing_ok=True)  # a link would be followed
-    write(beside)
+    beside.write_bytes(content)
     beside.replace(path)

@@ -1,10 +1,11 @@
-"""Tables as text, from cells whose first row is the header."""
+"""Tables as text, and what stands in their cells."""
 
 from collections.abc import Sequence
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> str:
-    """For the terminal: the first column to the left, the others to the right.
+    """For the terminal, the first row is the header: the first column to the left, the others to
+    the right.
 
     >>> print(aligned([["row", "ms"], ["1", "12.5"]]))
     row    ms
@@ -16,16 +17,6 @@ def aligned(cells: Sequence[Sequence[str]]) -> str:
         numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
         lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
     return "\n".join(lines)
-
-
-def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table in Markdown.
-
-    >>> markdown([["row", "ms"], ["1", "12.5"]])
-    ['| row | ms |', '|---|---|', '| 1 | 12.5 |']
-    """
-    head, *rows = ["| " + " | ".join(row) + " |" for row in cells]
-    return [head, "|" + "---|" * len(cells[0]), *rows]
 
 
 def number(value: object) -> str:

@@ -22,7 +22,7 @@ from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import Confusion
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.loggers.media import Time, show_precision_recall
-from boltbox.detector.report.confidence import draw_confidence
+from boltbox.detector.report.charts import draw_confidence
 
 BY_STEP = ("lr/bias", "lr/norm", "lr/weight", "momentum", "accumulate")
 LOGGERS = """
@@ -90,7 +90,7 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "CACHE_DIR": here / "cache",
         }.items():
             patch.setenv(f"WANDB_{name}", str(value))
-        patch.setattr("boltbox.detector.report.batch_pictures.CONF", 0.001)
+        patch.setattr("boltbox.detector.report.drawing.CONF", 0.001)
         patch.delenv("BOLTBOX_RUN", raising=False)
         cli.main([*line, "--trainer.max_epochs", "2"])
         ended()
@@ -246,7 +246,7 @@ def test_the_report_and_tensorboard_show_one_curve(
 
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(
-        Axes, "plot", lambda axis, x, y, **_: drawn.setdefault(axis.get_title(), (x, y))
+        Axes, "plot", lambda axis, x, y, **_: drawn.update({axis.get_title(): (x, y)})
     )
     draw_confidence(metrics, ["cat"], tmp_path / "confidence.png")
     recalls, report = drawn["Precision against recall, IoU 0.5"]

@@ -24,7 +24,6 @@ from boltbox.detector.evaluation.error_kinds import (
     most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.report.confusion import commonest
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
@@ -199,4 +198,3 @@ def test_confusion_counts_images_where_nothing_matches() -> None:
     # twice near, duplicate; nothing there; the second image's
     assert counted[:3, 3].tolist() == [3, 1, 1]
     assert counted[3, :3].tolist() == [1, 1, 0]
-    assert commonest(confused, NAMES) == [("c", "b", 1, 1.0)]

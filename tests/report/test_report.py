@@ -19,7 +19,7 @@ from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.confusion import Confusion
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.report.confusion import draw_confusion
+from boltbox.detector.report.charts import draw_confusion
 from boltbox.detector.system.errors import InputError
 
 QUICK = [

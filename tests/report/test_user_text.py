@@ -18,10 +18,10 @@ import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.loggers.media import _markdown
 from boltbox.detector.model.anchors import Choice
-from boltbox.detector.report import figure
+from boltbox.detector.report import charts
 from boltbox.detector.report.anchors import AnchorReport
+from boltbox.detector.report.charts import picture, short
 from boltbox.detector.report.drawing import draw_boxes
-from boltbox.detector.report.figure import picture, short
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.labels import draw_labels
 
@@ -47,7 +47,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """All texts of the figures that are saved, as they are drawn."""
-    monkeypatch.setattr(figure, "DOTS", 40)
+    monkeypatch.setattr(charts, "DOTS", 40)
     seen: list[str] = []
     real = Figure.savefig
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from made_datasets import as_yolo, lay_out, load, picture, save, yolo_line
 from made_page import Reader, fault, jpegs, page
+from PIL import ImageColor
 
 from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
@@ -132,9 +133,9 @@ def grey_set(root: Path, lines: str) -> Path:
     return save(root / "images/train/g.png", np.full((300, 400, 3), 128, np.uint8))
 
 
-def near(image: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
+def near(image: np.ndarray, colour: str) -> np.ndarray:
     """(H, W): the pixels of about this colour."""
-    return (np.abs(image.astype(int) - colour) < 60).all(2)
+    return (np.abs(image.astype(int) - ImageColor.getrgb(colour)) < 60).all(2)
 
 
 def test_the_box_is_marked_and_in_the_middle(tmp_path: Path) -> None:

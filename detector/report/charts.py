@@ -1,0 +1,215 @@
+"""Charts by matplotlib: curves, confusion, confidence. All text in them is plain text: never
+mathematics or TeX."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from boltbox.detector.evaluation.class_metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
+from boltbox.detector.evaluation.confusion import Confusion
+from boltbox.detector.system.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Rows = Sequence[Mapping[str, Any]]  # of a table, by column
+Points = list[tuple[float, float]]
+Panels = Mapping[str, Mapping[str, Points]]  # lines by name, by title
+
+DOTS = 110  # dots an inch
+STYLE: dict[Any, Any] = {
+    "text.parse_math": False,
+    "text.usetex": False,
+    "axes.formatter.use_mathtext": False,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    # Okabe and Ito's colours without the yellow one, which is faint on white
+    "axes.prop_cycle": (
+        "cycler('color', ['0072B2', 'D55E00', '009E73', 'CC79A7', 'E69F00', '56B4E9', '000000'])"
+        " + cycler('linestyle', ['-', '--', '-.', ':', '-', '--', '-.'])"
+    ),
+}
+MARKED = 40  # points; a longer line has no mark at each
+LOSS_TITLES = {"box_loss": "Box loss", "obj_loss": "Objectness loss", "cls_loss": "Class loss"}
+PANELS = {  # title and columns of metrics.csv and iterations.csv; the losses come before
+    "Precision and recall": ("val/P", "val/R"),
+    "mAP and fitness": ("val/mAP50", "val/mAP50-95", "val/fitness"),
+    "COCO's AP by size": (
+        "val/coco/AP",
+        *(f"val/coco/AP_{s}" for s in ("small", "medium", "large")),
+    ),
+    "Learning rate": ("lr/bias", "lr/weight", "lr/norm"),
+    "Momentum": ("momentum",),
+    "Iterations a step": ("accumulate",),
+    "Seconds an epoch": ("seconds",),
+}
+NAMED = 6  # classes with colours of their own; more are thin grey lines
+DRAWN = 100  # classes of a confusion matrix, at most
+WRITTEN = 20  # classes up to which the numbers stand in its cells
+
+
+@contextmanager
+def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """An empty figure, in inches, which is written to `path` at the end. Names of classes, files
+    and runs may be drawn in it as they are, `$` included; ticks of a logarithmic axis need a
+    formatter of their own ("{x:g}"), since matplotlib writes them as mathematics.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # a box is drawn in place of a letter that the font lacks
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure((width, height), layout="constrained")
+        yield figure
+        write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=DOTS))
+
+
+def short(name: str, most: int = 20) -> str:
+    """A name that fits beside a chart.
+
+    >>> short("polychromatic triangle"), short("disc")
+    ('polychromatic trian…', 'disc')
+    """
+    name = name if len(name) <= most else f"{name[: most - 1]}…"
+    # matplotlib leaves names that begin with an underscore out of legends
+    return f" {name}" if name.startswith("_") else name
+
+
+def draw_curves(rows: Rows, path: Path) -> bool:
+    """Losses, metrics and learning rates of a metrics.csv or an iterations.csv, to a PNG file; see
+    `draw_panels`."""
+    if not rows:
+        return False
+    x, first = ("iteration", 0) if "iteration" in rows[0] else ("epoch", 1)
+    losses = {loss_title(n): (n, f"train/{n}", f"val/{n}") for n in loss_names(rows)}
+    panels = {
+        title: {column: points(rows, x, column, first) for column in columns}
+        for title, columns in {**losses, **PANELS}.items()
+    }
+    return draw_panels(panels, x, path)
+
+
+def draw_panels(panels: Panels, x: str, path: Path) -> bool:
+    """Three panels a row, to a PNG file, or False if there is nothing to draw: lines and panels
+    without a point are left out."""
+    drawn = {title: {name: p for name, p in of.items() if p} for title, of in panels.items()}
+    drawn = {title: lines for title, lines in drawn.items() if lines}
+    if not drawn:
+        return False
+    rows = math.ceil(len(drawn) / 3)
+    with picture(path, 13, 3.5 * rows) as figure:
+        for k, (title, lines) in enumerate(drawn.items(), 1):
+            axis = figure.add_subplot(rows, 3, k)
+            axis.set_title(title)
+            add_lines(axis, x, lines)
+    return True
+
+
+def add_lines(axis: Axes, x: str, lines: Mapping[str, Points]) -> None:
+    """Lines over whole numbers called `x`, with a legend if there are several."""
+    from matplotlib.ticker import MaxNLocator
+
+    for name, pairs in lines.items():
+        mark = "." if len(pairs) <= MARKED else ""
+        axis.plot(*zip(*pairs, strict=True), label=short(name), marker=mark)
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(x)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    axis.grid(visible=True)
+    if len(lines) > 1:
+        axis.legend(fontsize=9)
+
+
+def loss_names(rows: Rows) -> list[str]:
+    """Of the parts of the loss in a metrics.csv or an iterations.csv, whatever they are called."""
+    columns = dict.fromkeys(column for row in rows for column in row)
+    trained = [name.removeprefix("train/") for name in columns if name.startswith("train/")]
+    others = {"iteration", "epoch", *(name for names in PANELS.values() for name in names)}
+    return trained or [name for name in columns if name not in others and "/" not in name]
+
+
+def loss_title(name: str) -> str:
+    """
+    >>> loss_title("obj_loss"), loss_title("centre_loss")
+    ('Objectness loss', 'Centre loss')
+    """
+    return LOSS_TITLES.get(name, name.replace("_", " ").capitalize())
+
+
+def points(rows: Rows, x: str, y: str, first: int = 0) -> Points:
+    """The pairs of numbers that a table holds; x counts from `first`. What is empty or no number is
+    left out."""
+    found = []
+    for row in rows:
+        try:
+            pair = float(row[x]) + first, float(row[y])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if all(map(math.isfinite, pair)):
+            found.append(pair)
+    return found
+
+
+def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> None:
+    """Precision, recall and F1 of every class, against each other and against confidence, to a PNG
+    file. Classes are thin lines, their mean is thick; a dotted line marks the confidence with the
+    best mean F1."""
+    p, r = metrics.precision_curve, metrics.recall_curve
+    panels = {
+        "Precision against recall, IoU 0.5": (RECALLS, metrics.precision_at_recall),
+        "F1 against confidence": (CONFIDENCES, 2 * p * r / (p + r + EPS)),
+        "Precision against confidence": (CONFIDENCES, p),
+        "Recall against confidence": (CONFIDENCES, r),
+    }
+    named = [short(names[c]) for c in metrics.classes] if len(metrics.classes) <= NAMED else []
+    with picture(path, 13, 8.5) as figure:
+        axes = figure.subplots(2, 2).flat
+        for axis, (title, (at, curves)) in zip(axes, panels.items(), strict=True):
+            axis.set(title=title, xlim=(0, 1), ylim=(0, 1.04))
+            if named:
+                axis.plot(at, curves.T, label=named, linewidth=1)
+            else:
+                axis.plot(at, curves.T, color="0.72", linestyle="-", linewidth=1)
+            mean = {"label": "mean", "color": "black", "linestyle": "-", "linewidth": 2.5}
+            axis.plot(at, curves.mean(0), **mean)
+            if at is CONFIDENCES:
+                best = metrics.best_confidence
+                axis.axvline(best, color="0.35", linestyle=":", label=f"best F1: {best:.3f}")
+            axis.grid(visible=True)
+            axis.legend(fontsize=9)
+
+
+def draw_confusion(counted: Confusion, names: Sequence[str], path: Path) -> None:
+    """The confusion matrix, legible for one class and for thousands, to a PNG file.
+
+    Rows are what was predicted, columns what is true, each column in shares; the last row: missed,
+    the last column: nothing there. Of more than DRAWN classes the commonest are shown, and the
+    others together."""
+    every = len(names) <= DRAWN
+    classes = list(range(len(names))) if every else counted.commonest_classes(DRAWN)
+    matrix = counted.matrix(classes)
+    shares, n = matrix / np.maximum(matrix.sum(0), 1), len(matrix)
+    labels = [short(names[c]) for c in classes]
+    labels += [*["other classes"] * (n - len(labels) - 1), "background"]
+    written = n <= WRITTEN + 1
+    side, font = (2.5 + 0.45 * max(n, 4), 8) if written else (2.5 + 0.155 * n, 6)
+    with picture(path, side + 0.7, side) as figure:
+        axis = figure.add_subplot()
+        image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axis.set_xticks(range(n), labels, rotation=90, fontsize=font)
+        axis.set_yticks(range(n), labels, fontsize=font)
+        axis.set_xlabel("true (background: false positives)")
+        axis.set_ylabel("predicted (background: missed)")
+        figure.colorbar(image, shrink=0.7, label="share of the true class")
+        for y, x in np.argwhere(matrix) if written else ():
+            colour, text = "white" if shares[y, x] > 0.55 else "black", f"{shares[y, x]:.2f}"
+            axis.text(x, y, text, ha="center", va="center", fontsize=font, color=colour)
