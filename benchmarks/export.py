@@ -65,7 +65,7 @@ def main() -> None:
             torch.set_num_threads(threads)
             network = Decoded(read_trained(options.weights).network)
             files = {Path(f).name: load_exported(f) for f in options.files}
-            (shape,) = {f.fixed_shape or f.metadata.image_size for f in files.values()}
+            (shape,) = {f.metadata.image_size for f in files.values()}
             rates: dict[str, list[float]] = {}
             for repeat in range(options.repeats + 1):  # the first round warms up
                 for name, look in [("PyTorch", network), *files.items()]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.device import finish_on_device
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.inference.rows import Thresholds, to_rows
+from boltbox.detector.inference.rows import to_rows
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.module import VALIDATION, Detector
 
@@ -29,12 +29,12 @@ def maps_of(network: YOLOv5, images: Tensor) -> list[Tensor]:
 
 @torch.inference_mode()
 def validate(detector: Detector, data: DetectionData, network: YOLOv5) -> dict[str, float]:
-    metrics, thresholds = DetectionMetrics(len(detector.names)), Thresholds(**VALIDATION)
+    metrics = DetectionMetrics(len(detector.names))
     for batch in map(finish_on_device, data.val_dataloader()):
         rows = to_rows(
-            network.head.candidates(maps_of(network, batch.images), thresholds.conf),
+            network.head.candidates(maps_of(network, batch.images), VALIDATION["conf"]),
             batch.letterboxes,
-            thresholds,
+            VALIDATION,
         )
         truths = [truth for truth in batch.truths if truth is not None]
         metrics.update(rows, truths, batch.indices)

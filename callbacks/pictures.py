@@ -7,7 +7,7 @@ import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.data.inputs.tiled import whole
+from boltbox.detector.data.inputs.evaluation_input import whole
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.report.charts import draw_curves
 from boltbox.detector.report.drawing import (

@@ -285,7 +285,7 @@ class DetectorCLI(LightningCLI):
             file = resolved.exported
             check_names(file.names, self.model.names, file.path)
             self.datamodule.fixed_shape = file.shape_for(self.datamodule.image_size)
-            self.model.exported, self.model.network.origins = file, file.origins
+            self.model.exported, self.model.network.origins = file, file.metadata.origins
         elif resolved.checkpoint:
             check_network(self.model.names, self.model.state_dict(), resolved.checkpoint)
             if self.command == "fit":

@@ -1,20 +1,12 @@
 """`python cli.py predict`: objects in images, videos and streams, written as files."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, new_run, remove_empty
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
-from boltbox.detector.data.inputs.frames import Frames
 from boltbox.detector.data.inputs.sources import Sources
-from boltbox.detector.data.inputs.tiled import Tiling
-from boltbox.detector.data.loading.loader import make_loader, usable_workers
-from boltbox.detector.data.sample import Batch, Picture
-from boltbox.detector.inference.pictures import Pictures, usable
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system import trusted
@@ -103,21 +95,10 @@ def predict(
             "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."
         )
     training = Path(run) if run and has_checkpoints(Path(run)) else None
-    options: dict[str, Any] = {
-        "conf": conf,
-        "iou": iou,
-        "max_det": max_det,
-        "agnostic": agnostic,
-        "tta": tta,
-    }
-    options |= {"classes": classes, "precision": precision}
-    sources = Sources.find(source)
-    predictor = Predictor.load(ckpt_path, ensemble or (), device, training, **options)
-    inputs = predictor.inputs(image_size)
-    tiling = Tiling.of(inputs, tile_size, tile_overlap) if tiled else None
-    sources.images = usable(sources.images)
-    if not sources.images and not sources.moving():
-        raise InputError(f"source {source}: none of its files is a usable image")
+    options = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic, "tta": tta}
+    sources, also = Sources.find(source), {"classes": classes, "precision": precision}
+    predictor = Predictor.load(ckpt_path, ensemble or (), device, training, **options, **also)
+    inputs = predictor.inputs(image_size, tiled, tile_size, tile_overlap)
 
     folder = Path(run) if run and not training else new_run("predict")
     if training:
@@ -128,7 +109,7 @@ def predict(
     lock.take()
     files = PredictionFiles(folder, predictor.names, *written, *style)
     started = time.perf_counter()
-    batches = source_batches(sources, inputs, tiling, batch_size, workers, frame_step, buffer)
+    batches = sources.batches(inputs, batch_size, workers, frame_step, buffer)
     try:
         with exit_on_signals(), tqdm(unit=" images", disable=None) as bar:
             for batch, rows in predictor.find(batches, batch_size):
@@ -152,30 +133,3 @@ def predict(
     paths = ", ".join(map(str, files.written())) or "nothing written"
     rank_zero_print(f"{files.detections} detections in {files.pictures} {what}: {paths}")
     rank_zero_print(f"{files.pictures / seconds:.1f} {what}/s")
-
-
-def source_batches(
-    sources: Sources,
-    inputs: EvaluationInput,
-    tiling: Tiling | None,
-    batch_size: int,
-    workers: int,
-    frame_step: int = 1,
-    buffer: bool = False,
-) -> Iterator[Batch]:
-    """The image files in batches, then the frames of the videos or of the stream; each batch with
-    its pictures. See `predict` for the options."""
-    image_names, video_names = sources.names()
-    if sources.images:
-        pictures = Pictures(sources.images, inputs, tiling, batch_size, lenient=True)
-        processes = usable_workers(workers, 1) if len(pictures.batches) > 1 else 0
-        for batch in make_loader(pictures, pictures.batches, pictures.collate, processes, seed=0):
-            if batch.indices:
-                yield batch._replace(
-                    pictures=[Picture(image_names[i], sources.images[i]) for i in batch.indices]
-                )
-    live = sources.stream is not None and not buffer
-    alone = len(sources.moving()) == 1 and not sources.images
-    yield from Frames(
-        sources.moving(), video_names, live, frame_step, batch_size, inputs, tiling, alone
-    )

@@ -19,8 +19,11 @@ from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.device import finish_on_device
 from boltbox.detector.data.fingerprint import all_changes, fingerprints
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.inputs.tiled import TiledSamples, Tiling
+from boltbox.detector.data.inputs.evaluation_input import (
+    EvaluationInput,
+    EvaluationSamples,
+    collate_items,
+)
 from boltbox.detector.data.loading.loader import make_loader, usable_workers
 from boltbox.detector.data.loading.position import batch_limit, position, reads_all, resume_epoch
 from boltbox.detector.data.loading.sampler import (
@@ -31,7 +34,7 @@ from boltbox.detector.data.loading.sampler import (
 )
 from boltbox.detector.data.loading.seen_sizes import seen_sizes
 from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.sample import Batch, collate
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import Resize, round_up
 from boltbox.detector.data.transforms.transform import Transform
@@ -258,30 +261,19 @@ class DetectionData(L.LightningDataModule):
         return self._evaluation_loader("test", pad=0.5)
 
     def _inputs(self, pad: float) -> EvaluationInput:
-        """How images become the network's input outside of the training. pad: extra, in strides."""
-        return EvaluationInput(self.image_size, self.stride, pad, self.fixed_shape)
-
-    def _tiling(self) -> Tiling | None:
-        """How large images are cut, outside of a training."""
-        if not self.tiled or (self.trainer and self.trainer.state.fn == TrainerFn.FITTING):
-            return None
-        return Tiling(
-            self.tile_size or self.image_size, self.tile_overlap, self.image_size, self.stride
-        )
+        """How images become the network's input, in tiles only outside of a fit. pad: extra, in
+        strides."""
+        fits = self.trainer and self.trainer.state.fn == TrainerFn.FITTING
+        tile = (self.tile_size or self.image_size) if self.tiled and not fits else None
+        how = self.image_size, self.stride, pad, self.fixed_shape
+        return EvaluationInput(*how, tile, self.tile_overlap)
 
     def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
-        dataset, rank, world = self.datasets[split], *self._place()
-        tiling = self._tiling()
-        samples: TiledSamples | EvaluationSamples
-        if tiling:
-            samples, batches = TiledSamples(dataset, tiling), [[i] for i in range(len(dataset))]
-        else:
-            inputs = self._inputs(pad)
-            batches, shapes = inputs.batches(
-                dataset.shapes(), self.val_batch_size, not self.literal
-            )
-            samples = EvaluationSamples(dataset, inputs, shapes)
-        return self._loader(samples, GivenBatches(batches, rank, world), _collate)
+        dataset, inputs = self.datasets[split], self._inputs(pad)
+        shapes = dataset.shapes()
+        batches, shapes = inputs.batches(shapes, self.val_batch_size, not self.literal)
+        samples = EvaluationSamples(dataset, inputs, shapes)
+        return self._loader(samples, GivenBatches(batches, *self._place()), collate_items)
 
     def _place(self) -> tuple[int, int]:
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
@@ -331,8 +323,3 @@ class DetectionData(L.LightningDataModule):
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
         return Path(self.datasets[split].files[index])
-
-
-def _collate(items: list[Sample] | list[Batch]) -> Batch:
-    """The tiles of an image are a batch already."""
-    return items[0] if isinstance(items[0], Batch) else collate(items)

@@ -4,6 +4,7 @@ import os
 import struct
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from glob import glob
 from pathlib import Path
 
 import cv2
@@ -11,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import exists, is_dir, is_file, is_impossible
+from boltbox.detector.system.text_file import exists, is_dir, is_file
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
@@ -186,21 +187,9 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
     """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes:
     those that count."""
-    path = Path(source)
-    if is_dir(path):
-        found = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
-    elif is_file(path):
-        found = [path]
-    elif not set(str(path)) & set("*?["):
-        found = []
-    else:
-        try:
-            anchored = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-            found = [p for p in anchored if p.suffix.lower() in suffixes and p.is_file()]
-        except RecursionError:  # thousands of folders within one another
-            found = []
-        except (OSError, ValueError) as e:
-            if not is_impossible(e):
-                raise
-            found = []
-    return sorted(found)
+    if is_file(source):
+        return [Path(source)]
+    found = (
+        Path(source).rglob("*") if is_dir(source) else map(Path, glob(str(source), recursive=True))
+    )
+    return sorted(p for p in found if p.suffix.lower() in suffixes and p.is_file())

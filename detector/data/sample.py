@@ -165,8 +165,8 @@ class Batch(NamedTuple):
     index in the data set, LetterboxInfo, Labels (validation only).
 
     windows (B, 4) int64: all B images show one image, each the part x1, y1, x2, y2 of the file's
-    pixels (inputs/tiled.py); they stay uint8, and there is one index and one truth. pictures: the
-    frames of a video, which no file holds to be read again."""
+    pixels (inputs/evaluation_input.py); they stay uint8, and there is one index and one truth.
+    pictures: the frames of a video, which no file holds to be read again."""
 
     images: Tensor
     targets: Tensor

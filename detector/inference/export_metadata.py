@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from boltbox.detector.model.origin import Origin
@@ -23,9 +23,6 @@ class Suppression(NamedTuple):
     agnostic: bool
 
 
-SUPPRESSION = {"conf": float, "iou": float, "max_det": int, "agnostic": bool}
-
-
 @dataclass(frozen=True)
 class Metadata:
     """names: class names · stride: of height and width, in pixels · image_size: (height, width) in
@@ -42,14 +39,15 @@ class Metadata:
     nms: Suppression | None
     precision: Precision
     model: dict[str, Any]
-    origins: list[dict[str, str]] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
 
     def to_strings(self) -> dict[str, str]:
         """Keys and values as they stand in the file; each value is JSON, or a plain word."""
-        box = "xyxy" if self.nms else "cxcywh"
-        own = {**asdict(self), "nms": self.nms and self.nms._asdict(), "layout": LAYOUT, "box": box}
-        values = {key: json.dumps(value) for key, value in own.items()}
-        return {"program": PROGRAM, "task": "detect", **values}
+        values = vars(self) | {"layout": LAYOUT, "box": "xyxy" if self.nms else "cxcywh"}
+        values["nms"] = self.nms and self.nms._asdict()
+        values["origins"] = [origin._asdict() for origin in self.origins]
+        strings = {key: json.dumps(value) for key, value in values.items()}
+        return {"program": PROGRAM, "task": "detect", **strings}
 
     @classmethod
     def from_strings(cls, strings: Mapping[str, str]) -> "Metadata":
@@ -62,19 +60,12 @@ class Metadata:
         if strings.get("program") != PROGRAM or json.loads(strings["layout"]) != LAYOUT:
             raise ValueError("not written by this version of `export`")
         values = {key: json.loads(strings[key]) for key in cls.__dataclass_fields__}
-        height, width = (int(side) for side in values["image_size"])
-        nms, model = values["nms"], values["model"]
-        metadata = cls(
-            [str(name) for name in values["names"]],
-            int(values["stride"]),
-            (height, width),
-            int(values["batch"]),
-            bool(values["dynamic"]),
-            nms and Suppression(*(kind(nms[key]) for key, kind in SUPPRESSION.items())),
-            values["precision"],
-            {key: model[key] for key in MODEL_OPTIONS if key in model},
-            [Origin(**entry)._asdict() for entry in values["origins"]],
-        )
+        height, width = values["image_size"]
+        values["image_size"] = height, width
+        values["nms"] = values["nms"] and Suppression(**values["nms"])
+        values["model"] = {k: v for k, v in values["model"].items() if k in MODEL_OPTIONS}
+        values["origins"] = [Origin(**entry) for entry in values["origins"]]
+        metadata = cls(**values)
         if min(metadata.batch, metadata.stride, height, width, len(metadata.names)) < 1:
             raise ValueError("a size below 1")
         return metadata

@@ -2,7 +2,7 @@
 only compute: nothing in them is executed."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
+from torch.nn.utils.rnn import pad_sequence
 
 from boltbox.detector.inference.export_metadata import Metadata
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.network_options import empty_network
-from boltbox.detector.model.origin import Origin
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.text_file import exists, is_dir
 
@@ -49,27 +49,21 @@ class Exported:
     def max_stride(self) -> int:
         return self.metadata.stride
 
-    @property
-    def origins(self) -> list[Origin]:
-        return [Origin(**entry) for entry in self.metadata.origins]
-
-    @property
-    def fixed_shape(self) -> tuple[int, int] | None:
-        """(height, width) in pixels of the only images it takes; None: any multiples of the
-        stride."""
-        return None if self.metadata.dynamic else self.metadata.image_size
-
     def shape_for(self, image_size: int) -> tuple[int, int] | None:
-        """`fixed_shape`, if the file takes images of this size.
+        """(height, width) in pixels of the only images it takes; None: any multiples of the stride.
 
         Raises:
-            InputError: it does not.
+            InputError: it takes no images of this size.
         """
-        if self.fixed_shape and image_size != self.image_size:
-            raise InputError(
-                f"{self.path} takes images of {_times(self.fixed_shape)} px: leave image_size out"
-            )
-        return self.fixed_shape
+        if self.metadata.dynamic:
+            return None
+        if image_size != self.image_size:
+            raise InputError(f"{self._takes()}: leave image_size out")
+        return self.metadata.image_size
+
+    def _takes(self) -> str:
+        height, width = self.metadata.image_size
+        return f"{self.path} takes images of {height}x{width} px"
 
     def rows_per_level(self, height: int, width: int) -> list[int] | None:
         """See `Head.rows_per_level`; of a head of one's own nothing is known but its levels."""
@@ -83,54 +77,32 @@ class Exported:
         leaves as they are: the objectness is 1, and the detection's class has its score. Rows of
         zeros fill up to the image with the most.
         """
-        self._check(tuple(images.shape[2:]))
-        batch = len(images) if self.metadata.dynamic else self.metadata.batch
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            on_cpu = images.detach().float().cpu().contiguous()
-            parts = [self._batch(part, batch) for part in on_cpu.split(batch)]
-        rows = max(part.shape[1] for part in parts)
-        return torch.cat([pad(p, (0, 0, 0, rows - p.shape[1])) for p in parts]).to(images.device)
+        takes, (height, width) = self.metadata, images.shape[2:]
+        if not takes.dynamic and (height, width) != takes.image_size:
+            raise InputError(f"{self._takes()}, not {height}x{width}")
+        parts = images.detach().float().cpu().split(len(images) if takes.dynamic else takes.batch)
+        rows = [of_image for part in parts for of_image in self._rows(part)]
+        return pad_sequence(rows, batch_first=True).to(images.device)
 
-    def _check(self, shape: tuple[int, ...]) -> None:
-        stride, fixed = self.metadata.stride, self.fixed_shape
-        fits = min(shape) >= 2 * stride and not any(side % stride for side in shape)
-        if shape != fixed if fixed else not fits:
-            takes = _times(fixed) if fixed else f"multiples of {stride} from {2 * stride} on"
-            raise InputError(f"{self.path} takes images of {takes} px, not {_times(shape)}")
-
-    def _batch(self, images: Tensor, batch: int) -> Tensor:
-        """Images (b, 3, H, W), at most as many as the file takes at once, and grey ones up to that
-        number."""
+    def _rows(self, images: Tensor) -> Iterable[Tensor]:
+        """Of each of the images, at most as many as the file takes at once: (R, 5 + C)."""
         b = len(images)
-        if b < batch:
-            images = torch.cat((images, images.new_full((batch - b, *images.shape[1:]), 0.5)))
-        output = self.run(images)
-        columns = 7 if self.metadata.nms else 5 + len(self.names)
-        if output.shape[-1] != columns or output.ndim != (2 if self.metadata.nms else 3):
-            raise InputError(
-                f"{self.path}: its output is {tuple(output.shape)}, not what its metadata state"
-            )
-        return self._rows(output, b) if self.metadata.nms else output[:b]
-
-    def _rows(self, found: Tensor, b: int) -> Tensor:
-        """(n, 7) image, xyxy, score, class -> (b, R, 5 + C)."""
-        per_image = [found[found[:, 0] == i] for i in range(b)]
-        rows = found.new_zeros(b, max(1, *(len(p) for p in per_image), 0), 5 + len(self.names))
-        for into, p in zip(rows, per_image, strict=True):
-            into[: len(p), :4] = xyxy_to_cxcywh(p[:, 1:5])
-            into[: len(p), 4] = 1
-            into[: len(p), 5:] = one_hot(p[:, 6].long(), len(self.names)) * p[:, 5:6]
-        return rows
+        if not self.metadata.dynamic:  # grey ones up to that number
+            images = pad(images, (*(0,) * 7, self.metadata.batch - b), value=0.5)
+        output = self.run(images.contiguous())
+        if not self.metadata.nms:
+            return output[:b]
+        image, boxes, scores, classes = output.split((1, 4, 1, 1), 1)
+        of_class = one_hot(classes.long().squeeze(1), len(self.names)) * scores
+        rows = torch.cat((xyxy_to_cxcywh(boxes), torch.ones_like(scores), of_class), 1)
+        return [rows[image[:, 0] == i] for i in range(b)]
 
 
 def format_of(path: str | Path) -> str | None:
     """Which format a path means by its name; None: no exported file."""
     path = Path(path)
-    if path.suffix == ".xml":
+    if path.suffix == ".xml" or (is_dir(path) and (path / "model.xml").is_file()):
         return "openvino"
-    if is_dir(path):
-        is_ours = path.name.endswith(ENDINGS["openvino"]) or (path / "model.xml").is_file()
-        return "openvino" if is_ours else None
     return next((kind for kind, ending in ENDINGS.items() if path.name.endswith(ending)), None)
 
 
@@ -185,7 +157,3 @@ def _openvino(runtime: Any, path: Path) -> tuple[dict[str, str], Run]:
     request = core.compile_model(model, "CPU", options).create_infer_request()
     strings = {key: value.astype(str) for key, value in info.items()}
     return strings, lambda images: torch.from_numpy(request.infer([images.numpy()])[0].copy())
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

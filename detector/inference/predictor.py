@@ -14,28 +14,16 @@ from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.device import finish_on_device
-from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
-from boltbox.detector.data.inputs.tiled import Tiling
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
+from boltbox.detector.data.inputs.pictures import Image, Pictures
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
-from boltbox.detector.inference.pictures import Image, Pictures
-from boltbox.detector.inference.rows import (
-    DecodedRows,
-    Rows,
-    Thresholds,
-    class_numbers,
-    dtype_of,
-    forward_function,
-    rows_of_tiles,
-    to_rows,
-)
-from boltbox.detector.inference.tta import TestTimeAugmentation
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.origin import Origin
+from boltbox.detector.inference.rows import DecodedRows, class_numbers, rows_of_tiles, to_rows
+from boltbox.detector.inference.tta import Rows, augmented
+from boltbox.detector.model.network import Network, YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.rank_zero import rank_zero_print
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
 
@@ -82,10 +70,10 @@ class Predictor:
     ) -> None:
         if precision not in ("16-mixed", "16-true", "32-true"):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
-        numbers = class_numbers(classes, names)
-        self.thresholds = Thresholds(conf, iou, max_det, agnostic, numbers, multi_label, rounded)
+        limits = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic}
+        kinds = {"classes": class_numbers(classes, names), "multi_label": multi_label}
+        self.thresholds: dict[str, Any] = {**limits, **kinds, "rounded": rounded}
         self.names, self.image_size, self.precision = list(names), image_size, precision
-        self.origins: list[Origin] = [origin for m in members for origin in m.origins]
         self.stride = max(32, *(member.max_stride for member in members))
         self.exported = [m for m in members if isinstance(m, Exported)]
         networks = [m for m in members if isinstance(m, YOLOv5)]
@@ -97,12 +85,13 @@ class Predictor:
         if fuse:
             networks = [network.fused().to(self.device, dtype) for network in networks]
         self.network = networks[0] if len(members) == 1 and networks and not tta else None
-        self._members: list[Rows] = [
-            *(_rows(forward_function(n), n.head, n.max_stride, tta) for n in networks),
-            *(_rows(file, file, file.max_stride, tta) for file in self.exported),
+        looks: list[tuple[Rows, Any, int]]
+        looks = [(forward_function(n), n.head, n.max_stride) for n in networks]
+        looks += [(file, file, file.max_stride) for file in self.exported]
+        self._members = [
+            augmented(rows, head.rows_per_level, stride) if tta else rows
+            for rows, head, stride in looks
         ]
-        for file in self.exported:
-            _compare_thresholds(file, self.thresholds)
 
     @classmethod
     def load(
@@ -142,8 +131,8 @@ class Predictor:
             at_once: most tiles of an image that go through the networks together.
         """
         if batch.windows is not None:
-            look = lambda images: self._look(images)[0]  # noqa: E731
-            return [rows_of_tiles(look, batch, self.thresholds, at_once)], None
+            rows = rows_of_tiles(lambda x: self._look(x)[0], batch, self.thresholds, at_once)
+            return [rows], None
         decoded, raw = self._look(batch.images)
         return to_rows(decoded, batch.letterboxes, self.thresholds), raw
 
@@ -156,16 +145,22 @@ class Predictor:
             if self.network is None:
                 return torch.cat([member(images) for member in self._members], 1), None
             raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
-        return self.network.head.candidates(raw, self.thresholds.conf), raw
+        return self.network.head.candidates(raw, self.thresholds["conf"]), raw
 
-    def inputs(self, image_size: int | None = None) -> EvaluationInput:
+    def inputs(
+        self,
+        image_size: int | None = None,
+        tiled: bool = False,
+        tile_size: int | None = None,
+        tile_overlap: float = 0.2,
+    ) -> EvaluationInput:
         """How images become the input: their longer side gets `image_size` pixels, rounded up to
-        the stride; default: that of the training."""
+        the stride; default: that of the training. See `predict`."""
         size = image_size or self.image_size
-        fixed = [file.shape_for(size) for file in self.exported]
-        return EvaluationInput(
-            round_up(size, self.stride), self.stride, fixed=next(filter(None, fixed), None)
-        )
+        fixed = next(filter(None, [file.shape_for(size) for file in self.exported]), None)
+        size = round_up(size, self.stride)
+        tile = (tile_size or size) if tiled else None
+        return EvaluationInput(size, self.stride, 0.0, fixed, tile, tile_overlap)
 
     @torch.inference_mode()
     def find(
@@ -205,15 +200,23 @@ class Predictor:
             InputError: something that is no image.
         """
         given = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
-        inputs = self.inputs(image_size)
-        tiling = Tiling.of(inputs, tile_size, tile_overlap) if tiled else None
-        found = [Detections.of(np.zeros((0, 6), np.float32), self.names)] * len(given)
-        pictures = Pictures(given, inputs, tiling, batch_size)
-        batches = (pictures.collate([pictures[i] for i in batch]) for batch in pictures.batches)
+        inputs = self.inputs(image_size, tiled, tile_size, tile_overlap)
+        pictures, found = Pictures(given, inputs, batch_size), dict[int, Detections]()
+        batches = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
         for batch, rows in self.find(batches, batch_size):
             for index, own in zip(batch.indices, rows, strict=True):
                 found[index] = Detections.of(own, self.names)
-        return list(found) if given is images else found[0]
+        return [found[i] for i in range(len(given))] if given is images else found[0]
+
+
+def dtype_of(module: torch.nn.Module) -> torch.dtype:
+    """That of a network's weights."""
+    return next(module.parameters()).dtype
+
+
+def forward_function(network: Network) -> Rows:
+    """A network and its decoding in one, in float32 outside, whatever the network's precision."""
+    return lambda images: network.decode(network(images.to(dtype_of(network))))
 
 
 def load_ensemble(
@@ -264,16 +267,3 @@ def _device(name: str | torch.device | None) -> torch.device:
     except (RuntimeError, AssertionError) as e:
         raise InputError(f"device {name}: there is none of this name ({in_one_line(e)})") from None
     return device
-
-
-def _rows(predict: Rows, head: Any, stride: int, tta: bool) -> Rows:
-    return TestTimeAugmentation(predict, head.rows_per_level, stride) if tta else predict
-
-
-def _compare_thresholds(file: Exported, wanted: Thresholds) -> None:
-    nms = file.metadata.nms
-    if nms and (wanted.conf < nms.conf or wanted.max_det > nms.max_det or wanted.iou > nms.iou):
-        rank_zero_print(
-            f"{file.path} suppresses within: conf {nms.conf:g}, iou {nms.iou:g}, max_det"
-            f" {nms.max_det}; what it leaves out stays out, whatever the options"
-        )

@@ -8,61 +8,47 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from boltbox.detector.inference.rows import Rows
+# images (B, 3, H, W) in 0..1 -> (B, R, 5 + C), as `Head.decode` gives it
+Rows = Callable[[Tensor], Tensor]
 
 PASSES = ((1.0, False), (0.83, True), (0.67, False))  # scale, whether mirrored
 GREY = 0.447  # of 1: about the mean of ImageNet's pixels
 
 
-class TestTimeAugmentation:
-    """A predictor that calls another one three times.
+def augmented(
+    predict: Rows, rows_per_level: Callable[[int, int], list[int] | None], stride: int
+) -> Rows:
+    """A function that calls `predict` three times.
 
     The rows of the coarsest level at full scale, and those of the finest level at the smallest
     scale, are left out: the other passes see objects of these sizes better.
 
     Args:
-        predictor: what is called; its rows are ordered by level, unless `rows_per_level` says
-            otherwise.
+        predict: its rows are ordered by level, unless `rows_per_level` says otherwise.
         rows_per_level: see `Head.rows_per_level`; only the shares of the levels count.
         stride: of the coarsest map; sides of the images are multiples of it.
     """
 
-    __test__ = False  # its name is not that of a pytest class
-
-    def __init__(
-        self,
-        predictor: Rows,
-        rows_per_level: Callable[[int, int], list[int] | None],
-        stride: int,
-    ) -> None:
-        self.predictor, self.rows_per_level, self.stride = predictor, rows_per_level, stride
-
-    def __call__(self, images: Tensor) -> Tensor:
-        width = images.shape[3]
+    def predict_three_times(images: Tensor) -> Tensor:
         parts = []
         for k, (scale, mirrored) in enumerate(PASSES):
-            seen = scaled(images.flip(3) if mirrored else images, scale, self.stride)
-            rows = self.predictor(seen)
-            finest, coarsest = self._outer_rows(rows.shape[1], *seen.shape[2:])
+            seen = scaled(images.flip(3) if mirrored else images, scale, stride)
+            rows = predict(seen)
             boxes = rows[..., :4] / scale
             if mirrored:
-                boxes = torch.cat((width - boxes[..., :1], boxes[..., 1:]), -1)
+                boxes = torch.cat((images.shape[3] - boxes[..., :1], boxes[..., 1:]), -1)
             rows = torch.cat((boxes, rows[..., 4:]), -1)
-            if k == 0:
-                rows = rows[:, : rows.shape[1] - coarsest]
-            elif k == len(PASSES) - 1:
-                rows = rows[:, finest:]
+            shares = rows_per_level(*seen.shape[2:])
+            # an exported file may have another number of anchors than the network here
+            if shares and rows.shape[1] % sum(shares) == 0:
+                times = rows.shape[1] // sum(shares)
+                first = shares[0] * times if k == 2 else 0
+                last = shares[-1] * times if k == 0 else 0
+                rows = rows[:, first : rows.shape[1] - last]
             parts.append(rows)
         return torch.cat(parts, 1)
 
-    def _outer_rows(self, total: int, height: int, width: int) -> tuple[int, int]:
-        """How many of the rows are those of the finest level, and of the coarsest."""
-        shares = self.rows_per_level(height, width)
-        # an exported file may have another number of anchors than the network here
-        if not shares or total % sum(shares):
-            return 0, 0
-        times = total // sum(shares)
-        return shares[0] * times, shares[-1] * times
+    return predict_three_times
 
 
 def scaled(images: Tensor, scale: float, stride: int) -> Tensor:

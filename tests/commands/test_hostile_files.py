@@ -83,7 +83,7 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
         (["anchors", *NEW, "--data.dataset", "yolo/long.yaml"], ["all 2 were left out", "no such image file"]),
         (["anchors", *NEW, "--data.dataset", "voc/long.yaml"], ["all 2 were left out", "no such image file"]),
         (["predict", "--ckpt_path", "m.ckpt", "--source", "long.txt"], ["long.txt, line 1: no such file"]),
-        (["predict", "--ckpt_path", "m.ckpt", "--source", BEYOND], ["source b/b/", "no such file or folder"]),
+        (["predict", "--ckpt_path", "m.ckpt", "--source", BEYOND], ["source b/b/", "no image or video file there"]),
         (["predict", "--ckpt_path", "m.ckpt", "--source", "*" + LONG], ["no image or video file there"]),
         (["predict", "--ckpt_path", "m.ckpt", "--source", "zero.txt"], ["zero.txt: this is not a text file"]),
         (["fit", "--config", "deep.yaml"], ["deep.yaml"]),

@@ -3,7 +3,7 @@
 import torch
 from golden.cases import Case, beside, close, each
 
-from boltbox.detector.inference.tta import TestTimeAugmentation, scaled
+from boltbox.detector.inference.tta import augmented, scaled
 from boltbox.detector.weights.yolov5 import Weights, by_our_names
 
 
@@ -35,9 +35,7 @@ def test_tta(case: Case) -> None:
         return rows
 
     with torch.no_grad():
-        rows = TestTimeAugmentation(counted, network.head.rows_per_level, network.max_stride)(
-            images.double()
-        )
+        rows = augmented(counted, network.head.rows_per_level, network.max_stride)(images.double())
     assert counts == case.meta["rows_per_pass_before_clip"]
     close(rows[..., :4], case["out_augmented"][..., :4], 2e-3, rtol=1e-4)  # boxes of up to 4700 px
     close(rows[..., 4:], case["out_augmented"][..., 4:], 2e-5)

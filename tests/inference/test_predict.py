@@ -19,7 +19,6 @@ import torch
 from made_predictions import NAMES, checkpoint_file, pictures_folder, predict  # noqa: F401
 
 import cli
-from boltbox.detector.commands.predict import source_batches
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.inputs.video import Video
@@ -115,7 +114,7 @@ def test_lists_standard_input_and_what_is_not_saved(
     (pictures / "list.txt").write_text("0001.jpg\npictures/0002.jpg\n")
     assert Sources.find("pictures/list.txt").images == ["pictures/0001.jpg", "pictures/0002.jpg"]
     assert Sources.find("pictures/000[45].*").images == ["pictures/0004.jpg", "pictures/0005.jpg"]
-    assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ([], ["10_0_0_1_live_x_1"])
+    assert Sources.find("rtsp://me:secret@10.0.0.1/live?x=1").names() == ["10_0_0_1_live_x_1"]
     monkeypatch.setattr("sys.stdin", io.StringIO("pictures/0003.jpg\n\n"))
     run = predict(checkpoint, "-", "--images", "false", "--confidences", "false")
     assert labels(run) == ["0003"]
@@ -242,10 +241,10 @@ def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyP
 
 
 ERRORS = {
-    "nowhere": "source nowhere: no such file or folder",
+    "nowhere": "source nowhere: no image or video file there",
     "nothing": "source nothing: no image or video file there",
     "note.mp4": "source note.mp4: not a video that FFmpeg can open",
-    "empty.avi": "source empty.avi: this file is empty",
+    "empty.avi": "source empty.avi: not a video that FFmpeg can open",
     "list.txt": "source: list.txt, line 2: no such file: nowhere.jpg",
     "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: this stream cannot be opened",
     "97": "source 97: there is no camera of this number",
@@ -266,7 +265,7 @@ def test_sources_that_cannot_be_used(
 ) -> None:
     spoil(here)
     with pytest.raises(InputError) as e:
-        list(source_batches(Sources.find(source), EvaluationInput(64, 32), None, 4, workers=0))
+        list(Sources.find(source).batches(EvaluationInput(64, 32), 4, workers=0))
     assert str(e.value).startswith(ERRORS[source])
     assert capfd.readouterr().err == "", "FFmpeg says nothing of its own"
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltbox.detector.data.inputs.tiled import Tiling, tiled_batch
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.tiles import is_cut, merge, tile_starts, tile_windows
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 
@@ -38,10 +38,8 @@ def test_pixels_and_boxes_come_back_exactly(height: int, width: int, seed: int) 
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), np.uint8)
     none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-    batch = tiled_batch(
-        Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5),
-        Tiling(64, 0.25, 64, 32),
-    )
+    inputs = EvaluationInput(64, 32, tile=64, overlap=0.25)
+    batch = inputs.batch([Sample(image, *none, letterbox=LetterboxInfo(height, width), index=5)])
     assert batch.indices == [5]
     assert batch.windows is not None
     np.testing.assert_array_equal(batch.windows[0], (0, 0, width, height))

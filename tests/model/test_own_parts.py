@@ -16,8 +16,8 @@ from forked import forks
 
 import cli
 from benchmarks.resume_fuzz import command, difference
-from boltbox.detector.inference.rows import forward_function
-from boltbox.detector.inference.tta import PASSES, TestTimeAugmentation, scaled
+from boltbox.detector.inference.predictor import forward_function
+from boltbox.detector.inference.tta import PASSES, augmented, scaled
 from boltbox.detector.model.box_coder import YOLOv5BoxCoder
 from boltbox.detector.model.head import AnchorHead, Head
 from boltbox.detector.model.loss import Loss
@@ -282,10 +282,8 @@ def test_test_time_augmentation_asks_the_head(own: Path) -> None:
     images = torch.rand(1, 3, 96, 64)
     with torch.no_grad():
         passes = [forward_function(network)(scaled(images, scale, 32)) for scale, _ in PASSES]
-        rows = TestTimeAugmentation(forward_function(network), network.head.rows_per_level, 32)(
-            images
-        )
-        everything = TestTimeAugmentation(forward_function(network), lambda h, w: None, 32)(images)
+        rows = augmented(forward_function(network), network.head.rows_per_level, 32)(images)
+        everything = augmented(forward_function(network), lambda h, w: None, 32)(images)
     assert passes[0].shape[1] == 12 * 8 + 6 * 4 + 3 * 2
     assert torch.equal(rows[:, : 12 * 8 + 6 * 4], passes[0][:, : 12 * 8 + 6 * 4])
     last = sum(network.head.rows_per_level(96, 64)[1:])

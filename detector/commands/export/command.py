@@ -105,7 +105,7 @@ def export(
         Suppression(conf, iou, max_det, agnostic) if nms else None,
         precision,
         {key: value for key, value in trained.options.items() if key in MODEL_OPTIONS},
-        to_plain(trained.origins),
+        trained.origins,
     )
     mark = {"float32": "", "float16": "_half", "int8": "_int8"}[precision]
     usual = trained.path.with_name(f"{trained.path.stem}{mark}{ENDINGS[format]}")

@@ -1,15 +1,19 @@
 """The one way from an image to the network's input and back where nothing is trained: validation,
 predict, the Python API, videos and tiles.
 
-    pixels -> unlabelled -> EvaluationInput.sample -> collate -> Batch -> finish_on_device ->
+    pixels -> unlabelled -> EvaluationInput.sample -> collate_items -> Batch -> finish_on_device ->
     network boxes in its pixels -> LetterboxInfo.to_file -> boxes in the file's pixels
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.device import to_floats
+from boltbox.detector.data.inputs.tiles import tile_windows
 from boltbox.detector.data.loading.sampler import rectangular_batches
 from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
 from boltbox.detector.data.transforms.letterbox import Resize, batch_shapes, letterbox_sample
@@ -19,13 +23,17 @@ class EvaluationInput(NamedTuple):
     """How images become the network's input.
 
     size: longer side in pixels · stride: both sides are multiples of it · pad: extra, in strides ·
-    fixed: (height, width) of every input, if the network takes no other.
+    fixed: (height, width) of every input, if the network takes no other · tile: an image that is
+    larger, in pixels of its file, is given whole and in tiles of this side · overlap: least share
+    of a tile that neighbours have in common.
     """
 
     size: int
     stride: int
     pad: float = 0.0
     fixed: tuple[int, int] | None = None
+    tile: int | None = None
+    overlap: float = 0.2
 
     @property
     def resize(self) -> Resize:
@@ -34,17 +42,14 @@ class EvaluationInput(NamedTuple):
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) in pixels of the input for an image of this size, alone in its batch."""
-        if self.fixed:
-            return self.fixed
-        rows, columns = batch_shapes(
-            np.array([(height, width)]), np.zeros(1, int), self.size, self.stride, self.pad
-        )[0].tolist()
-        return rows, columns
+        sizes = np.array([(height, width)])
+        shape = batch_shapes(sizes, np.zeros(1, int), self.size, self.stride, self.pad)[0].tolist()
+        return self.fixed or (shape[0], shape[1])
 
     def batches(
         self, sizes: np.ndarray, most: int, stable: bool = True
     ) -> tuple[list[list[int]], np.ndarray]:
-        """Images in batches of like aspect ratio.
+        """Images in batches of like aspect ratio, or alone with their tiles.
 
         Args:
             sizes: (n, 2) height and width of every image in pixels.
@@ -54,22 +59,60 @@ class EvaluationInput(NamedTuple):
         Returns:
             batches of image numbers; (n, 2) height and width in pixels of the input for each image.
         """
+        if self.tile or not len(sizes):
+            return [[i] for i in range(len(sizes))], sizes
         batches, shapes = rectangular_batches(sizes, self.size, most, self.stride, self.pad, stable)
         return batches, np.tile(self.fixed, (len(sizes), 1)) if self.fixed else shapes
 
-    def sample(self, sample: Sample, shape: tuple[int, int]) -> Sample:
+    def sample(self, sample: Sample, shape: tuple[int, int]) -> Sample | Batch:
         """Scaled so that its longer side has `size` pixels, then centred on grey of `shape`
-        (height, width)."""
+        (height, width); or the image with its tiles."""
+        if self.tile:
+            return self._tiles(sample, self.tile)
         return letterbox_sample(self.resize(sample), shape, scaleup=False)
 
     def batch(self, samples: list[Sample]) -> Batch:
         """Images of one size, as predictions on files of that size see them."""
         shape = self.shape(*samples[0].size)
-        return collate([self.sample(sample, shape) for sample in samples])
+        return collate_items([self.sample(sample, shape) for sample in samples])
+
+    def _tiles(self, sample: Sample, tile: int) -> Batch:
+        """The whole image, then its tiles, all of one shape; just the whole image if it is not
+        larger than a tile."""
+        height, width = sample.size
+        whole = EvaluationInput(self.size, self.stride)
+        shape, windows, tiles = whole.shape(height, width), np.array([(0, 0, width, height)]), []
+        if max(height, width) > tile:
+            corners, gain = tile_windows(height, width, tile, self.overlap), self.size / tile
+            sides = (corners[0, 2:] - corners[0, :2]) * gain / self.stride
+            to_width, to_height = (np.ceil(sides).astype(int) * self.stride).tolist()
+            shape = to_height, to_width
+            # the whole is as large as its tiles
+            whole = whole._replace(size=min(self.size, max(shape)))
+            unlabelled = sample.replace(
+                boxes=sample.boxes[:0], classes=sample.classes[:0], polygons=[]
+            )
+            tiles = [
+                letterbox_sample(_cut(unlabelled, corner), shape, scaleup=gain > 1)
+                for corner in corners.tolist()
+            ]
+            windows = np.concatenate((windows, corners))
+        first = letterbox_sample(whole.resize(sample), shape, scaleup=False)
+        batch = collate([first, *tiles])
+        return batch._replace(indices=[sample.index], truths=[sample.truth], windows=windows)
+
+
+def _cut(sample: Sample, tile: list[int]) -> Sample:
+    """What a tile shows, with the way back to the file."""
+    x1, y1, x2, y2 = tile
+    assert sample.letterbox is not None
+    pixels = np.ascontiguousarray(sample.image[y1:y2, x1:x2])
+    return sample.replace(image=pixels, letterbox=sample.letterbox.moved(1, 1, -x1, -y1))
 
 
 class EvaluationSamples:
-    """The images of a data set as the network's input, their labels as `truth`; item i is the i-th.
+    """The images of a data set as the network's input, their labels as `truth`; item i is the i-th,
+    or the batch of its tiles.
 
     Args:
         inputs: how.
@@ -84,9 +127,28 @@ class EvaluationSamples:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> Sample | Batch:
         height, width = self.shapes[index].tolist()
         return self.inputs.sample(self.dataset.with_truth(index), (height, width))
+
+
+def collate_items(items: Sequence[Sample | Batch | None]) -> Batch:
+    """Samples -> Batch, without those that could not be read; the tiles of an image are a batch
+    already."""
+    samples = [item for item in items if isinstance(item, Sample)]
+    empty = Batch(torch.empty(0, 3, 1, 1, dtype=torch.uint8), torch.zeros(0, 6), [], [], [])
+    ready = next((item for item in items if isinstance(item, Batch)), empty)
+    return collate(samples) if samples else ready
+
+
+def whole(batch: Batch) -> Batch:
+    """Of a batch of tiles the whole image, as other batches are: floats in 0..1, with the labels.
+    Others stay."""
+    if batch.windows is None:
+        return batch
+    return batch._replace(
+        images=to_floats(batch.images[:1]), letterboxes=batch.letterboxes[:1], windows=None
+    )
 
 
 def unlabelled(pixels: np.ndarray, index: int) -> Sample:

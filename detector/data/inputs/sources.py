@@ -1,44 +1,37 @@
 """What `source` means: image files, video files, a stream, a camera."""
 
+import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from boltbox.detector.data.datasets import read_lines
 from boltbox.detector.data.images import SUFFIXES, find_images
-from boltbox.detector.data.inputs.video import without_password
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
+from boltbox.detector.data.inputs.pictures import Pictures
+from boltbox.detector.data.inputs.video import frame_batches, without_password
+from boltbox.detector.data.loading.loader import make_loader, usable_workers
+from boltbox.detector.data.sample import Batch, Picture
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.file_names import MOST_BYTES, short_name
+from boltbox.detector.system.file_names import common_folder, inside, short_name
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import exists, is_file
 
-VIDEOS = {
-    ".asf",
-    ".avi",
-    ".gif",
-    ".m4v",
-    ".mkv",
-    ".mov",
-    ".mp4",
-    ".mpeg",
-    ".mpg",
-    ".ts",
-    ".webm",
-    ".wmv",
-}
+VIDEOS = {*(".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts")}
+VIDEOS |= {".webm", ".wmv"}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 
 
 @dataclass
 class Sources:
-    """images, videos: files, in order · stream: an address, or the number of a camera · said: what
-    the user gave."""
+    """images, videos: files, in order; or one stream, which is an address or the number of a
+    camera, in place of a video."""
 
-    said: str
-    images: list[str] = field(default_factory=list)
-    videos: list[str] = field(default_factory=list)
-    stream: str | None = None
+    images: list[str]
+    videos: list[str]
+    is_stream: bool = False
 
     @classmethod
     def find(cls, source: str) -> "Sources":
@@ -52,78 +45,90 @@ class Sources:
             InputError: nothing is there.
         """
         if _STREAM.match(source) or source.isdecimal():
-            return cls(source, stream=source)
+            return cls([], [source], is_stream=True)
         if source == "-":
-            found, what = (
-                cls._listed(
-                    [line.strip() for line in sys.stdin if line.strip()],
-                    Path(),
-                    "the standard input",
-                ),
-                "path",
-            )
+            lines = [line.strip() for line in sys.stdin if line.strip()]
+            found = _listed(lines, Path(), "the standard input")
         elif Path(source).suffix.lower() == ".txt" and exists(source):
-            found, what = cls._listed(read_lines(Path(source)), Path(source).parent, source), "path"
+            found = _listed(read_lines(Path(source)), Path(source).parent, source)
         else:
-            found, what = find_images(source, SUFFIXES | VIDEOS), "image or video file"
-            if not found and not exists(source) and not set(source) & set("*?["):
-                raise InputError(f"source {source}: no such file or folder")
+            found = find_images(source, SUFFIXES | VIDEOS)
         if not found:
-            raise InputError(f"source {source}: no {what} there")
-        videos = [str(p) for p in found if p.suffix.lower() in VIDEOS]
-        return cls(source, [str(p) for p in found if p.suffix.lower() not in VIDEOS], videos)
+            raise InputError(f"source {source}: no image or video file there")
+        videos = [str(path) for path in found if path.suffix.lower() in VIDEOS]
+        return cls([str(path) for path in found if path.suffix.lower() not in VIDEOS], videos)
 
-    @staticmethod
-    def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
-        """Files that a list names; what is not found from here is looked for from the list's
-        folder."""
-        found = []
-        for number, line in enumerate(lines, 1):
-            path = next((p for p in (Path(line), beside / line) if is_file(p)), None)
-            if path is None:
-                raise InputError(f"source: {where}, line {number}: no such file: {line}")
-            found.append(path)
-        return found
+    def names(self) -> list[str]:
+        """What the output of each image, then of each video, is called; see `output_names`."""
+        if not self.is_stream:
+            return output_names([*self.images, *self.videos])
+        (stream,) = self.videos
+        address = without_password(stream).partition("://")[2] or f"camera{stream}"
+        return [re.sub(r"\W+", "_", address).strip("_") or "stream"]
 
-    def moving(self) -> list[str]:
-        """Videos, or the stream."""
-        return self.videos if self.stream is None else [self.stream]
+    def batches(
+        self,
+        inputs: EvaluationInput,
+        batch_size: int,
+        workers: int,
+        frame_step: int = 1,
+        buffer: bool = False,
+    ) -> Iterator[Batch]:
+        """The image files in batches, then the frames of the videos or of the stream; each batch
+        with its pictures. What cannot be used is named and left out.
 
-    def names(self) -> tuple[list[str], list[str]]:
-        """For each image and for each video what its output is called: its path below the common
-        folder of all, without suffix; those that differ in their suffix alone keep it, as
-        `name_png`. Files of one name in a list get numbers, very long names are cut
-        (`short_name`)."""
-        if self.stream is not None:
-            address = without_password(self.stream).partition("://")[2] or f"camera{self.stream}"
-            return [], [re.sub(r"\W+", "_", address).strip("_") or "stream"]
-        names = output_names([*self.images, *self.videos])
-        return names[: len(self.images)], names[len(self.images) :]
+        Args:
+            workers: processes that read images, at most.
+            frame_step: every so many frames.
+            buffer: every frame of a stream, however late.
+
+        Raises:
+            InputError: the only file cannot be used.
+        """
+        names, pictures = self.names(), Pictures(self.images, inputs, batch_size, lenient=True)
+        workers = usable_workers(workers, 1) if len(pictures.batches) > 1 else 0
+        loader = make_loader(pictures, pictures.batches, collate_items, workers, seed=0)
+        for batch in loader if pictures.batches else ():
+            if batch.indices:
+                yield batch._replace(
+                    pictures=[Picture(names[i], self.images[i]) for i in batch.indices]
+                )
+        live = self.is_stream and not buffer
+        for path, name in zip(self.videos, names[len(self.images) :], strict=True):
+            try:
+                yield from frame_batches(path, name, pictures.inputs, batch_size, frame_step, live)
+            except InputError as e:
+                if len(self.images) + len(self.videos) == 1:
+                    raise
+                rank_zero_print(f"left out: {e}")
+
+
+def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
+    """Files that a list names; what is not found from here is looked for from the list's folder."""
+    found = []
+    for number, line in enumerate(lines, 1):
+        path = next((p for p in (Path(line), beside / line) if is_file(p)), None)
+        if path is None:
+            raise InputError(f"source: {where}, line {number}: no such file: {line}")
+        found.append(path)
+    return found
 
 
 def output_names(files: Sequence[str]) -> list[str]:
-    """See `Sources.names`.
+    """Of each file its path below the common folder of all, without suffix, a very long name cut;
+    those of one name get numbers.
 
     >>> output_names(["a/x.jpg", "a/b/x.jpg", "a/x.png", "a/x.jpg"])
-    ['x_jpg', 'b/x', 'x_png', 'x_jpg_2']
+    ['x', 'b/x', 'x_2', 'x_3']
     """
-    resolved = [Path(f).absolute() for f in files]
-    folder = resolved[0].parent
-    while not all(f.is_relative_to(folder) for f in resolved):
-        folder = folder.parent
-    names = [f.relative_to(folder) for f in resolved]
-    files_of: dict[str, set[str]] = {}
-    for name in names:
-        files_of.setdefault(str(name.with_suffix("")), set()).add(name.suffix)
-    outputs, uses = [], dict[str, int]()
-    for name in names:
-        stem = str(name.with_suffix(""))
-        output = stem if len(files_of[stem]) == 1 else f"{stem}_{name.suffix[1:]}"
-        output = (
-            str(Path(output).with_name(short_name(Path(output).name)))
-            if len(output) > MOST_BYTES // 4
-            else output
-        )
-        uses[output] = uses.get(output, 0) + 1
-        outputs.append(output if uses[output] == 1 else f"{output}_{uses[output]}")
-    return outputs
+    paths = [os.path.abspath(file) for file in files]
+    folder, names = common_folder(paths), dict[str, None]()
+    for path in paths:
+        stem = Path(inside(path, folder)).with_suffix("")
+        name, number = str(stem.with_name(short_name(stem.name))), 1
+        unique = name
+        while unique in names:
+            number += 1
+            unique = f"{name}_{number}"
+        names[unique] = None
+    return list(names)

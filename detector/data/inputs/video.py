@@ -4,11 +4,13 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import groupby, islice
 
 import cv2
 import numpy as np
 
+from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
+from boltbox.detector.data.sample import Batch, Picture
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 
@@ -72,8 +74,7 @@ class Video:
             self._capture.release()
         if number < 0:
             raise InputError(
-                f"source {self.source}: no frame could be decoded (empty, damaged, or a codec"
-                " is missing)"
+                f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
             )
         # Headers of some formats only estimate the number of frames.
         if self.frames > self._read + 2:
@@ -126,14 +127,29 @@ def _not_opened(source: str) -> str:
     if source.isdecimal():
         return f"source {source}: there is no camera of this number, or it is in use"
     if "://" in source:
-        shown = without_password(source)
         return (
-            f"source {shown}: this stream cannot be opened; check its address and that this"
-            " machine reaches it"
+            f"source {without_password(source)}: this stream cannot be opened; check its address"
+            " and that this machine reaches it"
         )
-    if Path(source).is_file() and Path(source).stat().st_size == 0:
-        return f"source {source}: this file is empty"
     return (
-        f"source {source}: not a video that FFmpeg can open (damaged, cut short, or a codec is"
-        " missing)"
+        f"source {source}: not a video that FFmpeg can open (empty, damaged, cut short, or a codec"
+        " is missing)"
     )
+
+
+def frame_batches(
+    source: str, name: str, inputs: EvaluationInput, most: int, step: int, live: bool
+) -> Iterator[Batch]:
+    """The frames of a video or stream in batches, each with its pictures.
+
+    Args:
+        name: what its output is called.
+        most: frames a batch; tiles of a frame are one.
+        step: every so many frames. live: the newest frame each time, one a batch.
+    """
+    video = Video(source, step, live)
+    for _, frames in groupby(video, lambda frame: frame[1].shape):
+        while chunk := list(islice(frames, 1 if live or inputs.tile else most)):
+            batch = inputs.batch([unlabelled(pixels, i) for i, (_, pixels) in enumerate(chunk)])
+            pictures = [Picture(name, video.source, *frame, video.fps) for frame in chunk]
+            yield batch._replace(pictures=pictures)
