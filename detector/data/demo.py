@@ -58,12 +58,8 @@ def options_sentence(options: Mapping[str, Any], dataset: str | None) -> str:
     """A line on which of these options hold. options: flat name -> value; dataset: as the user gave
     it."""
     held = [f"{name} {value}" for name, value in OPTIONS.items() if options.get(name) == value]
-    what = (
-        "the demo data set"
-        if dataset
-        else "no --data.dataset is given: this is on the demo data set"
-    )
-    return f"{what}{', with its ' if held else ''}{', '.join(held)}"
+    what = "" if dataset else "no --data.dataset is given: this is on "
+    return f"{what}the demo data set{', with its ' if held else ''}{', '.join(held)}"
 
 
 def circle(points: int) -> np.ndarray:
@@ -205,10 +201,7 @@ def _write_split(root: Path, split: int, count: int) -> None:
         jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(85, 96))])[1]
         (images / f"{index:04d}.jpg").write_bytes(jpeg.tobytes())
         if len(rows) or index // EMPTY % 2 == 0:
-            lines = [
-                f"{int(kind)} " + " ".join(f"{x:.6f}" for x in box) + "\n" for kind, *box in rows
-            ]
-            (labels / f"{index:04d}.txt").write_text("".join(lines), encoding="utf-8")
+            np.savetxt(labels / f"{index:04d}.txt", rows, "%d" + " %.6f" * 4)
 
 
 def _stamp(name: str, side: float, rng: Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -76,35 +76,28 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     Raises:
         InputError: it cannot be decoded, or promises more pixels than `most_pixels`.
     """
-    suffix = os.path.splitext(path)[1].lower()
     try:
-        with Image.open(path) as file:  # its header alone
+        # OpenCV, which reads more formats, would believe any header
+        with Image.open(path) as file:
             check_pixels(*file.size)
-            has_alpha = "A" in file.getbands()
+            # OpenCV multiplies a TIFF's colours by its alpha
+            unfit = file.format == "TIFF" and "A" in file.getbands()
+        image = None
+        if shrink > 1 and os.path.splitext(path)[1].lower() in (".jpg", ".jpeg"):
+            image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
+        if image is None and not unfit:
+            image = _by_opencv(path, cv2.IMREAD_COLOR_RGB)
+        if image is None:  # formats and variants that OpenCV refuses
+            with Image.open(path) as file:
+                image = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
+        return image
     except TooManyPixels as e:
         raise InputError(f"{path}: {e}") from None
-    except UNREADABLE as e:  # OpenCV, which reads more formats, would believe any header
-        raise _undecodable(path, e) from None
-    if shrink > 1 and suffix in (".jpg", ".jpeg"):
-        image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
-        if image is not None:
-            return image
-    tiff = suffix in (".tif", ".tiff")  # OpenCV multiplies its colours by alpha
-    image = None if tiff and has_alpha else _by_opencv(path, cv2.IMREAD_COLOR_RGB)
-    if image is not None:
-        return image
-    try:  # formats and variants that OpenCV refuses
-        with Image.open(path) as file:
-            return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
     except UNREADABLE as e:
-        raise _undecodable(path, e) from None
-
-
-def _undecodable(path: str | Path, error: Exception) -> InputError:
-    return InputError(
-        f"{path}: this image cannot be decoded ({error or 'not enough memory'}); remove or"
-        " repair it"
-    )
+        raise InputError(
+            f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
+            " repair it"
+        ) from None
 
 
 def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:

@@ -139,5 +139,5 @@ def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:
     """Moving mean over a window of that fraction of the curve (an odd number of points), ends
     padded with the end values."""
     window = round(len(y) * fraction * 2) // 2 + 1
-    padded = np.concatenate((np.full(window // 2, y[0]), y, np.full(window // 2, y[-1])))
+    padded = np.pad(y, window // 2, mode="edge")
     return np.convolve(padded, np.ones(window) / window, mode="valid")

@@ -74,10 +74,8 @@ class Confusion:
 
     def commonest_classes(self, most: int) -> list[int]:
         """The classes with most objects and detections, in ascending order; none without any."""
-        predicted, true = self.cells.T
-        seen = np.bincount(true, self.counts, self.num_classes + 1)
-        seen += np.bincount(predicted, self.counts * (predicted != true), self.num_classes + 1)
-        order = np.argsort(-seen[:-1], kind="stable")[:most]
+        seen = np.bincount(self.cells.ravel(), self.counts.repeat(2), self.num_classes + 1)[:-1]
+        order = np.argsort(-seen, kind="stable")[:most]
         return sorted(order[seen[order] > 0].tolist())
 
     def named(self, names: Sequence[str], most: int = 10_000) -> list[tuple[str, str, int]]:

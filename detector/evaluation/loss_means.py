@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
 
 class LossMeans(Metric):
@@ -29,7 +31,6 @@ class LossMeans(Metric):
         """By name; empty without a batch."""
         if not len(self.batches):
             return {}
-        batches = self.batches if isinstance(self.batches, list) else [self.batches]
-        by_first = {row[0]: row[1:] for row in sorted(torch.cat(batches).tolist())}
-        sums = map(sum, zip(*by_first.values(), strict=True))
-        return {name: value / len(by_first) for name, value in zip(self.names, sums, strict=True)}
+        batches = dim_zero_cat(self.batches).cpu().numpy()
+        _, first = np.unique(batches[:, 0], return_index=True)
+        return dict(zip(self.names, batches[first, 1:].mean(0).tolist(), strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.inference.exported import need
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,7 @@ class Detections:
         Raises:
             InputError: the package supervision is not installed.
         """
-        try:
-            import supervision
-        except ImportError:
-            raise InputError(
-                "to_supervision needs the package supervision: pip install supervision"
-            ) from None
+        supervision = need("supervision")
         names = np.array([self.names[i] for i in self.class_id], dtype=str)
         return supervision.Detections(
             xyxy=self.xyxy,

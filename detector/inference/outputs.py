@@ -21,11 +21,9 @@ def label_lines(rows: np.ndarray, width: int, height: int, confidences: bool = T
     """(n, 6) x1, y1, x2, y2 in pixels, score, class -> the text of a label file: class cx cy w h
     [score], as fractions."""
     boxes = xyxy_to_cxcywhn(rows[:, :4], width, height)
-    lines = []
-    for row, box in zip(rows, boxes, strict=True):
-        numbers = (*box, row[4]) if confidences else box
-        lines.append(f"{int(row[5])} " + " ".join(f"{x:.6g}" for x in numbers) + "\n")
-    return "".join(lines)
+    table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, : 6 if confidences else 5]
+    line = "%d" + " %.6g" * (table.shape[1] - 1) + "\n"
+    return "".join(line % tuple(row) for row in table.tolist())
 
 
 def category_ids(names: Sequence[str]) -> list[int]:
@@ -51,18 +49,16 @@ def frame_name(picture: Picture) -> str:
 
 def coco_results(picture: Picture, rows: np.ndarray, ids: Sequence[int]) -> list[dict[str, Any]]:
     """Entries of COCO's results format; bbox is x, y, width, height in pixels."""
-    entries = []
-    for x1, y1, x2, y2, score, number in rows.tolist():
-        box = [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)]
-        entries.append(
-            {
-                "image_id": image_id(picture),
-                "category_id": ids[int(number)],
-                "bbox": box,
-                "score": round(score, 5),
-            }
-        )
-    return entries
+    image = image_id(picture)
+    return [
+        {
+            "image_id": image,
+            "category_id": ids[int(number)],
+            "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
+            "score": round(score, 5),
+        }
+        for x1, y1, x2, y2, score, number in rows.tolist()
+    ]
 
 
 def csv_rows(picture: Picture, rows: np.ndarray, names: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -22,13 +22,14 @@ class VideoFile:
     """
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int]) -> None:
-        self.path, self.size = path, size
+        height, width = size
+        # the encoder takes even sides only
+        self.path, self._size = path, (width + width % 2, height + height % 2)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._beside = path.with_name(f".{path.name}.tmp.mp4")
         self._beside.unlink(missing_ok=True)  # a link would be followed
-        height, width = (side + side % 2 for side in size)  # the encoder takes even sides only
         code = cv2.VideoWriter.fourcc(*"mp4v")
-        self._writer = cv2.VideoWriter(str(self._beside), code, fps, (width, height))
+        self._writer = cv2.VideoWriter(str(self._beside), code, fps, self._size)
         if not self._writer.isOpened():
             raise InputError(
                 f"{path}: this OpenCV cannot write mp4 videos; use --images false, and labels"
@@ -37,11 +38,8 @@ class VideoFile:
 
     def write(self, frame: np.ndarray) -> None:
         """(H, W, 3) uint8 RGB; a frame of another size, as a stream may send, is scaled."""
-        height, width = self.size
-        if frame.shape[:2] != self.size:
-            frame = cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
-        if height % 2 or width % 2:
-            frame = cv2.copyMakeBorder(frame, 0, height % 2, 0, width % 2, cv2.BORDER_REPLICATE)
+        if frame.shape[1::-1] != self._size:
+            frame = cv2.resize(frame, self._size, interpolation=cv2.INTER_AREA)
         self._writer.write(frame[..., ::-1])
 
     def close(self) -> None:

@@ -73,10 +73,6 @@ class Head(nn.Module, ABC):
             self.num_anchors * (height // stride) * (width // stride) for stride in self.strides
         ]
 
-    def largest_side(self) -> float | None:
-        """Pixels that no width and height of a box exceeds, if there is such a limit."""
-        return None
-
 
 class AnchorHead(Head):
     """YOLOv5's head, a 1x1 convolution a level: (B, C, H, W) -> logits (B, A, H, W, 5 +
@@ -127,10 +123,6 @@ class AnchorHead(Head):
     def set_anchors(self, pixels: Tensor) -> None:
         """Use these anchors: (levels, A, 2) width and height in pixels of the network's input."""
         self.anchors.copy_(pixels / torch.tensor(self.strides, device=pixels.device).view(-1, 1, 1))
-
-    def largest_side(self) -> float | None:
-        """See Head. A side is at most 4 times the anchor's."""
-        return 4 * float(self.anchors_px.max())
 
     @torch.no_grad()
     def add_priors(self, class_counts: Tensor | None = None) -> None:

@@ -9,9 +9,9 @@ from torch import Tensor
 from torchvision.ops import box_iou
 
 from boltbox.detector.commands.export.graph import Decoded
+from boltbox.detector.commands.export.write import letterboxed
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import find_images, read_image
-from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.inference.export_metadata import Metadata, Precision
 from boltbox.detector.inference.exported import Exported
 from boltbox.detector.model.postprocess import NMSResult, nms
@@ -55,10 +55,11 @@ def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:
     """Float (B, 3, H, W) in 0..1, letterboxed to the file's size; for a dynamic file all at once,
     and then the first alone in a smaller shape."""
     (height, width), stride = metadata.image_size, metadata.stride
-    smaller = (max(height // 2 // stride, 2) * stride, max(width // stride - 1, 2) * stride)
-    shapes = [(images, (height, width)), *([(images[:1], smaller)] if metadata.dynamic else [])]
-    stacks = [np.stack([letterbox(image, shape)[0] for image in own]) for own, shape in shapes]
-    return [torch.from_numpy(s).permute(0, 3, 1, 2).contiguous().float() / 255 for s in stacks]
+    found = [letterboxed(images, (height, width))]
+    if metadata.dynamic:
+        smaller = max(height // 2 // stride, 2) * stride, max(width // stride - 1, 2) * stride
+        found.append(letterboxed(images[:1], smaller))
+    return [*map(torch.from_numpy, found)]
 
 
 @torch.no_grad()

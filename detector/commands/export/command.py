@@ -1,7 +1,5 @@
 """`python cli.py export`: a trained network as a file for other runtimes."""
 
-import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -21,7 +19,6 @@ from boltbox.detector.inference.export_metadata import (
 from boltbox.detector.inference.exported import ENDINGS, format_of, load_exported
 from boltbox.detector.model.origin import to_plain
 from boltbox.detector.system import trusted
-from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -159,13 +156,6 @@ def _refuse_others(target: Path, format: str) -> None:
 def _place(made: Path, target: Path) -> None:
     """A file takes the older one's place at once. A folder cannot: the older one goes first, and a
     kill between the two leaves none, but never half of one."""
-    if made.is_file():
-        with open(made, "rb") as source:
-            write_atomically(target, lambda file: shutil.copyfileobj(source, file))
-        return
-    for path in made.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    if target.exists():
+    if target.is_dir():
         target.rename(made.with_name("older"))
-    made.rename(target)
+    made.replace(target)

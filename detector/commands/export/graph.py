@@ -48,14 +48,10 @@ class Suppressed(nn.Module):
     def __init__(self, decoded: Decoded, options: Suppression) -> None:
         super().__init__()
         self.decoded, self.options = decoded, options
-        side = decoded.network.head.largest_side()
-        # of boxes beyond the image
-        self.reach = None if side is None else side + 2 * decoded.network.max_stride
         self.columns = 1 if options.agnostic else math.ceil(math.sqrt(decoded.network.num_classes))
 
     def forward(self, images: Tensor) -> Tensor:
         conf, iou, max_det, agnostic = self.options
-        b, _, height, width = images.shape
         decoded = self.decoded(images)  # (B, R, 5 + C)
         scores, classes = (decoded[..., 5:] * decoded[..., 4:5]).max(-1)  # (B, R)
         image, row = ((scores > conf) & (decoded[..., 4] > conf)).nonzero(as_tuple=True)
@@ -65,12 +61,14 @@ class Suppressed(nn.Module):
             classes[image, row],
         )
         group = torch.zeros_like(classes) if agnostic else classes
-        across, down = self._field(boxes, width, height)
-        column = (group % self.columns + image % ACROSS * self.columns).float() * across
-        line = (group // self.columns + image // ACROSS * self.columns).float() * down
+        corners = torch.cat((boxes, boxes.new_zeros(1, 4)))  # there may be no box
+        side = corners.max() - corners.min() + 1  # of a field: no box of it reaches into another
+        column = (group % self.columns + image % ACROSS * self.columns).float() * side
+        line = (group // self.columns + image // ACROSS * self.columns).float() * side
         # best first
         kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)
-        own = (image[kept].unsqueeze(1) == torch.arange(b, device=images.device)).long()  # (n, B)
+        each = torch.arange(len(images), device=images.device)
+        own = (image[kept].unsqueeze(1) == each).long()  # (n, B)
         kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first so many of each image
         parts = (
             image[kept].float().unsqueeze(1),
@@ -79,13 +77,3 @@ class Suppressed(nn.Module):
             classes[kept].float().unsqueeze(1),
         )
         return torch.cat(parts, 1)
-
-    def _field(
-        self, boxes: Tensor, width: int, height: int
-    ) -> tuple[Tensor | float, Tensor | float]:
-        """Width and height of a field, in pixels: no box of it reaches into another."""
-        if self.reach is not None:
-            return width + self.reach, height + self.reach
-        corners = torch.cat((boxes, boxes.new_zeros(1, 4)))  # there may be no box
-        extent = corners.max() - corners.min() + 1
-        return extent, extent

@@ -23,17 +23,13 @@ from boltbox.detector.system.errors import InputError
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without the exporters' warnings about themselves; running the file shows what went wrong."""
-    names = ("torch.onnx", "torch.export", "torch.__trace", "onnxscript", "onnx_ir", "nncf")
-    loggers = {logger: logger.level for logger in map(logging.getLogger, names)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        logging.disable(logging.WARNING)
         try:
             yield
         finally:
-            for logger, level in loggers.items():
-                logger.setLevel(level)
+            logging.disable(logging.NOTSET)
 
 
 def write(
@@ -179,5 +175,10 @@ def batches(files: Sequence[str], metadata: Metadata) -> Iterator[np.ndarray]:
     for start in range(0, len(files), metadata.batch):
         own = files[start : start + metadata.batch]
         own = [*own, *[own[0]] * (metadata.batch - len(own))]
-        images = np.stack([letterbox(read_image(f), metadata.image_size)[0] for f in own])
-        yield np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32) / 255
+        yield letterboxed([read_image(file) for file in own], metadata.image_size)
+
+
+def letterboxed(images: Sequence[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    """(H, W, 3) uint8 -> float32 (B, 3, height, width) in 0..1."""
+    stack = np.stack([letterbox(image, shape)[0] for image in images])
+    return np.ascontiguousarray(stack.transpose(0, 3, 1, 2), np.float32) / 255

@@ -100,58 +100,33 @@ def agreement(
     4) have in common; 0 where one of them has next to nothing in there, or if it is the same
     window: these have been compared before."""
     low, high = np.maximum(window[:2], windows[:, :2]), np.minimum(window[2:], windows[:, 2:])
-    ours = np.concatenate((np.maximum(box[:2], low), np.minimum(box[2:], high)), 1)
-    theirs = np.concatenate((np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)), 1)
-    other = (windows != window).any(1)
-    there = (
-        other
-        & ((ours[:, 2:] - ours[:, :2]).min(1) >= LEAST)
-        & ((theirs[:, 2:] - theirs[:, :2]).min(1) >= LEAST)
-    )
-    common = (
-        (np.minimum(ours[:, 2:], theirs[:, 2:]) - np.maximum(ours[:, :2], theirs[:, :2]))
-        .clip(0)
-        .prod(1)
-    )
-    return np.where(there, common / (area_xyxy(ours) + area_xyxy(theirs) - common + EPS), 0.0)
+    ours, theirs = (np.clip(b, np.tile(low, 2), np.tile(high, 2)) for b in (box, boxes))
+    sides = np.minimum(ours[:, 2:] - ours[:, :2], theirs[:, 2:] - theirs[:, :2]).min(1)
+    first, last = np.maximum(ours[:, :2], theirs[:, :2]), np.minimum(ours[:, 2:], theirs[:, 2:])
+    common = (last - first).clip(0).prod(1)
+    compared = (windows != window).any(1) & (sides >= LEAST)
+    union = area_xyxy(ours) + area_xyxy(theirs) - common + EPS
+    return np.where(compared, common / union, 0.0)
 
 
 def _merge_class(rows: np.ndarray, windows: np.ndarray, cut: np.ndarray, iou: float) -> np.ndarray:
     """`merge` of detections that may all suppress one another, whole ones first, then by score."""
-    alive = np.ones(len(rows), bool)
-    kept = []
+    alive, kept = np.ones(len(rows), bool), []
     for i in range(len(rows)):
         if not alive[i]:
             continue
-        later = np.flatnonzero(alive[i + 1 :]) + i + 1
-        same = later[agreement(rows[i, :4], windows[i], rows[later, :4], windows[later]) > iou]
-        alive[same] = False
-        if cut[i]:
-            kept.append(_joined(rows, windows, i, alive, same, iou))
-        else:
-            # a fragment may have been surer that something is there
-            score = max(rows[i, 4], rows[same, 4].max(initial=0))
-            kept.append(np.concatenate((rows[i, :4], [score], rows[i, 5:])))
+        members, waiting = [i], [i]
+        while waiting:
+            k = waiting.pop()
+            later = np.flatnonzero(alive[i + 1 :]) + i + 1
+            overlap = agreement(rows[k, :4], windows[k], rows[later, :4], windows[later])
+            same = later[overlap > iou]
+            alive[same] = False
+            members += same.tolist()
+            # a fragment is joined with those that agree with these, too
+            waiting += same.tolist() if cut[i] else []
+        boxes = rows[members if cut[i] else [i], :4]
+        # a fragment may have been surer that something is there
+        score = rows[members, 4].max()
+        kept.append([*boxes[:, :2].min(0), *boxes[:, 2:].max(0), score, rows[i, 5]])
     return np.array(kept)
-
-
-def _joined(
-    rows: np.ndarray,
-    windows: np.ndarray,
-    first: int,
-    alive: np.ndarray,
-    same: np.ndarray,
-    iou: float,
-) -> np.ndarray:
-    """The box around a fragment, those that agree with it, those that agree with these, ...; they
-    are no longer alive. Score and class are the first one's, which is the best."""
-    members, waiting = [first], same.tolist()
-    while waiting:
-        i = waiting.pop()
-        members.append(i)
-        later = np.flatnonzero(alive[first + 1 :]) + first + 1
-        more = later[agreement(rows[i, :4], windows[i], rows[later, :4], windows[later]) > iou]
-        alive[more] = False
-        waiting += more.tolist()
-    boxes = rows[members, :4]
-    return np.concatenate((boxes[:, :2].min(0), boxes[:, 2:].max(0), rows[first, 4:]))
