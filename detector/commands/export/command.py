@@ -17,7 +17,6 @@ from boltbox.detector.inference.export_metadata import (
     Suppression,
 )
 from boltbox.detector.inference.exported import ENDINGS, format_of, load_exported
-from boltbox.detector.model.origin import to_plain
 from boltbox.detector.system import trusted
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
