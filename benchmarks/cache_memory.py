@@ -38,7 +38,7 @@ class Measure(L.Callback):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         trainer.strategy.barrier()  # all have read their images of the first epoch
         if trainer.is_global_zero and trainer.current_epoch == 1:
-            stores = [d.store for d in trainer.datamodule.datasets.values() if d.store]  # type: ignore[attr-defined]
+            stores = [i.store for i in trainer.datamodule.images.values() if i.store]  # type: ignore[attr-defined]
             rows = [sizes(pid) for pid in family(os.getpid())]
             report = {
                 "stored": sum(s.nbytes for s in stores),

@@ -27,9 +27,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.loading.sampler import Key
-from boltbox.detector.data.loading.train_samples import TrainSamples
 from boltbox.detector.data.sample import Batch, Sample, collate
+from boltbox.detector.data.sampler import Key
 
 BATCH, ROUNDS = 16, 5
 STRAIGHTFORWARD = "straightforward"
@@ -125,6 +124,9 @@ def prepared(dataset: str, size: int, cache: str, literal: bool) -> DetectionDat
         data.literal = literal
         data.prepare_data()
         data.setup("fit")
+    if data.images["train"].store:  # as after a first epoch
+        for i in range(len(data.images["train"])):
+            data.images["train"].read(i)
     return data
 
 
@@ -163,9 +165,7 @@ def passes(
             if name == STRAIGHTFORWARD:
                 made[name] = one(Straightforward(data, cache != "none"), batches, transposed)
             else:
-                made[name] = one(
-                    TrainSamples(data.datasets["train"], data.train_steps, 0), batches, collate
-                )
+                made[name] = one(data.train_samples, batches, collate)
     return made
 
 
@@ -193,9 +193,9 @@ def stages(dataset: str, size: int, cache: str) -> Iterator[tuple[str, dict[str,
 
             return call
 
-        samples = TrainSamples(data.datasets["train"], data.train_steps, 0)
-        samples.resize = timed("Resize", samples.resize)
-        samples.steps = [timed(type(step).__name__, step) for step in data.train_steps]
+        samples = data.train_samples
+        samples.images.read = timed("read", samples.images.read)  # type: ignore[method-assign]
+        samples.steps = [timed(type(step).__name__, step) for step in samples.steps]
         whole, reader = cv2.resize, cv2.imread
         cv2.resize, cv2.imread = timed("resample", whole), timed("decode", reader)
         try:

@@ -151,10 +151,10 @@ def main() -> None:
             started = time.perf_counter()
             cli.main(["fit", *options, *quiet, "--trainer.max_epochs", epochs, "--run", str(run)])
             took = time.perf_counter() - started
-            for tiled in ("false", "true"):
+            for tiled in ("null", "320"):
                 out = root / f"validate-{trained}-{tiled}"
                 checkpoint = ["--ckpt_path", str(run / "checkpoints/last.ckpt"), "--run", str(out)]
-                pages = ["--data.dataset", str(root / "pages.yaml"), "--data.tiled", tiled]
+                pages = ["--data.dataset", str(root / "pages.yaml"), "--data.tile_size", tiled]
                 started = time.perf_counter()
                 cli.main(["validate", *checkpoint, *pages, *quiet])
                 figures = json.loads((out / "metrics.json").read_text())
@@ -178,7 +178,7 @@ def main() -> None:
     for trained, tiled, *numbers, each, took in table:
         cells = " | ".join(f"{n:.3f}" for n in numbers)
         print(
-            f"| {trained} | {'tiled' if tiled == 'true' else 'whole'} | {cells} | {each:.2f} |"
+            f"| {trained} | {'whole' if tiled == 'null' else 'tiled'} | {cells} | {each:.2f} |"
             f" {took:.0f} |"
         )
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.device import finish_on_device
+from boltbox.detector.data.sample import finish_on_device
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.inference.rows import to_rows
 from boltbox.detector.model.network import YOLOv5

@@ -91,7 +91,7 @@ class AutoAnchor(L.Callback):
             choice = Choice(before, False, reason, warning=not fits)
         else:
             if force or bpr <= self.bpr_limit:
-                seen = data.seen_sizes()
+                seen = data.train_samples.object_sizes(512)
             choice = choose_anchors(
                 before,
                 network.strides,

@@ -79,7 +79,7 @@ OBJECTS: set[str | int] = {"self", "trainer", "model", "datamodule", "dataloader
 OFTEN_USED = {  # options that the short help shows
     *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
     *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
-    *("data.tiled", "data.augment.mosaic", "conf", "iou", "tta"),
+    *("data.tile_size", "data.augment.mosaic", "conf", "iou", "tta"),
     *("model.network.size", "model.network.backbone", "model.start.weights"),
     *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
     *("early_stop.patience", "report.enabled"),

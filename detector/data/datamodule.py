@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,30 +14,28 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from boltbox.detector.data.cache.images import StoredSplit, cache_images
+from boltbox.detector.data.cache.images import ResizedImages, cache_images
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.device import finish_on_device
 from boltbox.detector.data.fingerprint import all_changes, fingerprints
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
     EvaluationSamples,
     collate_items,
 )
-from boltbox.detector.data.loading.loader import make_loader, usable_workers
-from boltbox.detector.data.loading.position import batch_limit, position, reads_all, resume_epoch
-from boltbox.detector.data.loading.sampler import (
+from boltbox.detector.data.loader import make_loader, usable_workers
+from boltbox.detector.data.sample import Batch, collate, finish_on_device
+from boltbox.detector.data.sampler import (
     GivenBatches,
     TrainBatches,
     epoch_weights,
+    position,
     rectangular_batches,
+    resume_epoch,
 )
-from boltbox.detector.data.loading.seen_sizes import seen_sizes
-from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.sample import Batch, collate
+from boltbox.detector.data.train_samples import TrainSamples
 from boltbox.detector.data.transforms.augment import Augment
-from boltbox.detector.data.transforms.letterbox import Resize, round_up
-from boltbox.detector.data.transforms.transform import Transform
+from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -61,9 +59,8 @@ class DetectionData(L.LightningDataModule):
         image_weights: Draw images by how rare, and how badly found so far, their classes are; turns
             rect off.
         val_batch_size: Images a validation batch on each device; default: batch_size, at most 32.
-        tiled: Look at large images whole and in overlapping tiles (validate, test;
-            docs/predict.md).
-        tile_size: Side of a tile in pixels of the image file; default: image_size.
+        tile_size: Look at larger images whole and in overlapping tiles, whose sides are this many
+            pixels of the image file (validate, test; docs/predict.md); default: no tiles.
         tile_overlap: Least share of a tile that neighbours have in common.
         cache: Keep the resized images of a fit, if there is room for all: `ram`, in memory that all
             processes share; `disk`, in the cache folder; `auto`: `ram` if they take no more than a
@@ -89,7 +86,6 @@ class DetectionData(L.LightningDataModule):
         rect: bool = False,
         image_weights: bool = False,
         val_batch_size: PositiveInt | None = None,
-        tiled: bool = False,
         tile_size: PositiveInt | None = None,
         tile_overlap: BelowOne = 0.2,
         cache: Literal["auto", "none", "ram", "disk"] = "auto",
@@ -105,21 +101,13 @@ class DetectionData(L.LightningDataModule):
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         self.file = DatasetFile.read(dataset, split, format)
-        self.image_size, self.batch_size, self.workers, self.seed = (
-            image_size,
-            batch_size,
-            workers,
-            seed,
-        )
-        self.augment, self.single_class, self.rect, self.weighted = (
-            augment,
-            single_class,
-            rect,
-            image_weights,
-        )
-        self.given_val_batch_size, self.cache = val_batch_size, cache
+        self.image_size, self.batch_size = image_size, batch_size
+        self.workers, self.seed, self.cache = workers, seed, cache
+        self.augment, self.single_class = augment, single_class
+        self.rect, self.weighted = rect and not image_weights, image_weights
+        self.given_val_batch_size = val_batch_size
+        self.tile_size, self.tile_overlap = tile_size, tile_overlap
         self.literal = False  # as its Detector says, once that is known
-        self.tiled, self.tile_size, self.tile_overlap = tiled, tile_size, tile_overlap
         self.names = list(self.file.names)
         if single_class and len(self.names) > 1:
             self.names = ["item"]
@@ -129,17 +117,23 @@ class DetectionData(L.LightningDataModule):
         # height, width of all images outside training; None: as they need
         self.fixed_shape: tuple[int, int] | None = None
         self.datasets: dict[str, DetectionDataset] = {}
-        self.train_steps: list[Transform] = []
-        self.last_steps: list[Transform] = []  # of the last epochs, augment.close_mosaic
+        self.images: dict[str, ResizedImages] = {}
         self.train_order: np.ndarray | None = None
         self.images_done: int | None = None  # of the epoch that is resumed, until it is
-        self._fingerprints: dict[str, Tensor] = {}
 
     @property
     def val_batch_size(self) -> int:
         """Images a validation batch on each device; YOLOv5 takes twice the training's."""
         usual = 2 * self.batch_size if self.literal else min(self.batch_size, 32)
         return self.given_val_batch_size or usual
+
+    @property
+    def _fitting(self) -> bool:
+        return not self.trainer or self.trainer.state.fn == TrainerFn.FITTING
+
+    @property
+    def _rank_and_world(self) -> tuple[int, int]:
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def prepare_data(self) -> None:
         self.file.prepare()
@@ -156,15 +150,20 @@ class DetectionData(L.LightningDataModule):
             )
             self.image_size = size
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
-            if split not in self.datasets:
-                self.datasets[split] = self.file.open_checked(split, self.single_class)
+            if split in self.datasets:
+                continue
+            self.datasets[split] = dataset = self.file.open_checked(split, self.single_class)
+            training = split == "train"
+            shrink = training and not self.literal and self.augment.resamples_once(self.rect)
+            self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
         if stage == "fit":
             self._plan_training(self.datasets["train"])
-            self._cache_images()
+            if self.cache != "none" and self._fitting and not self.images["train"].store:
+                cache_images(self.cache, self.images, self.file.source, self.trainer)
 
     def _plan_training(self, dataset: DetectionDataset) -> None:
         """The augmentation, and the order of the images if it is fixed."""
-        _, world = self._place()
+        _, world = self._rank_and_world
         if self.batch_size % world:
             lower = self.batch_size // world * world
             raise InputError(
@@ -172,11 +171,6 @@ class DetectionData(L.LightningDataModule):
                 f"{f'{lower} or ' if lower else ''}{lower + world}"
             )
         shapes = None
-        if self.rect and self.weighted:
-            rank_zero_print(
-                "data.image_weights draws images in any order, which turns data.rect off"
-            )
-            self.rect = False
         if self.rect:
             batches, shapes = rectangular_batches(
                 dataset.shapes(),
@@ -187,42 +181,32 @@ class DetectionData(L.LightningDataModule):
                 stable=not self.literal,
             )
             self.train_order = np.concatenate(batches)
+        elif self.options["rect"]:
+            rank_zero_print(
+                "data.image_weights draws images in any order, which turns data.rect off"
+            )
         if self.augment.early() and not self.literal:
             place = self.augment.early()[0]
             rank_zero_print(
                 f"data.augment.after.{place} needs pixels before the warp: mosaics are resampled"
                 " twice"
             )
-        made_for = self.image_size, shapes, not self.literal
-        self.train_steps, self.last_steps = (
-            a.steps(*made_for) for a in (self.augment, self.augment.without_mixing())
+        steps, last_steps = (
+            augment.steps(self.image_size, shapes, resample_once=not self.literal)
+            for augment in (self.augment, self.augment.without_mixing())
         )
-
-    def _cache_images(self) -> None:
-        """Stores of what `Resize`, the first step of training and of validation, makes of the
-        images."""
-        fitting = not self.trainer or self.trainer.state.fn == TrainerFn.FITTING
-        train, val = self.datasets["train"], self.datasets["val"]
-        if self.cache == "none" or not fitting or train.store or val.store:
-            return
-        first = self.train_steps[0]
-        assert isinstance(first, Resize)
-        if self.cache == "auto" and not reads_all(self.trainer, len(train), self.batch_size):
-            return
-        splits = [
-            StoredSplit("train", train, first, self.file.places("train")),
-            StoredSplit("val", val, self._inputs(pad=0.5).resize, self.file.places("val")),
-        ]
-        cache_images(self.cache, splits, self.trainer)
+        epochs, closing = self.trainer and self.trainer.max_epochs, self.augment.close_mosaic
+        last_from = max(epochs - closing, 0) if epochs and closing else None
+        images = self.images["train"]
+        self.train_samples = TrainSamples(images, steps, self.seed, last_steps, last_from)
 
     def train_dataloader(self) -> DataLoader:
-        dataset, rank, world = self.datasets["train"], *self._place()
+        rank, world = self._rank_and_world
         sampler = TrainBatches(
-            len(dataset),
+            len(self.datasets["train"]),
             self.batch_size,
             self.seed,
             position=lambda: position(self.trainer),
-            limit=batch_limit(self.trainer, math.ceil(len(dataset) / self.batch_size)),
             order=self.train_order,
             weights=self._image_weights if self.weighted else None,
             rank=rank,
@@ -230,21 +214,7 @@ class DetectionData(L.LightningDataModule):
         )
         resume_epoch(self.trainer, sampler, self.images_done)
         self.images_done = None
-        epochs, closing = (
-            self.trainer.max_epochs if self.trainer else None,
-            self.augment.close_mosaic,
-        )
-        last_from = max(epochs - closing, 0) if epochs and closing else None
-        return self._loader(
-            TrainSamples(dataset, self.train_steps, self.seed, self.last_steps, last_from),
-            sampler,
-            collate,
-        )
-
-    def seen_sizes(self, most: int = 512) -> np.ndarray:
-        """(m, 2) width and height in pixels of the objects in the first `most` training samples;
-        see seen_sizes.py."""
-        return seen_sizes(TrainSamples(self.datasets["train"], self.train_steps, self.seed), most)
+        return self._loader(self.train_samples, sampler, collate)
 
     def _image_weights(self) -> np.ndarray:
         """(n,) weights of an epoch. A validation within the epoch does not change them, nor does a
@@ -255,39 +225,27 @@ class DetectionData(L.LightningDataModule):
         return epoch_weights(self.datasets["train"], self.epoch_maps)
 
     def val_dataloader(self) -> DataLoader:
-        return self._evaluation_loader("val", pad=0.5)
+        return self._evaluation_loader("val")
 
     def test_dataloader(self) -> DataLoader:
-        return self._evaluation_loader("test", pad=0.5)
+        return self._evaluation_loader("test")
 
-    def _inputs(self, pad: float) -> EvaluationInput:
-        """How images become the network's input, in tiles only outside of a fit. pad: extra, in
-        strides."""
-        fits = self.trainer and self.trainer.state.fn == TrainerFn.FITTING
-        tile = (self.tile_size or self.image_size) if self.tiled and not fits else None
-        how = self.image_size, self.stride, pad, self.fixed_shape
-        return EvaluationInput(*how, tile, self.tile_overlap)
-
-    def _evaluation_loader(self, split: str, pad: float) -> DataLoader:
-        dataset, inputs = self.datasets[split], self._inputs(pad)
-        shapes = dataset.shapes()
-        batches, shapes = inputs.batches(shapes, self.val_batch_size, not self.literal)
-        samples = EvaluationSamples(dataset, inputs, shapes)
-        return self._loader(samples, GivenBatches(batches, *self._place()), collate_items)
-
-    def _place(self) -> tuple[int, int]:
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+    def _evaluation_loader(self, split: str) -> DataLoader:
+        tile = None if self.trainer and self._fitting else self.tile_size
+        inputs = EvaluationInput(
+            self.image_size, self.stride, 0.5, self.fixed_shape, tile, self.tile_overlap
+        )
+        sizes = self.datasets[split].shapes()
+        batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
+        samples = EvaluationSamples(self.images[split], inputs, shapes)
+        return self._loader(samples, GivenBatches(batches, *self._rank_and_world), collate_items)
 
     def _loader(
         self, samples: Any, batches: TrainBatches | GivenBatches, collate_fn: Callable[..., Batch]
     ) -> DataLoader:
-        local = int(
-            os.environ.get(
-                "LOCAL_WORLD_SIZE", getattr(self.trainer, "num_devices", 1) if self.trainer else 1
-            )
-        )
-        workers = usable_workers(self.workers, local)
-        self.workers = self.workers if workers else 0  # that there is no room is said once
+        devices = self.trainer.num_devices if self.trainer else 1
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
+        workers = usable_workers(self.workers, processes)
         return make_loader(samples, batches, collate_fn, workers, self.seed)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
@@ -295,30 +253,28 @@ class DetectionData(L.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         images_done = position(self.trainer)[1] * min(self.batch_size, len(self.datasets["train"]))
-        counts = {"images_done": images_done, "fingerprints": self._held()}
-        return {"epoch_maps": self.epoch_maps, **counts}
+        return {
+            "epoch_maps": self.epoch_maps,
+            "images_done": images_done,
+            "fingerprints": self._fingerprints,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epoch_maps = state_dict["epoch_maps"]
         self.images_done = state_dict["images_done"]
-        if self.trainer and self.trainer.state.fn == TrainerFn.FITTING:
-            what = all_changes(state_dict["fingerprints"], self._held())
-            then = (
-                f"; the epoch goes on after {self.images_done} of today's images"
-                if self.images_done
-                else ""
-            )
+        if self.trainer and self._fitting:
+            what = all_changes(state_dict["fingerprints"], self._fingerprints)
+            then = f"; the epoch resumes after {self.images_done} of today's images"
             if what:
                 rank_zero_print(
                     "warning: the data set has changed since the checkpoint was written"
-                    f" ({what}){then}"
+                    f" ({what}){then if self.images_done else ''}"
                 )
 
-    def _held(self) -> dict[str, Tensor]:
-        """The fingerprints of the data that is trained and validated on."""
-        if not self._fingerprints:
-            self._fingerprints = fingerprints(self.datasets, self.file.root)
-        return self._fingerprints
+    @cached_property
+    def _fingerprints(self) -> dict[str, Tensor]:
+        """Of the data that is trained and validated on."""
+        return fingerprints(self.datasets, self.file.root)
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""

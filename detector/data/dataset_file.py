@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from boltbox.detector.data import demo
-from boltbox.detector.data.cache.labels import cached
+from boltbox.detector.data.cache.labels import Origins, cached
 from boltbox.detector.data.data_yaml import read_content, read_folder
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import FORMATS, format_class
@@ -195,12 +195,13 @@ class DatasetFile:
         options = {key: getattr(self, key) for key in keys}
         options |= {"split": self.share, MAX_PIXELS_VARIABLE: most_pixels()}
 
-        def read() -> DetectionDataset:
+        def read() -> tuple[DetectionDataset, Origins]:
             part = self.part(split)
             form = self.form(split)
-            return SplitReader(form, self.names, strict, self.keep_emptied, part).read()
+            reader = SplitReader(form, self.names, strict, self.keep_emptied, part)
+            return reader.read(), form.split.origins
 
-        dataset = cached(split, self.places(split), options, read) if strict else read()
+        dataset = cached(split, self.places(split), options, read) if strict else read()[0]
         hint = self.unread_labels(split, dataset) if strict else ""
         if hint:
             raise InputError(f"{self.source}: no image of {split} has labels{hint}")

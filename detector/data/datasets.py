@@ -5,17 +5,14 @@ import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from torch.utils.data import Dataset
 
-from boltbox.detector.data.cache.origins import Origins
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.label_table import LabelSource, LabelTable
 from boltbox.detector.data.report import DataReport
 from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
-from boltbox.detector.data.transforms.letterbox import resized
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 
@@ -24,23 +21,13 @@ MOST_OBJECTS = 100_000  # of an image; aerial and crowd sets have up to some ten
 _FLOATS = struct.Struct("4f")  # four float32, ten times as fast as an array of them
 
 
-class Stored(Protocol):
-    """A store of images: cache/images.py."""
-
-    def read(self, i: int) -> np.ndarray | None:
-        """(h, w, 3) uint8 RGB, read-only; None if image i is to be read from its file."""
-
-
 class DetectionDataset(Dataset):
-    """Images with labels; item i is the i-th Sample at the file's own resolution, or already as
-    `Resize` makes it if the image is in `store`; without crowd regions.
+    """Images with labels; item i is the i-th Sample at the file's own resolution, without crowd
+    regions.
 
     Attributes:
         files: image paths · labels: their Labels · names: class names · report: what was found and
-            left out · origins: files
-        and folders that all this was read from · sources: where the labels are written · store:
-            images that need not be decoded
-        again.
+            left out · sources: where the labels are written.
     """
 
     def __init__(
@@ -49,15 +36,12 @@ class DetectionDataset(Dataset):
         labels: Sequence[Labels] | LabelTable,
         names: list[str],
         report: DataReport,
-        origins: Origins | None = None,
         sources: Sequence[LabelSource] | None = None,
     ) -> None:
         self.files = list(files)
         self.labels = labels if isinstance(labels, LabelTable) else LabelTable.of(labels)
         self.names, self.report = names, report
-        self.origins = origins or Origins()
         self.sources = sources or [LabelSource()] * len(self.files)
-        self.store: Stored | None = None
         report.images, report.boxes = len(self.files), len(self.labels.boxes)
         report.background = int((np.diff(self.labels.starts) == 0).sum())
 
@@ -65,28 +49,18 @@ class DetectionDataset(Dataset):
         return len(self.files)
 
     def __getitem__(self, i: int) -> Sample:
-        height, width = self.labels.sizes[i].tolist()
         boxes, classes, polygons = self.labels.counted(i)
-        stored = self.store.read(i) if self.store else None
-        image = read_image(self.files[i]) if stored is None else stored.copy()
-        frame = LetterboxInfo(*image.shape[:2]) if stored is None else LetterboxInfo(height, width)
-        sample = Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
-        return (
-            sample
-            if stored is None or sample.size == (height, width)
-            else resized(sample, (height, width))
-        )
+        image = self.read(i)
+        frame = LetterboxInfo(*image.shape[:2])
+        return Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
 
     def with_truth(self, i: int) -> Sample:
         """Item i with its labels as they are in the files, crowd regions too, for the metrics."""
         return self[i].replace(truth=self.labels[i])
 
     def read(self, i: int, least: int = 0) -> np.ndarray:
-        """(H, W, 3) uint8 RGB of image i, as it is stored or in its file; of a JPEG file 1/2, 1/4
-        or 1/8 of its size, if not 0 but `least` pixels on the longer side will do."""
-        stored = self.store.read(i) if self.store else None
-        if stored is not None:
-            return stored
+        """(H, W, 3) uint8 RGB of image i; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0 but
+        `least` pixels on the longer side will do."""
         longer = int(self.labels.sizes[i].max())
         return read_image(
             self.files[i], next((k for k in (8, 4, 2) if least and longer >= k * least), 1)

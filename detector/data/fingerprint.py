@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boltbox.detector.data.cache.origins import states
+from boltbox.detector.data.cache.labels import states
 from boltbox.detector.data.datasets import DetectionDataset
 
 

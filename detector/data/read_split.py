@@ -107,9 +107,7 @@ class SplitReader:
                 self._lose(entry.image, size, entry)
             else:
                 self._add(entry, *size)
-        return DetectionDataset(
-            self.files, self.labels, self.names, self.report, origins, self.sources
-        )
+        return DetectionDataset(self.files, self.labels, self.names, self.report, self.sources)
 
     def _own(self, entries: list[Entry]) -> list[Entry]:
         """Those of the part. Of several label files that speak of many images each is divided on

@@ -8,6 +8,7 @@ fractions).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +16,9 @@ import cv2
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
+from boltbox.detector.data.transforms.lazy_image import LazyImage
 from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 
 # one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
@@ -114,8 +117,8 @@ class Sample:
     """One image with its objects.
 
     Attributes:
-        image: (H, W, 3) uint8 RGB; or, between the first step and the warp, a LazyImage
-            (transforms/lazy_image.py).
+        image: (H, W, 3) uint8 RGB, or a LazyImage (transforms/lazy_image.py), which has no pixels
+            yet.
         boxes: (n, 4) float32 xyxy pixels of this image.
         classes: (n,) int64.
         polygons: n lists of parts in pixels of this image, or an empty list if no object has any.
@@ -124,7 +127,7 @@ class Sample:
         truth: validation only: what the metrics compare with, in pixels of the file's image.
     """
 
-    image: np.ndarray
+    image: Any
     boxes: np.ndarray
     classes: np.ndarray
     polygons: Polygons = field(default_factory=list)
@@ -143,7 +146,19 @@ class Sample:
     @property
     def size(self) -> tuple[int, int]:
         """(height, width) in pixels."""
+        if isinstance(self.image, LazyImage):
+            return self.image.size
         return self.image.shape[0], self.image.shape[1]
+
+    def moved(self, image: Any, gain: tuple[float, float], shift: tuple[float, float]) -> Self:
+        """With another image, to which coordinates (x, y) go by x * gain + shift."""
+        scale, offset = np.array(gain * 2, np.float32), np.array(shift * 2, np.float32)
+        return self.replace(
+            image=image,
+            boxes=self.boxes * scale + offset,
+            polygons=[[part * scale[:2] + offset[:2] for part in parts] for parts in self.polygons],
+            letterbox=self.letterbox.moved(*gain, *shift) if self.letterbox else None,
+        )
 
 
 class Picture(NamedTuple):
@@ -198,3 +213,23 @@ def collate(samples: list[Sample]) -> Batch:
         [s.letterbox for s in samples],
         [s.truth for s in samples],
     )
+
+
+def finish_on_device(batch: Batch) -> Batch:
+    """Images uint8 -> float in 0..1. Tiles stay uint8: as floats they would not all find room."""
+    return batch if batch.windows is not None else batch._replace(images=to_floats(batch.images))
+
+
+def to_floats(images: Tensor) -> Tensor:
+    """(B, 3, H, W) uint8 -> float32 in 0..1, on the device where they are."""
+    return images.float() / 255
+
+
+def rescaled(images: Tensor, size: int, stride: int, seed: int, iteration: int) -> Tensor:
+    """(B, 3, H, W) resized so that the longer side is 50 to 150 % of `size` pixels, by seed and
+    iteration alone; sides are multiples of `stride`."""
+    rng = np.random.default_rng(np.random.SeedSequence((seed, 2, iteration)))
+    size = max(int(rng.integers(size // 2, size * 3 // 2 + stride)) // stride, 1) * stride
+    longest = max(images.shape[2:])
+    sides = [math.ceil(s * size / longest / stride) * stride for s in images.shape[2:]]
+    return interpolate(images, sides, mode="bilinear", align_corners=False)

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import find_trained
-from boltbox.detector.data.device import finish_on_device
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
 from boltbox.detector.data.inputs.pictures import Image, Pictures
-from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, format_of, load_exported

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from boltbox.detector.data.device import to_floats
 from boltbox.detector.data.inputs.tiles import merge
-from boltbox.detector.data.sample import Batch, LetterboxInfo
+from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, nearest
 

@@ -17,9 +17,8 @@ from torch.optim import Optimizer
 
 from boltbox.detector.checkpoint.resume import check_network
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.device import rescaled
 from boltbox.detector.data.inputs.pictures import Image
-from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.evaluation.loss_means import LossMeans
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result

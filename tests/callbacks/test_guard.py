@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader
 from boltbox.callbacks.ema import EMA
 from boltbox.callbacks.guard import Guard, Incident
 from boltbox.callbacks.warmup import Warmup
-from boltbox.detector.data.loading.sampler import TrainBatches
 from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.sampler import TrainBatches
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 

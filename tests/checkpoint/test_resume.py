@@ -13,7 +13,7 @@ from wandb_files import read_history
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start, trial
-from boltbox.detector.data.loading.sampler import TrainBatches
+from boltbox.detector.data.sampler import TrainBatches
 
 ROOT = Path(cli.__file__).parent
 pytestmark = pytest.mark.usefixtures("quick_starts")

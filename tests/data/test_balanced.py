@@ -20,7 +20,7 @@ from ranks import together
 import cli
 from benchmarks.resume_fuzz import difference
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.loading.sampler import (
+from boltbox.detector.data.sampler import (
     TrainBatches,
     class_weights,
     draw_weights,

@@ -173,7 +173,6 @@ def test_albumentations_follows_the_given_generator() -> None:
         ([{"Blur": 3}], ["transform Blur"]),
         ([{"Blur": {"blur_limt": 3}}], ["transform Blur", "blur_limt"]),
         (["Blur"], ["Blur"]),
-        ([{"BasicTransform": {}}], ["BasicTransform"]),
         ([{"OneOf": {"transforms": [{"Blurr": {}}]}}], ["no transform 'Blurr'"]),
         ([{"OneOf": {"transforms": "Blur"}}], ["'Blur'"]),
     ],

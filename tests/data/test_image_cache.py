@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from made_cache import (  # noqa: F401
-    SHAPES,
-    SIZE,
     assert_equal,
     batches,
     decoded_files,
@@ -21,10 +19,7 @@ from made_cache import (  # noqa: F401
 from made_datasets import lay_out, picture, save
 
 import cli
-from boltbox.detector.data import datasets
 from boltbox.detector.data.cache import images as image_cache
-from boltbox.detector.data.cache import memory
-from boltbox.detector.data.cache.memory import free_memory
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.system.errors import InputError
 
@@ -45,10 +40,13 @@ def test_batches_are_the_same_bit_for_bit(
     data: Path, cache: str, workers: int, plan: dict[str, object], decoded: list[str]
 ) -> None:
     """Images smaller, as large and larger than the network's input; training resizes in another way
-    than validation."""
+    than validation. Once with images that are decoded, once with stored ones."""
     plain = batches(opened(data, **plan))
     module = opened(data, cache, workers, **plan)
+    assert_equal(batches(module), plain)
     decoded.clear()
+    assert_equal(batches(module), plain)
+    module.workers = 0
     assert_equal(batches(module), plain)
     assert decoded == [], "every image, partners of a mosaic too, comes from the store"
 
@@ -73,84 +71,57 @@ def test_weights_are_the_same(small_data: Path, here: Path, capsys: pytest.Captu
         )
     assert all(torch.equal(v, run[k]) for run in runs[1:] for k, v in runs[0].items())
     said = capsys.readouterr().out
-    assert "train: 24 of 24 images cached in memory (0.3 MB)" in said
+    assert "train: images are cached in memory (0.3 MB)" in said
 
 
-def test_an_image_that_cannot_be_decoded_is_told_by_the_loader(data: Path, tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded(data: Path, tmp_path: Path) -> None:
     """Its header is fine, its pixels are not; the rest is cached."""
     file = tmp_path / "images/8.png"
     block = save(file, picture(40, 40)).read_bytes()
     file.write_bytes(block[:60])
     lay_out(tmp_path, {"labels/8.txt": "0 .5 .5 .5 .5"})
-    dataset = opened(data, "ram").datasets["train"]
-    assert len(dataset) == 9
-    assert dataset.store is not None
-    assert dataset.store.stored == 8
+    images = opened(data, "ram").images["train"]
+    for i in range(8):
+        images.read(i)
     with pytest.raises(InputError, match=r"8\.png: this image cannot be decoded"):
-        dataset[8]
+        images.read(8)
+    assert images.store
+    assert images.store.stored == 8
 
 
-def test_an_image_that_changes_while_it_is_read(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = datasets.read_image
-
-    def slow(file: str, shrink: int = 1) -> np.ndarray:
-        image = whole(file, shrink)
-        if Path(file).name == "2.png":
-            save(Path(file), picture(48, 40, 77))
-        return image
-
-    monkeypatch.setattr(datasets, "read_image", slow)
-    dataset = opened(data, "ram").datasets["train"]
-    assert dataset.store is not None
-    assert [dataset.store.read(i) is None for i in range(8)] == [i == 2 for i in range(8)]
-    assert np.array_equal(dataset[2].image, picture(48, 40, 77))
-
-
-def test_a_store_in_memory_cannot_be_changed(data: Path) -> None:
-    dataset = opened(data, "ram").datasets["train"]
-    assert dataset.store is not None
-    image = dataset.store.read(0)
-    assert image is not None
+def test_a_store_cannot_be_changed(data: Path) -> None:
+    images = opened(data, "ram").images["train"]
+    images.read(0)
     with pytest.raises(ValueError, match="read-only"):
-        image[:] = 0
-    dataset[0].image[:] = 0  # a sample's image is its own
-    assert np.array_equal(dataset[0].image, picture(30, 64, 0))
-
-
-SMALL = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
-         "--model.network.depth_multiple", "0.1", "--trainer.enable_progress_bar", "false", "--report.enabled", "false",
-         "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--trainer.max_epochs", "1"]  # fmt: skip
+        images.read(0)[:] = 0
+    images[0].image.render()[:] = 0  # a sample's image is its own
+    assert np.array_equal(images[0].image.render(), picture(30, 64, 0))
 
 
 @pytest.mark.parametrize(
-    ("options", "free", "words"),
+    ("cache", "free", "cached"),
     [
-        ([], 4_000_000, "train: 24 of 24 images cached in memory (0.3 MB)"),
-        ([], 1_200_000, "more than a quarter of the memory that is free (0.0003 GB)"),
-        (["--data.cache", "ram"], 1_200_000, "train: 24 of 24 images cached in memory (0.3 MB)"),
-        (["--data.cache", "ram"], 700_000, "more than half of the memory that is free (0.00035 GB)"),
-        (["--trainer.limit_train_batches", "2"], 4_000_000, ""),
-        (["--data.cache", "none"], 4_000_000, ""),
+        ("auto", 4.01, True),
+        ("auto", 3.99, False),
+        ("ram", 2.01, True),
+        ("ram", 1.99, False),
+        ("none", 100, False),
     ],
-)  # fmt: skip
-def test_in_memory_if_there_is_plenty(
-    small_data: Path,
-    here: Path,
+)
+def test_in_memory_if_there_is_room(
+    data: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
-    options: list[str],
-    free: int,
-    words: str,
+    cache: str,
+    free: float,
+    cached: bool,
 ) -> None:
-    """The default: only for a training that reads about all of the images."""
-    monkeypatch.setattr(image_cache, "free_memory", lambda: free)
-    validates_nothing = ["--trainer.limit_val_batches", "0"]
-    cli.main(["fit", "--data.dataset", str(small_data), *SMALL, *validates_nothing, *options])
+    size = sum(images.store_bytes() for images in opened(data).images.values())
+    monkeypatch.setattr(image_cache, "free_memory", lambda: int(free * size))
+    module = opened(data, cache)
+    assert all(bool(images.store) == cached for images in module.images.values())
     said = capsys.readouterr().out
-    assert words in said
-    assert ("cached" in said) == bool(words)
+    assert ("images are not cached: " in said) == (not cached and cache != "none")
 
 
 def test_disk_without_room(
@@ -168,17 +139,17 @@ def test_disk_without_room(
         assert list(cache.iterdir()) == []
     opened(data, "disk")
     monkeypatch.setattr(shutil, "disk_usage", full)
-    assert all(dataset.store for dataset in opened(data, "disk").datasets.values())
+    assert all(images.store for images in opened(data, "disk").images.values())
 
 
 def test_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the machine, or what a container has left, where files in memory make way."""
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-    machine = free_memory()
+    monkeypatch.setattr(image_cache, "_CGROUPS", tmp_path)
+    machine = image_cache.free_memory()
     assert 0 < machine <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     files = {"memory.max": "max\n", "memory.current": "7\n", "memory.stat": "inactive_file 5\n"}
     lay_out(tmp_path, files)
-    assert free_memory() > machine / 2
+    assert image_cache.free_memory() > machine / 2
     files = {"memory.max": "1000000\n", "memory.current": "300000\n"}
     lay_out(tmp_path, files | {"memory.stat": "anon 1\ninactive_file 200000\n"})
-    assert free_memory() == 900_000
+    assert image_cache.free_memory() == 900_000

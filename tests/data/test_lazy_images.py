@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from made_datasets import read_yolo
 from made_samples import few
 
+from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.loading.sampler import Key
-from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sampler import Key
+from boltbox.detector.data.train_samples import TrainSamples
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage, Patch, _span
-from boltbox.detector.data.transforms.mosaic import patch_rectangles
+from boltbox.detector.data.transforms.mixing import patch_rectangles
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(
@@ -57,7 +58,10 @@ def test_once_is_twice_but_for_the_interpolation(dataset: DetectionDataset, size
     levels over 36 pixels or more a quarter of a pixel is about a level. Seams, where a pixel
     belongs to the one tile or the other, are few."""
     once, twice = (
-        TrainSamples(dataset, GEOMETRY.steps(size, resample_once=once), 3) for once in (True, False)
+        TrainSamples(
+            ResizedImages(dataset, size, shrink=once), GEOMETRY.steps(size, resample_once=once), 3
+        )
+        for once in (True, False)
     )
     for epoch in range(12):
         for index in range(len(SHAPES)):
@@ -75,8 +79,7 @@ def test_tiles_out_of_sight_are_not_read(
     dataset: DetectionDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    steps = GEOMETRY.steps(64)
-    samples = TrainSamples(dataset, steps, 0)
+    samples = TrainSamples(ResizedImages(dataset, 64), GEOMETRY.steps(64), 0)
 
     whole = dataset.read
     monkeypatch.setattr(dataset, "read", lambda i, least: (read.append(i), whole(i, least))[1])

@@ -13,7 +13,6 @@ from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import (
     GREY,
     Letterbox,
-    Resize,
     letterbox,
     resize_longest,
 )
@@ -45,8 +44,8 @@ def test_frame_leads_back_to_the_file(
     )
     # else it must shrink, which is covered by scaleup
     assume(scaleup or size <= min(out_height, out_width))
-    for step in (Resize(size, smooth), Letterbox(np.array([[out_height, out_width]]), scaleup)):
-        sample = step(sample)
+    resized = resize_longest(sample, size, smooth)
+    sample = Letterbox(np.array([[out_height, out_width]]), scaleup)(resized)
     assert sample.size == (out_height, out_width)
     assert sample.boxes.dtype == np.float32
     assert sample.boxes.min() >= -1e-3
@@ -111,11 +110,8 @@ def test_labels_follow_the_pixels_through_resize_and_letterbox(
     height: int, width: int, size: int, out_height: int, out_width: int, smooth: bool
 ) -> None:
     sample = painted(height, width, width // 5, height // 4, width * 4 // 5, height // 2)
-    for step in (
-        Resize(size, smooth),
-        Letterbox(np.array([[out_height, out_width]]), scaleup=True),
-    ):
-        sample = step(replace(sample, index=0))
+    resized = replace(resize_longest(sample, size, smooth), index=0)
+    sample = Letterbox(np.array([[out_height, out_width]]), scaleup=True)(resized)
     # A pixel for the edges' blur, one for the padding's half pixel and the rounded size; both of the
     # smaller image, if it was made larger again.
     larger = max(out_height, out_width) / size

@@ -10,7 +10,7 @@ from made_samples import few, painted, random_sample, seeds
 
 from boltbox.detector.data.sample import Sample
 from boltbox.detector.data.transforms.letterbox import GREY
-from boltbox.detector.data.transforms.mosaic import Mosaic, mosaic
+from boltbox.detector.data.transforms.mixing import Mosaic, mosaic
 
 
 @given(

@@ -13,11 +13,12 @@ from made_datasets import read_yolo
 from made_samples import SIZE, assert_same, noise_set
 from torch.utils.data import DataLoader
 
+from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.loading.sampler import Key, TrainBatches
-from boltbox.detector.data.loading.train_samples import TrainSamples
 from boltbox.detector.data.sample import Sample, collate
+from boltbox.detector.data.sampler import Key, TrainBatches
+from boltbox.detector.data.train_samples import TrainSamples
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import GREY
 
@@ -35,7 +36,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> DetectionDataset:
 def train_samples(
     dataset: DetectionDataset, seed: int = 5, shapes: np.ndarray | None = None
 ) -> TrainSamples:
-    return TrainSamples(dataset, EVERYTHING.steps(SIZE, shapes), seed)
+    return TrainSamples(ResizedImages(dataset, SIZE), EVERYTHING.steps(SIZE, shapes), seed)
 
 
 KEYS: list[Key] = [
@@ -112,7 +113,8 @@ def test_other_processes_make_the_same_samples(dataset: DetectionDataset, rect: 
 
 def test_validation_samples_have_no_randomness(dataset: DetectionDataset) -> None:
     shapes = np.full((8, 2), SIZE)
-    a, b = (EvaluationSamples(dataset, EvaluationInput(SIZE, 32), shapes) for _ in range(2))
+    images, inputs = ResizedImages(dataset, SIZE, smooth=True), EvaluationInput(SIZE, 32)
+    a, b = (EvaluationSamples(images, inputs, shapes) for _ in range(2))
     for k in (3, 0, 3):
         assert_same(a[k], b[k])
         truth = a[k].truth
@@ -139,7 +141,9 @@ def test_labels_follow_the_pixels_through_all_steps(tmp_path: Path) -> None:
         (tmp_path / f"labels/{k}.txt").write_text(f"{k} 0.5 0.5 0.5 0.5")
     augment = Augment(hsv_h=0, hsv_s=0, hsv_v=0, flipud=0.5, mosaic=0.7, translate=0.1, scale=0.3)
     samples = TrainSamples(
-        read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), augment.steps(160), 0
+        ResizedImages(read_yolo(tmp_path / "images", ["r", "g", "b"], tmp_path), 160),
+        augment.steps(160),
+        0,
     )
     checked = 0
     for epoch in range(20):
@@ -161,7 +165,6 @@ def test_steps_in_order() -> None:
     names: Callable[[list[Any]], list[str]] = lambda steps: [type(s).__name__ for s in steps]  # noqa: E731
     tail = ["RandomHSV", "RandomFlip", "RandomFlip"]
     assert names(Augment().steps(64)) == [
-        "Resize",
         "Mosaic",
         "RandomPerspective",
         "MixUp",
@@ -173,7 +176,7 @@ def test_steps_in_order() -> None:
         Augment(copy_paste=0.1).steps(64),
     ):
         assert names(twice) == [
-            "Resize",
+            "function",
             "Mosaic",
             "CopyPaste",
             "RandomPerspective",
@@ -181,7 +184,7 @@ def test_steps_in_order() -> None:
             *tail,
         ]
     assert names(Augment().steps(64, np.array([[64, 64]]))) == [
-        "Resize",
+        "function",
         "Letterbox",
         "CopyPaste",
         "RandomPerspective",
@@ -189,7 +192,6 @@ def test_steps_in_order() -> None:
     ]
     with_library = names(Augment(albumentations=[{"Blur": {}}]).steps(64))
     assert with_library == [
-        "Resize",
         "Mosaic",
         "RandomPerspective",
         "MixUp",

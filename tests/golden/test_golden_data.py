@@ -10,16 +10,17 @@ import torch
 from golden.cases import ALL, Case, close, each
 from made_datasets import parsed, read_yolo
 
+from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.loading.sampler import (
+from boltbox.detector.data.sample import collate
+from boltbox.detector.data.sampler import (
     Key,
     class_weights,
     image_weights,
     rectangular_batches,
 )
-from boltbox.detector.data.loading.train_samples import TrainSamples
-from boltbox.detector.data.sample import collate
+from boltbox.detector.data.train_samples import TrainSamples
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.data.transforms.letterbox import batch_shapes
 from boltbox.detector.model.postprocess import decode
@@ -61,13 +62,17 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
     if m["augment"]:
         hyp = Augment(**m["hyp"])
         train = TrainSamples(
-            dataset,
+            ResizedImages(dataset, m["imgsz"]),
             hyp.steps(m["imgsz"], shapes if m["rect"] else None, resample_once=False),
             seed=0,
         )
         samples = [train[Key(0, int(i), 0)] for i in theirs]
     else:
-        val = EvaluationSamples(dataset, EvaluationInput(m["imgsz"], m["stride"]), shapes)
+        val = EvaluationSamples(
+            ResizedImages(dataset, m["imgsz"], smooth=True),
+            EvaluationInput(m["imgsz"], m["stride"]),
+            shapes,
+        )
         samples = [val[int(i)] for i in theirs]
     for k, s in enumerate(samples):
         batch = collate([s])

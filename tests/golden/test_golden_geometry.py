@@ -8,8 +8,7 @@ from golden.cases import Case, close, each
 from boltbox.detector.data.sample import LetterboxInfo, Polygons, Sample
 from boltbox.detector.data.transforms.colour import adjust_hsv
 from boltbox.detector.data.transforms.letterbox import letterbox, round_up
-from boltbox.detector.data.transforms.mixing import copy_paste, mixup
-from boltbox.detector.data.transforms.mosaic import mosaic, patch_rectangles
+from boltbox.detector.data.transforms.mixing import copy_paste, mixup, mosaic, patch_rectangles
 from boltbox.detector.data.transforms.perspective import (
     is_candidate,
     perspective_matrix,

@@ -20,7 +20,7 @@ SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128
 def store_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the stores."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("boltbox.detector.data.cache.folder._told", set())
+    monkeypatch.setattr("boltbox.detector.data.cache._reported", set())
     return tmp_path / "cache" / "images"
 
 
@@ -38,7 +38,7 @@ def noise_data(tmp_path: Path) -> Path:
 
 @pytest.fixture(name="decoded")
 def decoded_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were read, for the store or from it missing."""
+    """The files that this process has read."""
     read: list[str] = []
     whole = datasets.read_image
     monkeypatch.setattr(

@@ -377,7 +377,7 @@ def test_validation_with_augmentation_and_in_tiles(
         "--trainer.accelerator",
         "cpu",
     ]
-    options += ["--tta", "true", "--data.tiled", "true", "--data.image_size", "128"]
+    options += ["--tta", "true", "--data.tile_size", "128", "--data.image_size", "128"]
     cli.main(["validate", "--ckpt_path", str(checkpoint), *options, "--run", "validated"])
     figures = json.loads(Path("validated/metrics.json").read_text())
     assert figures["images"] == 8

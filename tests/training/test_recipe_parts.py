@@ -15,9 +15,10 @@ from small_fit import small_fit
 import cli
 from benchmarks.resume_fuzz import command, start, trial, unlike
 from boltbox.callbacks import EMA
+from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.loading.sampler import Key
-from boltbox.detector.data.loading.train_samples import TrainSamples
+from boltbox.detector.data.sampler import Key
+from boltbox.detector.data.train_samples import TrainSamples
 from boltbox.detector.data.transforms.augment import Augment
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.schedule import ema_exponent, power_decay
@@ -80,11 +81,12 @@ def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
     ever."""
     augment = Augment(mixup=0.5)
     dataset = DatasetFile.read(str(small_data)).open_checked("train", False)
+    images = ResizedImages(dataset, 64)
     made = TrainSamples(
-        dataset, augment.steps(64), 3, augment.without_mixing().steps(64), last_from=2
+        images, augment.steps(64), 3, augment.without_mixing().steps(64), last_from=2
     )
     mixed, plain = (
-        TrainSamples(dataset, a.steps(64), 3) for a in (augment, augment.without_mixing())
+        TrainSamples(images, a.steps(64), 3) for a in (augment, augment.without_mixing())
     )
     for epoch in range(4):
         for index in range(4):

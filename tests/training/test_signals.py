@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from boltbox.detector.data.loading.worker import WorkerContext
+from boltbox.detector.data.loader import WorkerContext
 from boltbox.detector.system.signals import STOP, StopSignal, catch, give_back
 
 

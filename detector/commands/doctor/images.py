@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
-from boltbox.detector.data.loading.worker import WorkerContext, prepare_worker
+from boltbox.detector.data.loader import WorkerContext, prepare_worker
 from boltbox.detector.system.errors import InputError
 
 TOO_GOOD = "figures measured on it are too good"

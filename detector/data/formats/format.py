@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from boltbox.detector.data.cache.origins import Origins
+from boltbox.detector.data.cache.labels import Origins
 from boltbox.detector.data.images import SUFFIXES, find_images
 from boltbox.detector.data.report import Fault, Remark
 

@@ -11,12 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.device import to_floats
+from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.inputs.tiles import tile_windows
-from boltbox.detector.data.loading.sampler import rectangular_batches
-from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate
-from boltbox.detector.data.transforms.letterbox import Resize, batch_shapes, letterbox_sample
+from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate, to_floats
+from boltbox.detector.data.sampler import rectangular_batches
+from boltbox.detector.data.transforms.letterbox import (
+    batch_shapes,
+    letterbox_sample,
+    resize_longest,
+)
 
 
 class EvaluationInput(NamedTuple):
@@ -34,11 +37,6 @@ class EvaluationInput(NamedTuple):
     fixed: tuple[int, int] | None = None
     tile: int | None = None
     overlap: float = 0.2
-
-    @property
-    def resize(self) -> Resize:
-        """The first step; the image cache stores what it makes."""
-        return Resize(self.size, smooth=True)
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) in pixels of the input for an image of this size, alone in its batch."""
@@ -69,7 +67,8 @@ class EvaluationInput(NamedTuple):
         (height, width); or the image with its tiles."""
         if self.tile:
             return self._tiles(sample, self.tile)
-        return letterbox_sample(self.resize(sample), shape, scaleup=False)
+        resized = resize_longest(sample, self.size, smooth=True)
+        return letterbox_sample(resized, shape, scaleup=False)
 
     def batch(self, samples: list[Sample]) -> Batch:
         """Images of one size, as predictions on files of that size see them."""
@@ -97,7 +96,7 @@ class EvaluationInput(NamedTuple):
                 for corner in corners.tolist()
             ]
             windows = np.concatenate((windows, corners))
-        first = letterbox_sample(whole.resize(sample), shape, scaleup=False)
+        first = letterbox_sample(resize_longest(sample, whole.size, True), shape, scaleup=False)
         batch = collate([first, *tiles])
         return batch._replace(indices=[sample.index], truths=[sample.truth], windows=windows)
 
@@ -115,21 +114,23 @@ class EvaluationSamples:
     or the batch of its tiles.
 
     Args:
-        inputs: how.
+        images: scaled as `EvaluationInput.sample` does. inputs: how.
         shapes: (n, 2) height and width in pixels for each image, of `EvaluationInput.batches`.
     """
 
-    def __init__(
-        self, dataset: DetectionDataset, inputs: EvaluationInput, shapes: np.ndarray
-    ) -> None:
-        self.dataset, self.inputs, self.shapes = dataset, inputs, shapes
+    def __init__(self, images: ResizedImages, inputs: EvaluationInput, shapes: np.ndarray) -> None:
+        self.images, self.inputs, self.shapes = images, inputs, shapes
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Sample | Batch:
         height, width = self.shapes[index].tolist()
-        return self.inputs.sample(self.dataset.with_truth(index), (height, width))
+        if self.inputs.tile:
+            return self.inputs.sample(self.images.dataset.with_truth(index), (height, width))
+        sample = letterbox_sample(self.images[index], (height, width), scaleup=False)
+        truth = self.images.dataset.labels[index]
+        return sample.replace(image=sample.image.render(), truth=truth)
 
 
 def collate_items(items: Sequence[Sample | Batch | None]) -> Batch:

@@ -12,7 +12,7 @@ from boltbox.detector.data.images import SUFFIXES, find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
 from boltbox.detector.data.inputs.pictures import Pictures
 from boltbox.detector.data.inputs.video import frame_batches, without_password
-from boltbox.detector.data.loading.loader import make_loader, usable_workers
+from boltbox.detector.data.loader import make_loader, usable_workers
 from boltbox.detector.data.sample import Batch, Picture
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside, short_name

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from boltbox.detector.data.sample import Sample
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
-from boltbox.detector.data.transforms.letterbox import Letterbox, Resize
-from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp
-from boltbox.detector.data.transforms.mosaic import Mosaic
+from boltbox.detector.data.transforms.letterbox import Letterbox
+from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
 from boltbox.detector.data.transforms.transform import OwnTransform, Transform
 from boltbox.detector.system.errors import InputError, nearest
@@ -105,34 +105,35 @@ class Augment:
         none."""
         return [place for place in LAZY_PLACES if self.after.get(place)]
 
+    def resamples_once(self, rectangular: bool = False) -> bool:
+        """Whether a mosaic can be rendered straight into the output: the warp only scales and
+        shifts, and no transform of the user's own comes before it."""
+        turned = self.degrees or self.shear or self.perspective or self.copy_paste
+        return not (turned or rectangular or self.early())
+
     def steps(
-        self,
-        size: int,
-        shapes: np.ndarray | None = None,
-        resample_once: bool = True,
+        self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True
     ) -> list[Transform]:
-        """The whole order, from the image file to size x size pixels.
+        """The whole order, from the resized image to size x size pixels.
 
         Args:
             size: side in pixels.
             shapes: (n, 2) height and width for each image of the data set, for rectangular
                 training, which has no mosaic.
-            resample_once: Render the mosaic straight into the output, where the warp only scales
-                and shifts and no transform of the user's own comes before it.
+            resample_once: Render the mosaic straight into the output, where that can be.
         """
         rectangular = shapes is not None
+        once = resample_once and self.resamples_once(rectangular)
         warp = RandomPerspective(
             None if rectangular else size,
-            self.degrees,
-            self.translate,
-            self.scale,
-            self.shear,
-            self.perspective,
+            degrees=self.degrees,
+            translate=self.translate,
+            scale=self.scale,
+            shear=self.shear,
+            perspective=self.perspective,
         )
-        upright = not (self.degrees or self.shear or self.perspective or self.copy_paste)
-        once = resample_once and upright and not rectangular and not self.early()
         steps: dict[str, list[Transform]] = {
-            "resize": [Resize(size, smooth=False, lazy=once)],
+            "resize": [] if once else [_render],
             "mosaic": [
                 Letterbox(shapes, scaleup=True) if shapes is not None else Mosaic(size, self.mosaic)
             ],
@@ -148,3 +149,8 @@ class Augment:
         for place, own in self.after.items():
             steps[place] += [OwnTransform(transform, place, place in sized) for transform in own]
         return [step for place in PLACES for step in steps[place]]
+
+
+def _render(sample: Sample, rng: object = None, partner: object = None) -> Sample:
+    """Pixels instead of a lazy image."""
+    return sample.replace(image=sample.image.render())

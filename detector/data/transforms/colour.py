@@ -61,14 +61,11 @@ class RandomFlip:
 
 def flip(sample: Sample, axis: int) -> Sample:
     """Mirrored sample: axis 1 left-right, axis 0 upside down."""
-    side, low, high = sample.image.shape[axis], 1 - axis, 3 - axis
-    boxes = sample.boxes.copy()
-    boxes[:, low], boxes[:, high] = side - sample.boxes[:, high], side - sample.boxes[:, low]
-    sign, shift = np.array(((-1, 1), (side, 0)) if axis == 1 else ((1, -1), (0, side)), np.float32)
-    polygons = [[part * sign + shift for part in parts] for parts in sample.polygons]
-    return sample.replace(
-        image=cv2.flip(sample.image, axis), boxes=boxes, polygons=polygons, letterbox=None
-    )
+    height, width = sample.size
+    gain, shift = ((-1, 1), (width, 0)) if axis == 1 else ((1, -1), (0, height))
+    mirrored = sample.moved(cv2.flip(sample.image, axis), gain, shift)
+    corners = [2, 1, 0, 3] if axis == 1 else [0, 3, 2, 1]
+    return mirrored.replace(boxes=mirrored.boxes[:, corners], letterbox=None)
 
 
 class Albumentations:
@@ -88,16 +85,13 @@ class Albumentations:
         import albumentations as library
 
         kinds = library.BasicTransform | library.BaseCompose
-        abstract = library.BasicTransform.__module__
         self._known = {
             name: kind
             for name, kind in vars(library).items()
-            if isinstance(kind, type) and issubclass(kind, kinds) and kind.__module__ != abstract
+            if isinstance(kind, type) and issubclass(kind, kinds)
         }
-        self._random: list[Any] = []  # everything that draws random numbers
         boxes = library.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
         self._compose = library.Compose(self._build(transforms), bbox_params=boxes)
-        self._random.append(self._compose)
 
     def _build(self, entries: Any) -> list[Any]:
         """Transforms from their descriptions; a group like OneOf lists its own under
@@ -107,19 +101,15 @@ class Albumentations:
                 f"albumentations: give a list like [{{Blur: {{p: 0.01}}}}], not {entries!r}"
             )
         steps = []
-        for name, options in (item for entry in entries for item in entry.items()):
+        for name, given in (item for entry in entries for item in entry.items()):
             if name not in self._known:
                 raise InputError(
                     f"albumentations has no transform '{name}'; {nearest(name, self._known)}"
                 )
-            if options is not None and not isinstance(options, dict):
-                raise InputError(
-                    f"albumentations transform {name}: give its options as a map, not {options!r}"
-                )
-            options = dict(options or {})
-            if "transforms" in options:
-                options["transforms"] = self._build(options["transforms"])
             try:
+                options = dict(given or {})
+                if "transforms" in options:
+                    options["transforms"] = self._build(options["transforms"])
                 with warnings.catch_warnings():  # that library only warns of an unknown option
                     warnings.filterwarnings("error", message=".*not valid for transform")
                     steps.append(self._known[name](**options))
@@ -127,17 +117,14 @@ class Albumentations:
                 raise InputError(
                     f"albumentations transform {name}: {' '.join(str(e).split())}"
                 ) from None
-        self._random += steps
         return steps
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         height, width = sample.size
         boxes = clip_xyxy(sample.boxes, width, height)
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-        shared = random.Random(int(rng.integers(2**63)))
         # one seed for all, as that library has it, would make every transform decide alike
-        for part in self._random:
-            part.set_random_state(rng, shared)
+        self._compose.set_random_state(rng, random.Random(int(rng.integers(2**63))))
         changed = self._compose(
             image=np.ascontiguousarray(sample.image),
             bboxes=boxes[visible],

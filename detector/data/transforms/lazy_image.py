@@ -38,10 +38,18 @@ class Patch(NamedTuple):
 
 class LazyImage:
     """An image of `size` (height, width) in pixels that is still to be rendered. It takes the place
-    of a sample's pixels until then, and has their shape."""
+    of a sample's pixels until then."""
 
     def __init__(self, size: tuple[int, int], patches: list[Patch]) -> None:
-        self.patches, self.shape = patches, (*size, 3)
+        self.size, self.patches = size, patches
+
+    @classmethod
+    def of(cls, image: np.ndarray | LazyImage) -> LazyImage:
+        """The same image; pixels (H, W, 3) uint8 RGB as one patch."""
+        if isinstance(image, LazyImage):
+            return image
+        height, width = image.shape[:2]
+        return cls((height, width), [Patch(lambda: image, (0, 0, width, height))])
 
     def moved(
         self,
@@ -61,7 +69,7 @@ class LazyImage:
         The geometry is that of the patches to about a tenth of a pixel; their edges fall on whole
         pixels.
         """
-        image = np.full(self.shape, GREY, np.uint8)
+        image = np.full((*self.size, 3), GREY, np.uint8)
         for patch in self.patches:
             left, top, right, bottom = map(round, patch.seen)
             if left < right and top < bottom:
@@ -94,13 +102,6 @@ def _span(low: int, high: int, gain: float, shift: float, n: int) -> tuple[int, 
 
 def _roundest(candidates: range, gain: float, shift: float) -> tuple[int, int]:
     """The first s for which d = s * gain + shift is closest to a whole number, and that number."""
-    least, best = 2.0, (0, 0)
-    for s in candidates:
-        d = s * gain + shift
-        whole = round(d)
-        off = d - whole if d > whole else whole - d
-        if off < least:
-            least, best = off, (s, whole)
-            if not off:
-                break
-    return best
+    places = {s: s * gain + shift for s in candidates}
+    s = min(places, key=lambda s: abs(places[s] - round(places[s])))
+    return s, round(places[s])

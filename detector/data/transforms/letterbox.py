@@ -10,35 +10,34 @@ from boltbox.detector.data.sample import Sample
 from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage
 
 
-def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
-    """Scale so that the longer side has `size` pixels; the shorter is rounded up.
+def resize(image: np.ndarray, shape: tuple[int, int], smooth: bool) -> np.ndarray:
+    """(H, W, 3) uint8 scaled to `shape` (height, width).
 
     Args:
         smooth: average over the area when shrinking (validation); else bilinear (training, and
             whenever enlarging).
     """
-    height, width = sample.size
-    r = size / max(height, width)
-    if r == 1:
-        return sample
-    new_height, new_width = longest_shape(height, width, size)
-    interpolation = cv2.INTER_AREA if smooth and r < 1 else cv2.INTER_LINEAR
-    image = cv2.resize(sample.image, (new_width, new_height), interpolation=interpolation)
-    return moved(sample, image, (new_width / width, new_height / height), (0, 0))
+    if image.shape[:2] == shape:
+        return image
+    area = smooth and max(shape) < max(image.shape[:2])
+    way = cv2.INTER_AREA if area else cv2.INTER_LINEAR
+    return cv2.resize(image, shape[::-1], interpolation=way)
 
 
 def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) in pixels that `resize_longest` makes of an image."""
+    """(height, width) in pixels of an image scaled so that the longer side has `size` pixels; the
+    shorter is rounded up."""
     r = size / max(height, width)
     # The product is rounded before the ceiling: 3 * (1 / 3) must not become the next integer.
     return math.ceil(round(height * r, 6)), math.ceil(round(width * r, 6))
 
 
-def resized(sample: Sample, size: tuple[int, int]) -> Sample:
-    """The sample, whose coordinates are those of an image of `size` (height, width), with those of
-    its own, scaled image."""
-    (height, width), (new_height, new_width) = size, sample.size
-    return moved(sample, sample.image, (new_width / width, new_height / height), (0, 0))
+def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
+    """An image with its objects scaled to its `longest_shape`; smooth: see `resize`."""
+    height, width = sample.size
+    shape = longest_shape(height, width, size)
+    image = resize(sample.image, shape, smooth)
+    return sample.moved(image, (shape[1] / width, shape[0] / height), (0, 0))
 
 
 def letterbox(
@@ -53,7 +52,7 @@ def letterbox(
         image; (gain_x, gain_y); padding left and top, in half pixels: the pixels are shifted by the
             padding rounded down.
     """
-    height, width = image.shape[:2]
+    height, width = image.size if isinstance(image, LazyImage) else image.shape[:2]
     r = min(shape[0] / height, shape[1] / width)
     r = r if scaleup else min(r, 1.0)
     new_width, new_height = round(width * r), round(height * r)
@@ -72,31 +71,7 @@ def letterbox(
 def letterbox_sample(sample: Sample, shape: tuple[int, int], scaleup: bool) -> Sample:
     """`letterbox` for an image with its objects and the way back to its file."""
     image, gain, pad = letterbox(sample.image, shape, scaleup)
-    return moved(sample, image, gain, pad)
-
-
-def moved(
-    sample: Sample, image: np.ndarray, gain: tuple[float, float], pad: tuple[float, float]
-) -> Sample:
-    """The sample with another image, to which its coordinates go by x * gain + pad."""
-    scale, shift = np.array(gain * 2, np.float32), np.array(pad * 2, np.float32)
-    return sample.replace(
-        image=image,
-        boxes=sample.boxes * scale + shift,
-        polygons=[[part * scale[:2] + shift[:2] for part in parts] for parts in sample.polygons],
-        letterbox=sample.letterbox.moved(*gain, *pad) if sample.letterbox else None,
-    )
-
-
-class Resize:
-    """See `resize_longest`. lazy: images are rendered after the warp (lazy_image.py), and JPEG
-    files may be decoded at 1/2, 1/4 or 1/8 of their size if that is not too small."""
-
-    def __init__(self, size: int, smooth: bool, lazy: bool = False) -> None:
-        self.size, self.smooth, self.lazy = size, smooth, lazy
-
-    def __call__(self, sample: Sample, rng: object = None, partner: object = None) -> Sample:
-        return resize_longest(sample, self.size, self.smooth)
+    return sample.moved(image, gain, pad)
 
 
 class Letterbox:

@@ -33,27 +33,17 @@ def perspective_matrix(
             perspective: +-.
     """
 
-    def between(i: int, low: float, high: float) -> float:
-        return low + (high - low) * float(unit[i])
-
     (height, width), (out_height, out_width) = shape, out_shape
+    spread = perspective, perspective, degrees, scale, shear, shear, translate, translate
+    centre = np.array((0, 0, 0, 1, 0, 0, 0.5, 0.5))
+    low, high = centre - spread, centre + spread
+    tilt_x, tilt_y, angle, s, shear_x, shear_y, x, y = (low + (high - low) * unit).tolist()
     to_origin = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
-    tilt = np.array(
-        (
-            (1, 0, 0),
-            (0, 1, 0),
-            (between(0, -perspective, perspective), between(1, -perspective, perspective), 1),
-        )
-    )
-    angle, s = math.radians(between(2, -degrees, degrees)), between(3, 1 - scale, 1 + scale)
+    tilt = np.array(((1, 0, 0), (0, 1, 0), (tilt_x, tilt_y, 1)))
+    angle, shear_x, shear_y = map(math.radians, (angle, shear_x, shear_y))
     cos, sin = s * math.cos(angle), s * math.sin(angle)
     turn = np.array(((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)))
-    skew_x, skew_y = (math.tan(math.radians(between(i, -shear, shear))) for i in (4, 5))
-    skew = np.array(((1, skew_x, 0), (skew_y, 1, 0), (0, 0, 1)))
-    x, y = (
-        between(6, 0.5 - translate, 0.5 + translate),
-        between(7, 0.5 - translate, 0.5 + translate),
-    )
+    skew = np.array(((1, math.tan(shear_x), 0), (math.tan(shear_y), 1, 0), (0, 0, 1)))
     move = np.array(((1, 0, x * out_width), (0, 1, y * out_height), (0, 0, 1)))
     return move @ skew @ turn @ tilt @ to_origin, s
 
@@ -73,8 +63,8 @@ def warp_boxes(
     points that stay inside, a zero box if none does.
     """
     height, width = out_shape
-    if _is_upright(matrix):
-        (gain, _, x), (_, _, y), _ = matrix.tolist()
+    if upright := _scale_and_shift(matrix):
+        gain, x, y = upright
         warped = clip_xyxy(boxes.astype(float) * gain + (x, y, x, y), width, height)
     else:
         corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(
@@ -119,26 +109,13 @@ class RandomPerspective:
     """Warp to size x size pixels: a mosaic of twice the size is cropped, a letterboxed image stays.
     Polygons end here.
 
-    Args: see `perspective_matrix`; size: output side in pixels, None for the size of the input.
+    Args:
+        size: output side in pixels, None for the size of the input.
+        ranges: see `perspective_matrix`.
     """
 
-    def __init__(
-        self,
-        size: int | None,
-        degrees: float = 0.0,
-        translate: float = 0.1,
-        scale: float = 0.5,
-        shear: float = 0.0,
-        perspective: float = 0.0,
-    ) -> None:
-        self.size = size
-        self.ranges = {
-            "degrees": degrees,
-            "translate": translate,
-            "scale": scale,
-            "shear": shear,
-            "perspective": perspective,
-        }
+    def __init__(self, size: int | None, **ranges: float) -> None:
+        self.size, self.ranges = size, ranges
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:
         out_shape = (self.size, self.size) if self.size else sample.size
@@ -151,24 +128,19 @@ def warp_sample(
 ) -> Sample:
     """Image and objects through the matrix; objects of which too little is left are dropped. A lazy
     image is rendered, by a matrix that only scales and shifts."""
-    image, (height, width) = sample.image, out_shape
+    image, size, grey = sample.image, out_shape[::-1], (GREY,) * 3
     if isinstance(image, LazyImage):
-        assert _is_upright(matrix), "render it before it is turned"
-        (gain, _, x), (_, _, y), _ = matrix.tolist()
+        upright = _scale_and_shift(matrix)
+        assert upright, "render it before it is turned"
+        gain, x, y = upright
         half = 0.5 * (1 - gain)  # the matrix is about the centres of pixels
         image = image.moved((gain, gain), (x + half, y + half), out_shape).render()
-    elif sample.size != out_shape or (matrix != np.eye(3)).any():
-        grey = (GREY,) * 3
-        if (matrix[2] == (0, 0, 1)).all():
-            image = cv2.warpAffine(image, matrix[:2], (width, height), borderValue=grey)
-        else:
-            image = cv2.warpPerspective(image, matrix, (width, height), borderValue=grey)
+    elif (matrix[2] == (0, 0, 1)).all():
+        image = cv2.warpAffine(image, matrix[:2], size, borderValue=grey)
+    else:
+        image = cv2.warpPerspective(image, matrix, size, borderValue=grey)
     boxes = warp_boxes(sample.boxes, sample.polygons, matrix, out_shape)
-    area_t = (
-        np.where([len(parts) > 0 for parts in sample.polygons], 0.01, 0.1)
-        if sample.polygons
-        else 0.1
-    )
+    area_t = np.where([len(parts) > 0 for parts in sample.parts()], 0.01, 0.1)
     keep = is_candidate(sample.boxes * scale, boxes, area_t)
     return sample.replace(
         image=image,
@@ -179,7 +151,8 @@ def warp_sample(
     )
 
 
-def _is_upright(matrix: np.ndarray) -> bool:
-    """Does it only scale, both axes alike, and shift?"""
-    (gain_x, b, _), (d, gain_y, _), last = matrix.tolist()
-    return gain_x == gain_y > 0 == b == d and last == [0, 0, 1]
+def _scale_and_shift(matrix: np.ndarray) -> tuple[float, float, float] | None:
+    """Gain, x and y of a matrix that only scales, both axes alike, and shifts; None of others."""
+    (gain, b, x), (d, gain_y, y), last = matrix.tolist()
+    upright = gain == gain_y > 0 == b == d and last == [0, 0, 1]
+    return (gain, x, y) if upright else None

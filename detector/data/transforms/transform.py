@@ -28,8 +28,8 @@ class Transform(Protocol):
 
 
 class OwnTransform:
-    """A transform of the user's own at its place. What it returns is checked, so that a mistake is
-    named where it is made.
+    """A transform of the user's own at its place. What it returns is checked, so that the message
+    of a mistake names it.
 
     Args:
         transform: see Transform.
@@ -54,19 +54,25 @@ class OwnTransform:
         self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
     ) -> Sample:
         made = self.transform(sample, rng, partner)
-        problem = _problem(made)
-        if not problem and self.keeps_size and made.size != sample.size:
-            problem = (
-                f"an image of {made.size[1]}x{made.size[0]} px; here all must keep their"
-                f" {sample.size[1]}x{sample.size[0]}"
-            )
-        if problem:
-            raise InputError(f"{self._name()} returned {problem}")
-        if made.boxes.dtype != np.float32 or made.classes.dtype != np.int64:
-            return made.replace(
-                boxes=made.boxes.astype(np.float32), classes=made.classes.astype(np.int64)
-            )
-        return made
+        if problem := self._problem(sample, made):
+            raise InputError(f"{self._name()} must return {problem}")
+        boxes = made.boxes.astype(np.float32, copy=False)
+        return made.replace(boxes=boxes, classes=made.classes.astype(np.int64, copy=False))
+
+    def _problem(self, sample: Sample, made: Any) -> str:
+        """What it must return instead of `made`, or an empty string."""
+        if not isinstance(made, Sample):
+            return f"a Sample, not {type(made).__name__}"
+        image, boxes, n = np.asarray(made.image), made.boxes, len(made.boxes)
+        if image.dtype != np.uint8 or image.shape[2:] != (3,):
+            return f"an image (H, W, 3) uint8, not {image.shape} {image.dtype}"
+        if self.keeps_size and made.size != sample.size:
+            return f"an image of the size it was given, {sample.size}, not {made.size}"
+        if boxes.shape != (n, 4) or not np.isfinite(boxes).all():
+            return f"finite boxes (n, 4), not {boxes.shape}"
+        if made.classes.shape != (n,) or len(made.polygons) not in (0, n):
+            return f"a class, and polygons or none, for each of its {n} boxes"
+        return ""
 
     def _name(self) -> str:
         return f"data.augment.after.{self.place}: {_import_path(self.transform)}"
@@ -88,28 +94,3 @@ def _import_path(transform: object) -> str:
         transform if inspect.isroutine(transform) or inspect.isclass(transform) else type(transform)
     )
     return f"{named.__module__ or type(transform).__name__}.{named.__qualname__}"
-
-
-def _problem(made: object) -> str:
-    """What is wrong with a sample, or an empty string."""
-    if not isinstance(made, Sample):
-        return f"{type(made).__name__}, not a Sample"
-    image, boxes, n = made.image, made.boxes, len(made.boxes)
-    if (
-        not isinstance(image, np.ndarray)
-        or image.dtype != np.uint8
-        or image.ndim != 3
-        or image.shape[2] != 3
-    ):
-        return (
-            f"an image {getattr(image, 'shape', '')} {getattr(image, 'dtype', '')}, not (H, W, 3)"
-            " uint8"
-        )
-    if boxes.shape != (n, 4) or not np.isfinite(boxes).all():
-        return f"boxes {boxes.shape}, not (n, 4) finite numbers"
-    if made.classes.shape != (n,) or len(made.polygons) not in (0, n):
-        return (
-            f"{n} boxes, but {len(made.classes)} classes and {len(made.polygons)} entries of"
-            " polygons"
-        )
-    return ""

@@ -271,9 +271,9 @@ def test_autoanchor_looks_at_so_many_objects(
 ) -> None:
     data = DetectionData(str(small_data), image_size=64, workers=0)
     data.setup("fit")
-    whole = data.seen_sizes(24)
-    monkeypatch.setattr("boltbox.detector.data.loading.seen_sizes.MOST_OBJECTS", len(whole) // 3)
-    part = data.seen_sizes(24)
+    whole = data.train_samples.object_sizes(24)
+    monkeypatch.setattr("boltbox.detector.data.train_samples.MOST_OBJECTS", len(whole) // 3)
+    part = data.train_samples.object_sizes(24)
     assert len(part) == len(whole) // 3
     assert np.array_equal(part, whole[: len(part)])
 

@@ -1,12 +1,14 @@
 """The order of the images: a function of seed and epoch, the same for any number of processes and
-workers."""
+workers; and where in it a training is, by Lightning's counters."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Any
 
+import lightning as L
 import numpy as np
 from torch.utils.data import Sampler
 
@@ -37,7 +39,6 @@ class TrainBatches(Sampler[list[Key]]):
         n: images. batch_size: over all processes; the last batch of an epoch may be smaller.
         seed: of the run.
         position: tells the epoch to train, and how many batches of it are done already.
-        limit: most batches of an epoch that are used.
         order: (n,) image numbers in the order of every epoch; None: a new order each epoch.
         weights: gives (n,) weights to draw images by, with replacement, and their partners too;
             None: every image once.
@@ -50,20 +51,17 @@ class TrainBatches(Sampler[list[Key]]):
         batch_size: int,
         seed: int,
         position: Callable[[], tuple[int, int]],
-        limit: int | None = None,
         order: np.ndarray | None = None,
         weights: Callable[[], np.ndarray] | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
-        self.position, self.limit = position, limit
-        self.fixed_order, self.weights = order, weights
+        self.position, self.fixed_order, self.weights = position, order, weights
         self.rank, self.world = rank, world
 
     def __len__(self) -> int:
-        batches = math.ceil(self.n / self.batch_size)
-        return batches if self.limit is None else min(batches, self.limit)
+        return math.ceil(self.n / self.batch_size)
 
     def order(self, epoch: int) -> np.ndarray:
         """(n,) image numbers of an epoch."""
@@ -94,7 +92,7 @@ class TrainBatches(Sampler[list[Key]]):
 
     def __iter__(self) -> Iterator[list[Key]]:
         epoch, start = self.position()
-        for batch in self.batches(epoch)[start : len(self)]:
+        for batch in self.batches(epoch)[start:]:
             yield batch[self.rank :: self.world]
 
 
@@ -174,12 +172,31 @@ def draw_weights(weights: np.ndarray, background: np.ndarray) -> np.ndarray:
         weights: (n,) of `image_weights`. background: (n,) which images have no object; each keeps
             its even share, 1 / n.
     """
-    n = len(weights)
-    objects = ~background
+    n, objects = len(weights), ~background
     total = weights[objects].sum()
-    share = (
-        weights[objects] / total if total > 0 else np.full(objects.sum(), 1 / max(objects.sum(), 1))
-    )
-    drawn = np.full(n, 1 / n)
-    drawn[objects] = np.maximum(share * objects.mean(), LEAST_SHARE / n)
+    share = weights / total if total > 0 else np.full(n, 1 / max(objects.sum(), 1))
+    drawn = np.where(background, 1 / n, np.maximum(share * objects.mean(), LEAST_SHARE / n))
     return drawn / drawn.sum()
+
+
+def position(trainer: L.Trainer | None) -> tuple[int, int]:
+    """The epoch to train, and the batches of it that are done."""
+    if not trainer:
+        return 0, 0
+    loop: Any = trainer.fit_loop
+    epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
+    if epochs.started == epochs.processed or batches.is_last_batch:
+        return epochs.started, 0
+    return epochs.processed, batches.current.processed
+
+
+def resume_epoch(trainer: L.Trainer | None, sampler: TrainBatches, images_done: int | None) -> None:
+    """A resumed epoch continues after as many images as were done. Lightning has counted batches,
+    of which today's epoch may have more or fewer, or larger ones: set its counters to today's. At
+    least one batch is left to train."""
+    done = position(trainer)[1]
+    if trainer and done and images_done is not None:
+        shift = min(images_done // sampler.batch_size, len(sampler) - 1) - done
+        progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+        for count in ("ready", "started", "processed", "completed"):
+            setattr(progress, count, getattr(progress, count) + shift)

@@ -1,0 +1,135 @@
+"""DataLoaders whose workers outlive a signal to the process group, but not the process that trains,
+and pass it their batches in memory that belongs to no file system."""
+
+import ctypes
+import math
+import os
+import signal
+from collections.abc import Callable, Iterable
+from multiprocessing.context import ForkContext, ForkProcess
+from multiprocessing.popen_fork import Popen
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import cv2
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor
+from torch.utils.data import DataLoader, get_worker_info
+
+from boltbox.detector.system.signals import STOP
+
+_PR_SET_PDEATHSIG = 1
+
+
+def usable_workers(most: int, processes: int) -> int:
+    """At most a core's share for each of the processes of this machine."""
+    return min(most, max(len(os.sched_getaffinity(0)) // processes, 1))
+
+
+def make_loader(
+    samples: Any, batches: Iterable[Any], collate: Callable[..., Any], workers: int, seed: int
+) -> DataLoader:
+    """A loader of the items of `samples` by the keys that `batches` gives, made into a batch by
+    `collate`.
+
+    Args:
+        workers: of `usable_workers`.
+        seed: of what torch draws for its workers; nothing of ours depends on it.
+    """
+    return DataLoader(
+        samples,
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=_Shared(collate),
+        pin_memory=torch.cuda.is_available(),
+        persistent_workers=workers > 0,
+        prefetch_factor=4 if workers else None,
+        multiprocessing_context=WorkerContext() if workers else None,
+        worker_init_fn=prepare_worker,
+        generator=torch.Generator().manual_seed(seed),  # else each pass draws from the global one
+    )
+
+
+class _Shared:
+    """A function that makes batches. In a worker their tensors are put into shared memory, whatever
+    else a batch is made of: tuples, mappings, lists."""
+
+    def __init__(self, collate: Callable[..., Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, items: Any) -> Any:
+        batch = self.collate(items)
+        return apply_to_collection(batch, Tensor, _Parcel) if get_worker_info() else batch
+
+
+class _Parcel:
+    """A tensor on its way; what arrives is the tensor.
+
+    torch would put it into a file under /dev/shm, whose size is fixed (in Docker's containers 64
+    MB), and a worker that finds no room there is waited for without end. Memory without a name
+    (memfd) is as large as the machine's, or the container's. It is written here and not where
+    batches are pickled: that is a thread of torch's, whose errors are lost.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+        self.file = open(os.memfd_create("boltbox-batch"), "wb")  # noqa: SIM115 (closed with self)
+        tensor.numpy().tofile(self.file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (DupFd(self.file.fileno()), self.shape, self.dtype)
+
+
+def _received(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The tensor's memory is the worker's file, which is gone with it; no descriptor is kept
+    open."""
+    with open(descriptor.detach(), "rb") as file:
+        size = math.prod(shape)
+        if not size:
+            return torch.empty(shape, dtype=dtype)
+        path = f"/proc/self/fd/{file.fileno()}"
+        return torch.from_file(path, shared=True, size=size, dtype=dtype).view(shape)
+
+
+class _Fork(Popen):
+    """SIGTERM, SIGINT and SIGHUP are blocked in the worker from its first instruction on:
+    `timeout`, systemd, scancel and a terminal send them to the whole process group, and the
+    training process, which then finishes its batch, still needs its workers. torch ends a worker by
+    its queue; where that takes too long, it asks for SIGTERM, which is SIGKILL here."""
+
+    def _launch(self, process_obj: BaseProcess) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+        try:
+            super()._launch(process_obj)  # type: ignore[misc]  # a worker does not return from it
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def terminate(self) -> None:
+        """Reaped before torch hears of it, which would take it for a crash."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        try:
+            self.kill()
+            self.wait()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Worker(ForkProcess):
+    _Popen = staticmethod(_Fork)
+
+
+class WorkerContext(ForkContext):
+    """For `DataLoader(multiprocessing_context=...)`."""
+
+    Process = _Worker
+
+
+def prepare_worker(worker: int) -> None:
+    """For `DataLoader(worker_init_fn=...)`. A worker's parallelism is the number of workers. The
+    kernel kills it when the process that has started it is gone: torch's own watch does not end one
+    whose pipe is full."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
