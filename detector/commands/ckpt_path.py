@@ -14,7 +14,7 @@ from boltbox.detector.checkpoint.runs import run_of
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.system.yaml_text import parse_yaml
 from boltbox.detector.weights.trained import Trained, is_published
 
 # groups of config.yaml that a command takes besides those of all
@@ -150,10 +150,7 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         InputError: it holds something else.
     """
-    try:
-        options = load_yaml(read_text(file, replace=True))
-    except NO_YAML as e:
-        raise InputError(f"{file}: this is not valid YAML ({e})") from None
+    options = parse_yaml(read_text(file, replace=True), file)
     is_map = isinstance(options, Mapping) and "config" not in options
     if not is_map or not all(
         isinstance(options.get(group), dict | None) for group in ("data", "model", "trainer")

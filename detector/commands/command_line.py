@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, KEYS, YOLOV5_OPTIONS, translated
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.shipped import config_path
-from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.system.text_file import is_file, read_text
+from boltbox.detector.system.yaml_text import parse_yaml
 
+CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
 # Written from the parsers by `python tests/helpers/option_names.py`.
 OPTION_NAMES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("option_names.json").read_text(encoding="utf-8")
@@ -53,6 +53,17 @@ def command_line(*words: str) -> str:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "--", str(script)]
     return shlex.join([*start, *words])
+
+
+def config_path(name: str) -> str:
+    """The file that `--config` means: the one of this name or, if there is none here, the shipped
+    one, of which `configs/` and `.yaml` may be left out.
+
+    >>> [Path(config_path(name)).name for name in ("configs/yolo.yaml", "hyp/low", "mine.yaml")]
+    ['yolo.yaml', 'low.yaml', 'mine.yaml']
+    """
+    shipped = CONFIGS / f"{name.removeprefix('configs/').removesuffix('.yaml')}.yaml"
+    return str(shipped) if not is_file(name) and is_file(shipped) else name
 
 
 def split_options(words: Sequence[str]) -> list[list[str]]:
@@ -111,13 +122,11 @@ class CommandLine:
         """The text of a file of options, which count from here on."""
         try:
             text = read_text(path)
-            content = load_yaml(text)
+            content = parse_yaml(text, path)
         except FileNotFoundError:
             raise InputError(f"--config {path}: no such file") from None
         except InputError as e:
             raise InputError(f"--config {e}") from None
-        except NO_YAML as e:
-            raise InputError(f"--config {path}: this is not valid YAML ({e})") from None
         if not isinstance(content, Mapping):
             raise InputError(
                 f"--config {path}: it holds no options; they stand in it as in a run's config.yaml"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from boltbox.detector.system.errors import InputError, in_one_line, shortened
-from boltbox.detector.system.terminal import printable
+from boltbox.detector.system.rank_zero import printable
 
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)

@@ -3,12 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine, program
 from boltbox.detector.commands.exit_code import one_sentence_errors
-from boltbox.detector.system.garbage import lasting_imports
 
 HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
 COMMANDS = {
@@ -49,14 +47,11 @@ COMMANDS = {
 }
 
 
-def main(
-    args: Sequence[str] | None = None, while_importing: AbstractContextManager[None] | None = None
-) -> None:
+def main(args: Sequence[str] | None = None) -> None:
     """Run a command.
 
     Args:
         args: words of the command line, beginning with the command; default: those of this process.
-        while_importing: surrounds the imports of a command with a Trainer, which take seconds.
 
     Raises:
         SystemExit: with code 2 and one sentence on standard error, after what the user can put
@@ -75,8 +70,8 @@ def main(
 
             call(resolve_name(command.place), line.command, line.words)
             return
-        with while_importing or nullcontext():
-            from boltbox.detector.commands.lightning_cli import DetectorCLI
+        from boltbox.detector.commands.lightning_cli import DetectorCLI
+
         DetectorCLI(command, line)
 
 
@@ -101,4 +96,4 @@ def run() -> None:
         from torch.distributed.elastic.multiprocessing.errors import record
 
         program = record(main)
-    program(while_importing=lasting_imports())
+    program()

@@ -17,7 +17,7 @@ from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import exists, is_dir, read_text
-from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.system.yaml_text import parse_yaml
 
 DEMO_ROOT = Path("datasets/demo")
 
@@ -80,14 +80,10 @@ class DatasetFile:
                 f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'"
             )
         try:
-            content = load_yaml(read_text(path))
+            content = parse_yaml(read_text(path), path)
         except InputError as e:
             raise InputError(
                 f"data.dataset {e}; give a data.yaml, a VOC folder, or 'demo'"
-            ) from None
-        except NO_YAML as e:
-            raise InputError(
-                f"data.dataset {path}: not valid YAML ({' '.join(str(e).split())})"
             ) from None
         if not isinstance(content, dict):
             raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")

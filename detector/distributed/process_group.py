@@ -10,12 +10,13 @@ import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
-from boltbox.detector.system import parent
+import boltbox
 
 if TYPE_CHECKING:
     import lightning as L
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
 )
+PARENT = "BOLTBOX_PARENT"  # process id of the one that takes this one along
 STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
 
 
@@ -71,15 +73,25 @@ def lost_contact(error: BaseException) -> bool:
     return ours and GONE.search(str(error)) is not None
 
 
+def child_environment(**more: str) -> dict[str, str]:
+    """For a training that is to die with this process (`die_with_parent`). It has a run folder of
+    its own, and imports the same boltbox, from any folder."""
+    kept = {k: v for k, v in os.environ.items() if k != "BOLTBOX_RUN"}
+    home = str(Path(boltbox.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+    return {**kept, PARENT: str(os.getpid()), "PYTHONPATH": paths, **more}
+
+
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent is gone, if Lightning or torchrun has
-    started it: in a collective it would wait for ever. So is one whose parent asks for it
-    (`boltbox.detector.system.parent`); others are left alone."""
-    parent.die_with_parent()
-    if "TORCHELASTIC_RUN_ID" in os.environ or (
-        "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
-    ):
+    started it, for in a collective it would wait for ever, or a process that asks for it
+    (`child_environment`). Others are left alone."""
+    parent = os.environ.pop(PARENT, None)
+    by_lightning = "LOCAL_RANK" in os.environ and "BOLTBOX_RUN" in os.environ
+    if parent or by_lightning or "TORCHELASTIC_RUN_ID" in os.environ:
         _prctl_pr_set_pdeathsig(signal.SIGKILL)
+    if parent and os.getppid() != int(parent):  # it went before the kernel was told
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def first_to_report(error: str) -> bool:

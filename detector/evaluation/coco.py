@@ -5,8 +5,6 @@ import io
 
 import numpy as np
 
-from boltbox.detector.system.garbage import without_garbage_collection
-
 COCO_NAMES = (
     *("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"),
     *("AR1", "AR10", "AR100", "AR_small", "AR_medium", "AR_large"),
@@ -54,7 +52,7 @@ def coco_metrics(
         )
     ]
     labelled = np.unique(labels[:, 4]).astype(int)
-    with contextlib.redirect_stdout(io.StringIO()), without_garbage_collection():
+    with contextlib.redirect_stdout(io.StringIO()):
         truth_set = COCO()
         truth_set.dataset = {
             "info": {},

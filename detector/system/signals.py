@@ -54,13 +54,9 @@ def exit_on_signals() -> Iterator[None]:
 def leave_terminal() -> None:
     """Standard output and error go nowhere if they went to a terminal."""
     for descriptor in (1, 2):
-        try:
+        with contextlib.suppress(OSError):  # closed
             if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, descriptor)
-                os.close(nowhere)
-        except OSError:  # closed
-            continue
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 class StopSignal:

@@ -1,8 +1,11 @@
 """YAML that users give."""
 
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from boltbox.detector.system.errors import InputError
 
 # What a loader raises for text that is no YAML, that its own tags do not fit (`!!bool x`), or that
 # is nested too deep.
@@ -27,3 +30,15 @@ def load_yaml(text: str) -> Any:
         NO_YAML: it is none.
     """
     return yaml.load(text, Loader=_Loader)  # a safe one
+
+
+def parse_yaml(text: str, path: str | Path) -> Any:
+    """The same of the text of a file.
+
+    Raises:
+        InputError: "PATH: not valid YAML".
+    """
+    try:
+        return load_yaml(text)
+    except NO_YAML as e:
+        raise InputError(f"{path}: not valid YAML ({' '.join(str(e).split())})") from None

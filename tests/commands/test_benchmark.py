@@ -173,7 +173,7 @@ def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) ->
     """SystemExit, as a signal raises it, comes when the process runs already and Popen is not back
     yet."""
     root = Path(cli.__file__).parent
-    child = "import os, time; from pathlib import Path; from boltbox.detector.system.parent import die_with_parent\n"
+    child = "import os, time; from pathlib import Path; from boltbox.detector.distributed.process_group import die_with_parent\n"
     child += "Path('pid').write_text(str(os.getpid())); die_with_parent(); time.sleep(600)"
     program = f"""
 import subprocess, sys

@@ -173,7 +173,7 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
             [
                 "fit",
                 "--config",
-                "none",
+                "hyp/none",
                 "--config",
                 "med.yaml",
                 "--data.workers",

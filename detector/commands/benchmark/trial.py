@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.system import parent
+from boltbox.detector.distributed.process_group import child_environment
 
 
 class Trial(NamedTuple):
@@ -33,7 +33,7 @@ def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
     """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            line, env=parent.environment(), stdout=log, stderr=log, start_new_session=True
+            line, env=child_environment(), stdout=log, stderr=log, start_new_session=True
         )
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):

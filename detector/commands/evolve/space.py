@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.system.yaml_text import parse_yaml
 
 
 class Gene(NamedTuple):
@@ -138,9 +138,9 @@ def read_map(path: Path, example: str) -> dict[str, Any]:
         InputError: it cannot be read or has none.
     """
     try:
-        content = load_yaml(read_text(path))
-    except (OSError, *NO_YAML) as e:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(e).split())}") from None
+        content = parse_yaml(read_text(path), path)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e}") from None
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: expected a line for each number, like {example}")
     return {str(key): value for key, value in content.items()}

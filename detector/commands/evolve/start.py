@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
+from boltbox.detector.commands.command_line import CONFIGS
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.system.configuration import flatten
-from boltbox.detector.system.shipped import CONFIGS
 
 FOLDER = CONFIGS / "hyp"
 # low.yaml has all values, the others what differs from it

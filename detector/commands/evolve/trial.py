@@ -14,7 +14,7 @@ from typing import NamedTuple
 from optuna.trial import Trial, TrialState
 
 from boltbox.detector.commands.benchmark.trial import reason
-from boltbox.detector.system import parent
+from boltbox.detector.distributed.process_group import child_environment
 
 # seconds that a training may take to save a checkpoint when it is asked to stop
 STOP_TIMEOUT = 60.0
@@ -74,7 +74,7 @@ class Training:
             # In a session of its own: Ctrl-C reaches `evolve` alone, which then asks it to stop.
             self._process = subprocess.Popen(
                 self.line,
-                env=parent.environment(**self.environment),
+                env=child_environment(**self.environment),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -151,7 +151,7 @@ def test_space(tmp_path: Path) -> None:
         ("lr0: 0.1", "all values are fixed"),
         ("lr0:\nmodel.optim.lr0:", "model.optim.lr0: it stands there twice"),
         ("[1, 2]", "expected a line for each number"),
-        ("lr0: {", "cannot be read"),
+        ("lr0: {", "not valid YAML"),
     ],
 )
 def test_a_space_that_makes_no_sense(text: str, told: str, tmp_path: Path) -> None:
