@@ -84,7 +84,7 @@ def test_every_key_reaches_its_option(here: Path, capsys: pytest.CaptureFixture[
     ("content", "says"),
     [
         ("", "expected a line for each number, like lr0: 0.01"),
-        ("lr0: [", "cannot be read"),
+        ("lr0: [", "not valid YAML"),
         (b"\xff\xfe\x00", "not a text file in UTF-8"),
         ("- 0.1\n- 0.2\n", "expected a line for each number"),
         ("model:\n  optim:\n    lr0: 0.01\n", "'model' (see --help)"),
@@ -131,7 +131,7 @@ def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFix
     ("args", "says"),
     [
         (["none.yaml"], "none.yaml: cannot be read: "),
-        (["."], ".: cannot be read: .: this is a folder, not a file"),
+        (["."], ".: this is a folder, not a file"),
         (
             ["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"],
             "",
