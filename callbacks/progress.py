@@ -38,9 +38,9 @@ class Progress(TQDMProgressBar):
     def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         assert isinstance(pl_module, Detector)
         if time.monotonic() - self._read_at > REFRESH:
-            losses = pl_module.epoch_losses.means()
+            means = pl_module.epoch_losses.means()
             self._means = {
-                name.removesuffix("_loss"): f"{mean:.4f}" for name, mean in losses.items()
+                name.removesuffix("_loss"): f"{mean:.4f}" for name, mean in means.items()
             }
             self._read_at = time.monotonic()
         return dict(self._means)
