@@ -13,7 +13,6 @@ from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.checkpoint.resume import explain_restoring
-from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather, lost_contact
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
@@ -100,11 +99,6 @@ class Guard(L.Callback):
         self._place = Place("train", 0, [])
 
     def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
-        self._place = Place("train", batch_idx, list(batch.indices))
-
-    def on_validation_batch_start(
         self,
         trainer: L.Trainer,
         pl_module: L.LightningModule,
@@ -112,7 +106,10 @@ class Guard(L.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self._place = Place("val", batch_idx, list(batch.indices))
+        """As for validation."""
+        self._place = Place("train" if trainer.training else "val", batch_idx, list(batch.indices))
+
+    on_validation_batch_start = on_train_batch_start
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor
@@ -124,7 +121,8 @@ class Guard(L.Callback):
         assert self._place is not None
         if self.policy == "off":
             return
-        checked = ends_in_step(trainer, self._place.batch) and _scaler(trainer) is None
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        checked = ends_in_step(trainer, self._place.batch) and scaler is None
         groups = trainer.optimizers[0].param_groups if checked else []
         parameters = [parameter for group in groups for parameter in group["params"]]
         bad_loss, bad_gradients = not_finite(self._loss, parameters, trainer.world_size)
@@ -135,8 +133,8 @@ class Guard(L.Callback):
         """Report, and raise in all processes at once."""
         assert self._place is not None
         mine = not (bad_loss and bool(self._loss.isfinite()))  # else it is in another process
-        everyone = gather((mine, self._place.indices, not_finite_names(module)))
-        concerned = [(indices, names) for is_concerned, indices, names in everyone if is_concerned]
+        everyone = gather((self._place.indices, not_finite_names(module)) if mine else None)
+        concerned = [each for each in everyone if each]
         place = self._place._replace(indices=[i for indices, _ in concerned for i in indices])
         error, done = Incident, "stopped"
         if self.policy == "roll_back" and self.roll_backs < ROLL_BACKS:
@@ -161,12 +159,12 @@ class Guard(L.Callback):
         is_crash = isinstance(exception, Exception) and not isinstance(exception, Incident)
         if self._place is None or trainer.state.fn != TrainerFn.FITTING or not is_crash:
             return
-        kind, text = _kind_of(exception), str(exception).strip()
+        kind = _kind_of(exception)
         is_user_error = isinstance(exception, InputError | MisconfigurationException)
         if lost_contact(exception) or (kind == "crash" and is_user_error):
             return
         details = "".join(traceback.format_exception(exception))
-        done = f"{type(exception).__name__}: {text.rpartition(chr(10))[2]}"
+        done = f"{type(exception).__name__}: {str(exception).strip().rpartition(chr(10))[2]}"
         message = self._report(trainer, kind, self._place, done, traceback=details)
         exception.add_note(message)
         if kind != "crash":
@@ -240,9 +238,6 @@ def fit(
                 raise InputError(f"{e}; there is no checkpoint to go back to") from None
             ckpt_path = found[0]
             rank_zero_print(f"warning: {e}; resuming from {ckpt_path}")
-            if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-                trainer.strategy.checkpoint_io.preload(*found)
-            del found
 
 
 def _kind_of(crash: BaseException) -> str:
@@ -261,7 +256,3 @@ def _record(trainer: L.Trainer) -> Path:
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with not_fatal(path):
         write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
-
-
-def _scaler(trainer: L.Trainer) -> Any:
-    return getattr(trainer.precision_plugin, "scaler", None)

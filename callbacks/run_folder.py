@@ -30,20 +30,17 @@ class RunFolder(L.Callback):
             of a script were made with.
         changed: by flat name, the options that differ from the defaults; default: changed.yaml is
             not written.
-        fresh: refuse a folder that holds a run already; default: unless a fit continues from a
-            checkpoint.
 
     Raises:
-        InputError: the folder holds a run already.
+        InputError: a script's new fit, in a folder that holds a run already.
     """
 
     def __init__(
         self,
         config: str | None = None,
         changed: dict[str, Any] | None = None,
-        fresh: bool | None = None,
     ) -> None:
-        self.config, self.changed, self.fresh = config, changed, fresh
+        self.config, self.changed = config, changed
         self._lock: RunLock | None = None
         # the folder of a training, while a script evaluates in another
         self._training: str | None = None
@@ -64,8 +61,6 @@ class RunFolder(L.Callback):
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
-        if self.fresh:
-            self._refuse_another(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self._leave(trainer)
@@ -83,19 +78,10 @@ class RunFolder(L.Callback):
         self._lock = self._training = None
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.fresh is None and not trainer.ckpt_path:  # Lightning sets it no earlier
-            self._refuse_another(trainer)
+        is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
+        if is_new and trainer.is_global_zero:
+            refuse_another(Path(trainer.default_root_dir))
         self._make(trainer, pl_module)
-
-    @staticmethod
-    def _refuse_another(trainer: L.Trainer) -> None:
-        folder = Path(trainer.default_root_dir)
-        if trainer.is_global_zero and (folder / "config.yaml").exists():
-            raise InputError(
-                f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
-                " trainer.fit(..., "
-                f'ckpt_path="{folder}/checkpoints/last.ckpt")), or name another folder'
-            )
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test."""
@@ -106,7 +92,6 @@ class RunFolder(L.Callback):
 
     def _make(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """machine.json comes first: by it a folder is known to be a run's."""
-        self.fresh = False  # after a roll-back this is called again
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
@@ -138,6 +123,16 @@ class RunFolder(L.Callback):
         ]
         if dropped:
             _write(folder / "dropped.txt", "".join(dropped))
+
+
+def refuse_another(folder: Path) -> None:
+    """Raises InputError if the folder holds a run already."""
+    if (folder / "config.yaml").exists():
+        raise InputError(
+            f"{folder} already holds a run: continue it with --ckpt_path last (in a script:"
+            f' trainer.fit(..., ckpt_path="{folder}/checkpoints/last.ckpt")), or name another'
+            " folder"
+        )
 
 
 def _move(trainer: L.Trainer, folder: str) -> None:

@@ -93,17 +93,11 @@ def _mean(tensors: list[Tensor]) -> Tensor:
 
 
 def _random_states() -> dict[str, Any]:
-    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 (the global one, which libraries use)
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 (the global one, which libraries use)
     states: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": (
-            str(kind),
-            np.asarray(keys).tolist(),
-            int(position),
-            int(has_gauss),
-            float(cached),
-        ),
+        "numpy": (kind, keys.tolist(), *rest),
     }
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()

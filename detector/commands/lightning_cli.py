@@ -19,7 +19,7 @@ from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.consistency_check import ConsistencyCheck
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
-from boltbox.callbacks.run_folder import RunFolder
+from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.resume import check_network, check_resume
 from boltbox.detector.checkpoint.runs import (
@@ -274,6 +274,8 @@ class DetectorCLI(LightningCLI):
         elif is_first_process():
             self.lock = RunLock(run)
             self.lock.take()
+            if command == "fit" and not self.continues:
+                refuse_another(run)
         return run
 
     def instantiate_classes(self) -> None:
@@ -305,9 +307,8 @@ class DetectorCLI(LightningCLI):
         )
         resume = ["--ckpt_path", "last", "--run", str(self.run_folder)]
         resume += ["--trust_parts", "true"] if foreign else []
-        is_new = self.command == "fit" and not self.continues
         first = [
-            RunFolder(self.text, self._changed(), is_new),
+            RunFolder(self.text, self._changed()),
             EpochTable(command_line("fit", *resume)),
             ConsistencyCheck(self.text, self.checkpoint),
             RunState(self.text),
