@@ -9,8 +9,6 @@ import torch
 
 from boltbox.callbacks.pictures import are_drawn
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.images import read_image
-from boltbox.detector.loggers.media import Time, show_image, show_table
 from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
 from boltbox.detector.report.anchors import AnchorReport, no_anchors
 from boltbox.detector.system.atomic_file import not_fatal
@@ -29,7 +27,7 @@ class AutoAnchor(L.Callback):
     accepted only if neither best possible recall nor fitness falls, on the labels and on these.
     Anchors that model.network.anchors lists are measured and kept; `model.network.anchors: N` asks
     for N new ones per level. A resumed run keeps those of its checkpoint. The report is written to
-    anchors.json, the loggers, and (see Pictures) plots/anchors.png.
+    anchors.json and (see Pictures) plots/anchors.png.
 
     Args:
         enabled: Off: the anchors stay as they are.
@@ -119,19 +117,6 @@ class AutoAnchor(L.Callback):
             rank_zero_print(table)
         with not_fatal(folder / "anchors.json"):
             report.save(folder)
-        picture = folder / "plots/anchors.png" if are_drawn(trainer) else None
-        if picture:
-            with not_fatal(picture):
-                report.draw(picture)
-        content = report.content()
-        metrics = {
-            f"anchors/{when}/{name}": value
-            for when in ("before", "after")
-            for name, value in content.get(when, {}).get("fit", {}).get("labels", {}).items()
-        }
-        rows = content.get("after", content["before"])["rows"]
-        for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=0)
-            show_table(logger, "anchors/table", rows, Time(0, 0))
-            if picture and picture.is_file():
-                show_image(logger, "anchors/picture", read_image(picture), Time(0, 0))
+        if are_drawn(trainer):
+            with not_fatal(folder / "plots/anchors.png"):
+                report.draw(folder / "plots/anchors.png")

@@ -13,22 +13,18 @@ from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.evaluation.results import result_json
 from boltbox.detector.loggers.media import (
-    Picture,
     Time,
     show_image,
     show_pictures,
     show_precision_recall,
     show_table,
 )
-from boltbox.detector.report.drawing import label_rows, pixels, prediction_rows
+from boltbox.detector.report.drawing import Picture, pictures_of
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.ranges import NonNegativeInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.module import Detector
-
-BOXES = 100  # an image, the most confident
-CELLS = 1000  # of the confusion matrix, most frequent first
 
 
 class Dashboard(L.Callback):
@@ -44,7 +40,6 @@ class Dashboard(L.Callback):
 
     def __init__(self, images: NonNegativeInt = 8) -> None:
         self.images = images
-        self.best = -1.0  # fitness of the best epoch so far
         self._loggers: list[Logger] = []
         self._pictures: list[Picture] = []  # of the current validation
 
@@ -88,36 +83,21 @@ class Dashboard(L.Callback):
         batch_idx: int,
         *_: Any,
     ) -> None:
-        if batch_idx or not self.images or not self._is_due(trainer):
-            return
-        predictions = prediction_rows(batch, outputs["detections"])
-        images = zip(pixels(batch, self.images), label_rows(batch), predictions, strict=False)
-        self._pictures = [Picture(image, old, new[:BOXES]) for image, old, new in images]
+        if batch_idx == 0 and self.images and self._is_due(trainer):
+            self._pictures = pictures_of(batch, outputs["detections"], self.images)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         result, names, pictures = pl_module.result, pl_module.names, self._pictures
-        if not self._loggers or result is None or trainer.sanity_checking:
+        if result is None or not self._is_due(trainer):
             return
         time = Time(trainer.current_epoch, max(trainer.global_step - 1, 0))
-        content = result_json(result, names)
-        if content["fitness"] > self.best:
-            self.best = content["fitness"]
-            metrics = {f"best/{k}": v for k, v in content.items() if isinstance(v, float)}
-            metrics["best/epoch"] = time.epoch
-            self._show(lambda logger: logger.log_metrics(metrics, time.step))
-        if not self._is_due(trainer):
-            return
-        cells = [
-            {"object": true, "detected as": predicted, "count": count}
-            for true, predicted, count in result.record.confusion(len(names)).named(names, CELLS)
-        ]
+        classes = result_json(result, names)["per_class"]
 
         def show(logger: Logger) -> None:
-            show_table(logger, "val/confusion", cells, time)
-            show_precision_recall(logger, "val/precision_recall", result, names, time)
-            if content["per_class"]:
-                show_table(logger, "val/per_class", content["per_class"], time)
+            if classes:
+                show_precision_recall(logger, "val/precision_recall", result, names, time)
+                show_table(logger, "val/per_class", classes, time)
             if pictures:
                 show_pictures(logger, "val/images", pictures, names, time)
 
@@ -133,8 +113,11 @@ class Dashboard(L.Callback):
         # Lightning has already counted the next epoch
         time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
 
+        metrics = {f"best/{k}": v for k, v in best.items() if isinstance(v, float) or k == "epoch"}
+
         def finish(logger: Logger) -> None:
-            if best.get("per_class"):
+            if metrics:
+                logger.log_metrics(metrics, time.step)
                 show_table(logger, "best/per_class", best["per_class"], time)
             for path in plots:
                 show_image(logger, f"plots/{path.name}", read_image(path), time)
@@ -160,9 +143,3 @@ class Dashboard(L.Callback):
                     f"warning: {type(logger).__name__} failed ({type(e).__name__}: {e}); training"
                     " continues without its tables and images"
                 )
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.evaluation.results import largest_classes
-from boltbox.detector.report.drawing import draw_boxes, enlarge, grid
+from boltbox.detector.report.drawing import Picture, draw_pictures
 
 CURVES = 20  # classes with a precision-recall curve, besides the mean
 
@@ -23,22 +23,12 @@ class Time(NamedTuple):
     step: int
 
 
-class Picture(NamedTuple):
-    """An image of the validation: (H, W, 3) uint8 RGB; labels and predictions as rows for
-    `draw_boxes`."""
-
-    image: np.ndarray
-    labels: np.ndarray
-    predictions: np.ndarray
-
-
 def show_table(logger: Logger, name: str, rows: list[dict[str, Any]], time: Time) -> None:
     """Rows with the same columns."""
     if isinstance(logger, WandbLogger):
         import wandb
 
-        table = wandb.Table(list(rows[0]), [list(row.values()) for row in rows])
-        logger.log_metrics({"epoch": time.epoch, name: table}, time.step)
+        _log(logger, name, wandb.Table(list(rows[0]), [list(r.values()) for r in rows]), time)
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_text(name, _markdown(rows), time.step)
 
@@ -48,8 +38,7 @@ def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None
     if isinstance(logger, WandbLogger):
         import wandb
 
-        shown = wandb.Image(image, file_type="jpg")
-        logger.log_metrics({"epoch": time.epoch, name: shown}, time.step)
+        _log(logger, name, wandb.Image(image, file_type="jpg"), time)
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image(name, image, time.step, dataformats="HWC")
 
@@ -62,19 +51,10 @@ def show_pictures(
     if isinstance(logger, WandbLogger):
         import wandb
 
-        shown: Any = [
-            wandb.Image(picture.image, boxes=_boxes(picture, classes), file_type="jpg")
-            for picture in pictures
-        ]
-        logger.log_metrics({"epoch": time.epoch, name: shown}, time.step)
+        shown = [wandb.Image(p.image, boxes=_boxes(p, classes), file_type="jpg") for p in pictures]
+        _log(logger, name, shown, time)
     else:
-        sides = [
-            grid([draw_boxes(*enlarge(p.image, rows), classes) for p, rows in side], longest=1280)
-            for side in (
-                [(picture, picture.labels) for picture in pictures],
-                [(picture, picture.predictions) for picture in pictures],
-            )
-        ]
+        sides = [draw_pictures(pictures, side, classes) for side in ("labels", "predictions")]
         show_image(logger, name, np.concatenate(sides), time)
 
 
@@ -95,13 +75,17 @@ def show_precision_recall(
         plot = wandb.plot.line_series(
             RECALLS.tolist(), lines, list(curves), "Precision against recall, IoU 0.5", "recall"
         )
-        logger.log_metrics({"epoch": time.epoch, name: plot}, time.step)
+        _log(logger, name, plot, time)
     elif isinstance(logger, TensorBoardLogger):
         for label, curve in curves.items():
             counts = [np.zeros_like(curve)] * 4  # of detections by confidence: not known here
             logger.experiment.add_pr_curve_raw(
                 f"{name}/{label}", *counts, curve[::-1], RECALLS[::-1], time.step, len(RECALLS)
             )
+
+
+def _log(logger: WandbLogger, name: str, value: Any, time: Time) -> None:
+    logger.log_metrics({"epoch": time.epoch, name: value}, time.step)
 
 
 def _markdown(rows: list[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -15,7 +16,8 @@ from boltbox.detector.model.boxes import cxcywhn_to_xyxy
 PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
 DARK = {"#0072b2", "#d55e00", "#009e73"}  # on which letters are white
 
-CONF = 0.25  # detections below are not drawn
+CONF = 0.25  # detections of a batch below are not drawn
+FIRST = 16  # images of a batch that are drawn
 # boxes of a picture; where there are more, their names would cover it and one another
 LEGIBLE = 1000
 
@@ -92,30 +94,40 @@ def write_image(path: Path, image: np.ndarray) -> None:
     path.write_bytes(encoded(image))
 
 
-def pixels(batch: Batch, most: int) -> np.ndarray:
-    """(n, H, W, 3) uint8 RGB of the first images of a batch."""
-    images = batch.images[:most].float().cpu().numpy().transpose(0, 2, 3, 1)
-    return np.ascontiguousarray((images * 255).round().astype(np.uint8))
+class Picture(NamedTuple):
+    """An image of a batch: (H, W, 3) uint8 RGB; labels and predictions as rows for `draw_boxes`."""
+
+    image: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
 
 
-def label_rows(batch: Batch) -> list[np.ndarray]:
-    """Per image the labels as rows for `draw_boxes`."""
-    targets, (height, width) = batch.targets.cpu().numpy(), batch.images.shape[2:]
-    boxes = cxcywhn_to_xyxy(targets[:, 2:], width, height)
-    rows = np.column_stack((boxes, np.full(len(boxes), np.nan), targets[:, 1]))
-    return [rows[targets[:, 0] == i] for i in range(len(batch.images))]
-
-
-def prediction_rows(batch: Batch, found: list[np.ndarray]) -> list[np.ndarray]:
-    """Per image the detections above CONF as rows for `draw_boxes`.
+def pictures_of(batch: Batch, found: Sequence[np.ndarray] = (), most: int = FIRST) -> list[Picture]:
+    """The first images of a batch as the network sees them, with predictions above CONF.
 
     Args:
-        found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class.
+        found: per image (n, 6) x1, y1, x2, y2 in pixels of the image file, score, class; empty:
+            nothing was predicted yet.
     """
-    kept = []
-    for rows, box in zip(found, batch.letterboxes, strict=True):
-        assert box is not None
-        scale, shift = (box.gain_x, box.gain_y) * 2, (box.pad_x, box.pad_y) * 2
-        sure = rows[rows[:, 4] > CONF]
-        kept.append(np.column_stack((sure[:, :4] * scale + shift, sure[:, 4:])))
-    return kept
+    pixels = batch.images[:most].float().cpu().numpy().transpose(0, 2, 3, 1)
+    targets, (height, width) = batch.targets.cpu().numpy(), batch.images.shape[2:]
+    boxes = cxcywhn_to_xyxy(targets[:, 2:], width, height)
+    labels = np.column_stack((boxes, np.full(len(boxes), np.nan), targets[:, 1]))
+    pictures = []
+    for i, image in enumerate((pixels * 255).round().astype(np.uint8)):
+        predictions, box = np.zeros((0, 6)), batch.letterboxes[i]
+        if found and box is not None:
+            scale, shift = (box.gain_x, box.gain_y) * 2, (box.pad_x, box.pad_y) * 2
+            sure = found[i][found[i][:, 4] > CONF]
+            predictions = np.column_stack((sure[:, :4] * scale + shift, sure[:, 4:]))
+        pictures.append(
+            Picture(np.ascontiguousarray(image), labels[targets[:, 0] == i], predictions)
+        )
+    return pictures
+
+
+def draw_pictures(
+    pictures: Sequence[Picture], side: Literal["labels", "predictions"], names: Sequence[str]
+) -> np.ndarray:
+    """All in one image, with the boxes of one side."""
+    return grid([draw_boxes(*enlarge(p.image, getattr(p, side)), names) for p in pictures])
