@@ -12,7 +12,6 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
 from boltbox.detector.report.anchors import AnchorReport, no_anchors
 from boltbox.detector.system.atomic_file import not_fatal
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -54,69 +53,38 @@ class AutoAnchor(L.Callback):
         changed, anchors = trainer.strategy.broadcast(result)  # type: ignore[misc]
         if changed:
             head.set_anchors(torch.tensor(anchors))
-        if report:
-            self._publish(trainer, report)
+        if report is None:
+            return
+        rank_zero_print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
+        if changed:
+            rank_zero_print(report.table())
+        folder = Path(trainer.default_root_dir)
+        with not_fatal(folder / "anchors.json"):
+            report.save(folder)
+            if are_drawn(trainer):
+                report.draw(folder / "plots/anchors.png")
 
     def examine(self, detector: Detector, data: DetectionData) -> AnchorReport:
-        """Measure the detector's anchors on the training labels, and choose; nothing is changed.
-
-        Raises:
-            InputError: its head has no anchors.
-        """
+        """Measure the detector's anchors, of a head that has some, on the training labels, and
+        choose; nothing is changed."""
         network, head = detector.network, detector.network.anchor_head()
-        anchor_t, asked = (
-            detector.hparams["loss"]["anchor_t"],
-            detector.hparams["network"]["anchors"],
-        )
-        if head is None:
-            raise InputError(no_anchors(network.head))
+        assert head is not None
+        anchor_t = detector.hparams["loss"]["anchor_t"]
+        asked = detector.hparams["network"]["anchors"]
         labels = data.datasets["train"].labels
         sizes = np.concatenate(
             [label_sizes(x.boxes[~x.crowd], x.height, x.width, data.image_size) for x in labels]
         )
         before = head.anchors_px.cpu().numpy().astype(float)
-        bpr, force = (
-            measure(before.reshape(-1, 2), sizes, anchor_t).bpr,
-            isinstance(asked, int),
-        )
-        seen = None
+        bpr, seen = measure(before.reshape(-1, 2), sizes, anchor_t).bpr, None
+        fits = bpr > self.bpr_limit
         if isinstance(asked, list):
-            fits = bpr > self.bpr_limit
-            reason = (
-                "anchors of model.network.anchors are kept (BPR"
-                f" {bpr:.4f}{'' if fits else f', below {self.bpr_limit:g}'})"
-            )
+            below = "" if fits else f", below {self.bpr_limit:g}"
+            reason = f"anchors of model.network.anchors are kept (BPR {bpr:.4f}{below})"
             choice = Choice(before, False, reason, warning=not fits)
         else:
-            if force or bpr <= self.bpr_limit:
-                seen = data.train_samples.object_sizes(512)
-            choice = choose_anchors(
-                before,
-                network.strides,
-                sizes,
-                seen,
-                anchor_t,
-                self.bpr_limit,
-                seed=data.seed,
-                force=force,
-            )
-        return AnchorReport(
-            before,
-            choice,
-            network.strides,
-            sizes,
-            seen,
-            data.image_size,
-            anchor_t,
-        )
-
-    def _publish(self, trainer: L.Trainer, report: AnchorReport) -> None:
-        folder, table = Path(trainer.default_root_dir), report.table()
-        rank_zero_print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
-        if report.choice.changed:
-            rank_zero_print(table)
-        with not_fatal(folder / "anchors.json"):
-            report.save(folder)
-        if are_drawn(trainer):
-            with not_fatal(folder / "plots/anchors.png"):
-                report.draw(folder / "plots/anchors.png")
+            force = isinstance(asked, int)
+            seen = data.train_samples.object_sizes(512) if force or not fits else None
+            how = {"bpr_limit": self.bpr_limit, "seed": data.seed, "force": force}
+            choice = choose_anchors(before, network.strides, sizes, seen, anchor_t, **how)
+        return AnchorReport(before, choice, network.strides, sizes, seen, data.image_size, anchor_t)

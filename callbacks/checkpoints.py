@@ -25,10 +25,10 @@ class Checkpoints(Checkpoint):
     from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
     (RunState).
 
-    With AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training goes
-    on; where a run ends, for whatever reason but a kill, the last file is waited for. A disk that
-    fails does not end the training. An epoch is the best once its best.ckpt is on the disk: if it
-    could not be written, the next epoch is compared with the file that is there.
+    By AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training
+    continues; where a run ends, for whatever reason but a kill, the last file is waited for. A disk
+    that fails does not end the training. An epoch is the best once its best.ckpt is on the disk: if
+    it could not be written, the next epoch is compared with the file that is there.
 
     Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best
     one.
@@ -49,24 +49,23 @@ class Checkpoints(Checkpoint):
         self._saved = time.monotonic()
         self._trained = False
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """A script may have given the Trainer no plugin for checkpoints."""
+        if not isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """The best.ckpt that a resumed run finds may be an older one than its checkpoint says."""
-        if isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-            self.best_fitness = min(
-                self.best_fitness, self._fitness_of(_folder(trainer) / "best.ckpt")
-            )
-
-    def _fitness_of(self, best: Path) -> float:
-        """-1 if there is no such file, or it cannot be read."""
         try:
-            return float(read_outline(best)["callbacks"][self.state_key]["best_fitness"])
-        except (LookupError, TypeError, ValueError):
-            return -1.0
+            best = read_outline(_folder(trainer) / "best.ckpt")["callbacks"][self.state_key]
+            self.best_fitness = min(self.best_fitness, float(best["best_fitness"]))
+        except (LookupError, TypeError, ValueError):  # there is none, or it cannot be read
+            self.best_fitness = -1.0
 
     def best_on_disk(self, trainer: L.Trainer) -> float:
         """The fitness of best.ckpt; it waits for the file that is being written."""
         wait_for_checkpoint(trainer)
-        if _folder(trainer) / "best.ckpt" in _failed(trainer):
+        if _folder(trainer) / "best.ckpt" in _io(trainer).failed:
             self.best_fitness = self._best_before
         return self.best_fitness
 
@@ -130,13 +129,8 @@ class Checkpoints(Checkpoint):
 
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""
-        folder, io = _folder(trainer), trainer.strategy.checkpoint_io
-        if isinstance(io, AtomicCheckpointIO):
-            with io.background(*names[1:]):
-                trainer.save_checkpoint(folder / names[0], weights_only=False)
-        else:
-            for name in names:
-                trainer.save_checkpoint(folder / name, weights_only=False)
+        with _io(trainer).background(*names[1:]):
+            trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved = time.monotonic()
 
     def _stop_if_told(self, trainer: L.Trainer) -> None:
@@ -149,7 +143,7 @@ class Checkpoints(Checkpoint):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """The last that a training comes by; not after an exception."""
         self.signal.restore()
-        last, missing = _folder(trainer) / "last.ckpt", dict(_failed(trainer))
+        last, missing = _folder(trainer) / "last.ckpt", dict(_io(trainer).failed)
         if trainer.is_global_zero and self._trained and not last.is_file():
             missing.setdefault(last, "it is gone")
         if stage == "fit" and missing:
@@ -171,16 +165,12 @@ def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "checkpoints"
 
 
-def _failed(trainer: L.Trainer) -> dict[Path, str]:
-    """By path, why a file is not on the disk."""
+def _io(trainer: L.Trainer) -> AtomicCheckpointIO:
     io = trainer.strategy.checkpoint_io
-    return io.failed if isinstance(io, AtomicCheckpointIO) else {}
+    assert isinstance(io, AtomicCheckpointIO)
+    return io
 
 
 def _anyone(trainer: L.Trainer, flag: bool) -> bool:
     """Whether the flag is set in any process; all processes get the same answer."""
-    return (
-        flag
-        if trainer.world_size == 1
-        else bool(trainer.strategy.reduce_boolean_decision(flag, all=False))
-    )
+    return trainer.strategy.reduce_boolean_decision(flag, all=False)

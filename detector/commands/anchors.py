@@ -4,22 +4,15 @@ import contextlib
 import json as json_
 import sys
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import lightning as L
 
+from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.report.anchors import AnchorReport, no_anchors
+from boltbox.detector.report.anchors import no_anchors
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import take_anchors
-
-
-@runtime_checkable
-class Examiner(Protocol):
-    """A callback that measures anchors and chooses better ones: boltbox.callbacks.AutoAnchor."""
-
-    def examine(self, detector: Detector, data: DetectionData) -> AnchorReport: ...
 
 
 def anchors(
@@ -45,8 +38,8 @@ def anchors(
         datamodule.trainer = trainer
         datamodule.prepare_data()
         datamodule.setup("fit")
-        examiner = next(c for c in trainer.callbacks if isinstance(c, Examiner))  # type: ignore[attr-defined]
-        report = examiner.examine(model, datamodule)
+        auto = next(c for c in trainer.callbacks if isinstance(c, AutoAnchor))  # type: ignore[attr-defined]
+        report = auto.examine(model, datamodule)
         report.save(run)
         report.draw(run / "plots/anchors.png")
     if json:

@@ -129,7 +129,6 @@ def test_an_exception_ends_all(small_data: Path, tmp_path: Path, log: Path) -> N
         assert "ZeroDivisionError" in before
         assert sentence
         assert after.startswith(" at epoch 0, train batch 2")
-        assert "process 1 was last at epoch 0, train batch 2" in after
     assert [p.name for p in (run / "checkpoints").glob("incident*")] == [
         "incident-0-2-process1.json"
     ]
@@ -157,7 +156,6 @@ def test_a_process_hangs(
     assert (
         "error: process 0 of 2 timed out waiting for the others at epoch 0, train batch 2" in told
     )
-    assert "process 1 was last at epoch 0, train batch 2" in told
     assert "--watchdog.timeout" in told
     assert "Traceback" not in told
 
