@@ -117,7 +117,7 @@ def command(
     options = {
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": workers,
         "data.augment.mixup": 0.3, "trainer.max_epochs": EPOCHS,
-        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "model.optim.nominal_batch_size": 12, "model.multi_scale": "true",
+        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "model.network.levels": "[5]", "model.optim.nominal_batch_size": 12, "model.multi_scale": "true",
         "trainer.accelerator": "cpu", "trainer.devices": ranks, "trainer.precision": "32-true", "warmup.warmup_epochs": 2,
         "checkpoints.every_minutes": 1e-9 if within_epochs else 0, "trainer.enable_progress_bar": "false",
         "trainer.callbacks": "benchmarks.resume_fuzz.Kill", "report.enabled": "false", "pictures.enabled": "false", "run": run,

@@ -2,11 +2,12 @@
 own to write to; in which order they come, and which are quick."""
 
 import gc
+import importlib
 import os
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also for the processes that tests start
@@ -85,6 +86,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_auto_num_workers() -> int:
     """One more than cores: some tests wait. Each takes memory and seconds to start."""
     return min(len(os.sched_getaffinity(0)) + 1, 5)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionstart(session: pytest.Session) -> Generator[None]:
+    """pytest-xdist starts its workers here: as forks of this process, in which everything that
+    takes long is imported."""
+    if session.config.getoption("dist", "no") == "no":
+        return (yield)
+    for name in ("albumentations", "timm", "wandb", "boltbox.detector.commands.lightning_cli"):
+        importlib.import_module(name)
+    with forks():
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -1,5 +1,6 @@
 """The machine and the code that results come from."""
 
+import functools
 import os
 import platform
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 
+@functools.cache  # each checkpoint has them
 def versions() -> dict[str, str]:
     """Of Python and the libraries that numbers depend on."""
     names = ("torch", "torchvision", "lightning", "numpy")

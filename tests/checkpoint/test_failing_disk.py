@@ -45,7 +45,8 @@ class Epochs(L.Callback):
 
 
 def line(data: Path, run: Path, *more: str) -> list[str]:
-    return small_fit(data, run, *ONE_BATCH, "test_failing_disk.Epochs", *more)
+    small = ["--model.network.levels", "[5]"]
+    return small_fit(data, run, *small, *ONE_BATCH, "test_failing_disk.Epochs", *more)
 
 
 @pytest.fixture(scope="module", autouse=True)

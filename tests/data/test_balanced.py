@@ -213,7 +213,7 @@ def line(data: Path, run: Path, *more: str) -> list[str]:
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 4, "data.workers": 0, "data.image_weights": "true",
         "trainer.max_epochs": EPOCHS, "trainer.val_check_interval": BATCHES // 2, "trainer.precision": "32-true",
         "trainer.accelerator": "cpu", "trainer.enable_progress_bar": "false",
-        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1,
+        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "model.network.levels": "[5]",
         "autoanchor.enabled": "false", "report.enabled": "false", "pictures.enabled": "false", "doctor.enabled": "false",
         "trainer.callbacks": "test_balanced.Trace", "run": run,
     }  # fmt: skip

@@ -1,5 +1,5 @@
-"""`python cli.py ...` without the seconds of its imports: subprocess starts it as ever, but as a
-fork of this process."""
+"""`python cli.py ...`, and the workers of pytest-xdist, without the seconds of their imports:
+subprocess starts them as ever, but as a fork of this process."""
 
 import atexit
 import contextlib
@@ -22,17 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from execnet.gateway_io import popen_bootstrapline
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.utilities import rank_zero_only
 
 MODULES = ("boltbox", "torch.distributed.run")
+WORKER = [sys.executable, "-u", "-c", popen_bootstrapline]
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def forks() -> Iterator[None]:
     """While this lasts, and for ever in processes that are started meanwhile, subprocess.Popen
-    forks where the command line is `python cli.py` or one of MODULES. All else is as always:
+    forks where the command line is `python cli.py`, one of MODULES or a worker of pytest-xdist
+    (`python -u -c ...`, which reads what to do from its standard input). All else is as always:
     process ids, sessions, signals, pipes, environment, folder, exit codes. Not so: files of the
     current folder cannot be taken for modules that were imported long ago."""
     with pytest.MonkeyPatch.context() as patch:
@@ -72,6 +75,8 @@ def _program(line: Any) -> tuple[list[str], str | None, bool] | None:
     if isinstance(line, str | bytes | os.PathLike):
         return None
     words = [os.fsdecode(word) for word in line]
+    if words == WORKER:
+        return WORKER[2:3], None, True
     options = 1
     while words[options : options + 1] and words[options] in ("-u", "-P"):
         options += 1
@@ -99,6 +104,8 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     multiprocessing.process._children.clear()  # type: ignore[attr-defined]
     multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
     atexit.register(multiprocessing.util._exit_function)
+    if argv == WORKER[2:3]:
+        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
     if how["start_new_session"]:
         os.setsid()
     if how["cwd"] is not None:
@@ -109,6 +116,8 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
         os.environ.update(environment)
     rank_zero_only.rank = _get_rank() or 0  # otherwise found when Lightning is imported
     _redirect(how)
+    if argv == WORKER[2:3]:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipes of the other workers
     folder = [] if safe else [os.getcwd() if module else str(Path(argv[0]).parent)]
     sys.path[:0] = [*folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = argv
@@ -122,6 +131,7 @@ def _redirect(how: dict[str, Any]) -> None:
     for name in ("p2cwrite", "c2pread", "errread"):
         if how[name] != -1:
             os.close(how[name])
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 (the process's own)
     for target, name in ((1, "stdout"), (2, "stderr")):
         raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115 (the process's own)
         stream = io.TextIOWrapper(
@@ -140,7 +150,9 @@ def _exit_code(module: str | None) -> int:
     """Run it to its end, as the interpreter would."""
     code: Any = 0
     try:
-        if module is None:
+        if sys.argv == WORKER[2:3]:
+            exec(popen_bootstrapline, {"__name__": "__main__"})
+        elif module is None:
             runpy.run_path(sys.argv[0], run_name="__main__")
         else:
             sys.modules.pop(module, None)

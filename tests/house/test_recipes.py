@@ -86,6 +86,7 @@ def test_no_subset_whose_validation_images_would_be_trained_on(
         write_subset(str(divided), 3, tmp_path / "subset")
 
 
+@pytest.mark.usefixtures("quick_starts")
 def test_a_study(
     small_data: Path,
     tmp_path: Path,
@@ -93,7 +94,7 @@ def test_a_study(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What is done is not trained again, what was interrupted goes on, what failed is named."""
-    common = ["--trainer.max_epochs", "1", "--data.image_size", "64", "--model.network.width_multiple", "0.125", "--data.workers", "0",
+    common = ["--trainer.max_epochs", "1", "--data.image_size", "64", "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1", "--data.workers", "0",
               "--trainer.accelerator", "cpu", "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
     words = [
         "--data",

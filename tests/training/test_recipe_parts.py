@@ -134,8 +134,8 @@ def reference(
 
 
 def test_killed_runs_end_the_same(small_data: Path, tmp_path: Path, reference: Path) -> None:
-    """With mosaic, and in the epoch without."""
-    kills = ["batch:3", "batch:10"]
+    """While there is mosaic; in the epoch without, see the next test."""
+    kills = ["batch:3"]
     hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, ALL_ON)
     assert hits == len(kills)
     assert not unlike
