@@ -341,7 +341,7 @@ def test_a_number_of_anchors_a_level(flat_data: Path, here: Path) -> None:
     assert report["changed"] is True
     assert not (here / "run/plots").exists(), "without pictures"
     assert state["network.head.convs.0.bias"].shape == (2 * 7,)
-    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", *QUICK[:2]])
+    cli.main(["validate", "--ckpt_path", "run/checkpoints/last.ckpt", *QUICK[:4]])
 
 
 class Remember(L.Callback):

@@ -341,5 +341,12 @@ def test_a_run_of_our_own_classes_resumes(
     line = ["fit", "--ckpt_path", "last", "--run", str(foreign), "--trainer.max_epochs", "1"]
     assert "error" not in told(line, capsys)
     assert "error" not in told(
-        ["validate", "--ckpt_path", str(foreign / "checkpoints/last.ckpt")], capsys
+        [
+            "validate",
+            "--ckpt_path",
+            str(foreign / "checkpoints/last.ckpt"),
+            "--report.enabled",
+            "false",
+        ],
+        capsys,
     )

@@ -2,6 +2,7 @@
 subprocess starts them as ever, but as a fork of this process."""
 
 import atexit
+import concurrent.futures.thread
 import contextlib
 import faulthandler
 import gc
@@ -100,6 +101,7 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     faulthandler.disable()
     atexit._clear()
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    concurrent.futures.thread._threads_queues.clear()  # type: ignore[attr-defined]
     multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]
     multiprocessing.process._children.clear()  # type: ignore[attr-defined]
     multiprocessing.util._run_after_forkers()  # type: ignore[attr-defined]
@@ -117,7 +119,7 @@ def _become(how: dict[str, Any], argv: list[str], module: str | None, safe: bool
     rank_zero_only.rank = _get_rank() or 0  # otherwise found when Lightning is imported
     _redirect(how)
     if argv == WORKER[2:3]:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipes of the other workers
+        _close_pipes()  # to the other workers, which would wait for their end for ever
     folder = [] if safe else [os.getcwd() if module else str(Path(argv[0]).parent)]
     sys.path[:0] = [*folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = argv
@@ -144,6 +146,13 @@ def _redirect(how: dict[str, Any]) -> None:
             if type(handler) is logging.StreamHandler:
                 # setStream would flush the old one, which its test may have closed
                 handler.stream = sys.stderr
+
+
+def _close_pipes() -> None:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the folder itself is gone
+            if int(name) > 2 and os.readlink(f"/proc/self/fd/{name}").startswith("pipe:"):
+                os.close(int(name))
 
 
 def _exit_code(module: str | None) -> int:

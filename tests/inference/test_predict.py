@@ -378,6 +378,7 @@ def test_validation_with_augmentation_and_in_tiles(
         "cpu",
     ]
     options += ["--tta", "true", "--data.tile_size", "128", "--data.image_size", "128"]
+    options += ["--report.enabled", "false"]
     cli.main(["validate", "--ckpt_path", str(checkpoint), *options, "--run", "validated"])
     figures = json.loads(Path("validated/metrics.json").read_text())
     assert figures["images"] == 8

@@ -374,6 +374,8 @@ def test_other_uses_of_a_checkpoint(trained: Path, small_data: Path, here: Path)
             "true",
             "--ensemble",
             f"[{member}]",
+            "--report.enabled",
+            "false",
             "--run",
             "v",
         ]
@@ -411,7 +413,8 @@ def test_licences_are_told(
             "1",
         )
     )
-    cli.main(["validate", "--ckpt_path", "next/checkpoints/best.ckpt", "--run", "w"])
+    quiet = ["--report.enabled", "false"]
+    cli.main(["validate", "--ckpt_path", "next/checkpoints/best.ckpt", "--run", "w", *quiet])
     assert (
         "weights: started from model.safetensors by way of best.ckpt (licence: mit)"
         in capsys.readouterr().out

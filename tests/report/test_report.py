@@ -134,7 +134,8 @@ def test_a_resumed_run_has_each_iteration_once(copy: Path) -> None:
     before = table(copy / "iterations.csv")
     with open(copy / "iterations.csv", "a") as file:
         file.write("6,2,9,9,9,9,9,9,9,9\n7,2,9,9,9,9,9,9,9,9\n")
-    options = ["--report.enabled", "false", "--trainer.limit_val_batches", "1"]
+    options = ["--report.enabled", "false", "--pictures.enabled", "false"]
+    options += ["--trainer.limit_val_batches", "1"]
     (copy / "report.html").unlink()
     cli.main(
         ["fit", "--run", str(copy), "--ckpt_path", "last", "--trainer.max_epochs", "3", *options]
@@ -159,6 +160,8 @@ def test_a_long_run_is_thinned(
         "--trainer.limit_val_batches",
         "1",
         "--report.enabled",
+        "false",
+        "--pictures.enabled",
         "false",
     ]
     cli.main(["fit", "--data.dataset", str(small_data), *options, "--run", "run"])
