@@ -43,12 +43,11 @@ def write_subset(source: str, images: int, folder: Path) -> Path:
         name: [str(path.resolve()) for path in entries] for name, entries in whole.splits.items()
     }
     splits["train"] = [str((folder / "train.txt").resolve())]
-    keep = {"keep_difficult": whole.keep_difficult, "keep_emptied": whole.keep_emptied}
     content = {
         "path": str(whole.root.resolve()),
         "format": whole.format,
         "names": whole.names,
-        **keep,
+        "keep_difficult": whole.keep_difficult,
         **splits,
     }
     write_atomically(

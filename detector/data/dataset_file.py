@@ -9,14 +9,13 @@ from boltbox.detector.data import demo
 from boltbox.detector.data.cache.labels import Origins, cached
 from boltbox.detector.data.data_yaml import read_content, read_folder
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats import FORMATS, format_class
-from boltbox.detector.data.formats.format import Format, Split
-from boltbox.detector.data.formats.per_image import PerImageFormat
+from boltbox.detector.data.formats import FORMATS, VocXml, YoloText, format_class
+from boltbox.detector.data.formats.format import Split
 from boltbox.detector.data.images import MAX_PIXELS_VARIABLE, most_pixels
 from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import exists, is_dir, read_text
+from boltbox.detector.system.text_file import exists, is_dir, is_file, read_text
 from boltbox.detector.system.yaml_text import parse_yaml
 
 DEMO_ROOT = Path("datasets/demo")
@@ -29,8 +28,8 @@ class DatasetFile:
     source: what the user gave · root: where its relative paths start · format: see `format_class` ·
     names: in class order · splits: paths of `train`, `val`, `test` as far as they are given ·
     images: further image folders (COCO) · keep_difficult: VOC objects marked difficult are kept ·
-    keep_emptied: images whose labels are all unusable stay, as background · share: of the images of
-    `train` that is `val`, where that is not given · found_names: they come from the annotations.
+    share: of the images of `train` that is `val`, where that is not given · found_names: they come
+    from the labels.
     """
 
     source: str
@@ -40,7 +39,6 @@ class DatasetFile:
     splits: dict[str, list[Path]] = field(default_factory=dict)
     images: list[Path] = field(default_factory=list)
     keep_difficult: bool = False
-    keep_emptied: bool = False
     share: float | None = None
     found_names: bool = False
 
@@ -55,8 +53,8 @@ class DatasetFile:
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
         `names` (list or map), `nc`; and ours: `format` (yolo, voc, coco; found out when left out),
-        `images` (folders of a COCO set's images), `split` (as the argument), `keep_difficult`,
-        `keep_emptied`.
+        `images` (folders of a COCO set's images), `split` (as the argument),
+        `keep_difficult`.
 
         Args:
             source: what the user gave.
@@ -71,20 +69,17 @@ class DatasetFile:
             splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
             return cls(source, DEMO_ROOT, "yolo", list(demo.NAMES), splits)._divided(split)
         path = Path(source)
-        if is_dir(path) and (path / "data.yaml").is_file():
+        if is_file(path / "data.yaml"):
             path = path / "data.yaml"
         if is_dir(path):
-            return cls(str(path), **read_folder(path, format))._divided(split)
-        if not exists(path):
-            raise InputError(
-                f"data.dataset {source}: no such file; give a data.yaml, a VOC folder, or 'demo'"
-            )
+            return cls(str(path), **read_folder(path))._divided(split)
+        wanted = "give a data.yaml, a VOC folder, or 'demo'"
         try:
             content = parse_yaml(read_text(path), path)
+        except FileNotFoundError:
+            raise InputError(f"data.dataset {path}: no such file; {wanted}") from None
         except InputError as e:
-            raise InputError(
-                f"data.dataset {e}; give a data.yaml, a VOC folder, or 'demo'"
-            ) from None
+            raise InputError(f"data.dataset {e}; {wanted}") from None
         if not isinstance(content, dict):
             raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
         share = content.get("split") if split is None else split
@@ -94,41 +89,33 @@ class DatasetFile:
         """The same with a part of `train` as `val`, if that is asked for."""
         if share is None:
             return self
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        if not isinstance(share, int | float) or not 0 < share < 1:
             raise InputError(
                 f"{self.source}: split is {share!r}; it is the share of the images for validation,"
                 " like 0.2"
             )
         if "val" in self.splits or "train" not in self.splits:
-            problem = "val split of its own" if "val" in self.splits else "train split to divide"
-            has = "a" if "val" in self.splits else "no"
+            has = "a val split of its own" if "val" in self.splits else "no train split to divide"
             raise InputError(
-                f"{self.source}: split {share:g} was given, but it has {has} {problem}; leave split"
-                " out"
+                f"{self.source}: split {share:g} was given, but it has {has}; leave split out"
             )
-        self.share, self.splits = (
-            float(share),
-            {"train": self.splits["train"], "val": self.splits["train"], **self.splits},
-        )
+        self.share, train = float(share), self.splits["train"]
+        self.splits = {"train": train, "val": train, **self.splits}
         return self
 
     def part(self, split: str) -> Part | None:
         """Which of the images of its paths belong to a split; None: all."""
-        return (
-            None
-            if self.share is None or split == "test"
-            else Part(self.share, split == "val", self.root)
-        )
+        if self.share is None or split == "test":
+            return None
+        return Part(self.share, split == "val", self.root)
 
     def prepare(self) -> None:
         """In one process only: draw the demo data set if it was asked for and is not there yet; say
         what was not given."""
         self.draw_demo()
         if self.found_names:
-            rank_zero_print(
-                f"names: {len(self.names)} found in the annotations of {self.source}, in"
-                f" alphabetical order: {', '.join(self.names[:20])}"
-            )
+            names = ", ".join(self.names[:20])
+            rank_zero_print(f"names: {len(self.names)} found in the labels: {names}")
         if self.share is not None:
             rank_zero_print(
                 f"split: {self.share:g} of the images of train are val, chosen by the hash of their"
@@ -171,74 +158,55 @@ class DatasetFile:
                 name.
         """
         if split not in self.splits:
-            way = (
-                "; --data.split 0.2 sets a fifth of train aside for it, always the same"
-                if split == "val"
-                else ""
-            )
+            hint = "; --data.split 0.2 sets a fifth of train aside for it, always the same"
+            way = hint if split == "val" else ""
             raise InputError(
                 f"{self.source}: the split `{split}` is missing; it has"
                 f" {', '.join(self.splits)}{way}"
             )
-        paths = self.splits[split]
-        for path in paths:
+        for path in self.splits[split]:
             if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
-            form = format_class(self.format)
-            if not form.accepts(path):
-                raise InputError(f"{self.source}: {split} refers to {path}; {form.wants}")
-        keys = ("format", "names", "keep_difficult", "keep_emptied")
-        options = {key: getattr(self, key) for key in keys}
+        options = {key: getattr(self, key) for key in ("format", "names", "keep_difficult")}
         options |= {"split": self.share, MAX_PIXELS_VARIABLE: most_pixels()}
 
         def read() -> tuple[DetectionDataset, Origins]:
-            part = self.part(split)
-            form = self.form(split)
-            reader = SplitReader(form, self.names, strict, self.keep_emptied, part)
-            return reader.read(), form.split.origins
+            paths = self.splits[split], self.root, self.images
+            place = Split(split, *paths, self.keep_difficult)
+            form = format_class(self.format)(place)
+            reader = SplitReader(form, self.names, strict, self.part(split))
+            return reader.read(), place.origins
 
-        dataset = cached(split, self.places(split), options, read) if strict else read()[0]
-        hint = self.unread_labels(split, dataset) if strict else ""
-        if hint:
+        if not strict:
+            return read()[0]
+        dataset = cached(split, self.places(split), options, read)
+        if hint := self.unread_labels(dataset):
             raise InputError(f"{self.source}: no image of {split} has labels{hint}")
-        if strict and not len(dataset):
+        if not len(dataset):
             lost = dataset.report.lost_images
-            why = (
-                f"all {len(lost)} were left out, first: {lost[0]}"
-                if lost
-                else "no image file was found"
+            why = f"all {len(lost)} were left out, first: {lost[0]}" if lost else "no image file"
+            raise InputError(
+                f"{self.source}: {split} has no usable image under {self.splits[split][0]} ({why})"
             )
-            raise InputError(f"{self.source}: {split} has no usable image under {paths[0]} ({why})")
         return dataset
 
-    def form(self, split: str) -> Format:
-        """The format of the labels, about to read a split."""
-        place = Split(split, self.splits[split], self.root, self.images, self.keep_difficult)
-        return format_class(self.format)(place)
-
-    def unread_labels(self, split: str, dataset: DetectionDataset) -> str:
+    def unread_labels(self, dataset: DetectionDataset) -> str:
         """A hint, if the images have no label file of the format, but there are files of another;
         else an empty string."""
-        own, images = format_class(self.format), dataset.files
-        if (
-            not issubclass(own, PerImageFormat)
-            or not len(images)
-            or dataset.report.unlabelled < len(images)
-        ):
+        own, other = (YoloText, VocXml) if self.format == "yolo" else (VocXml, YoloText)
+        unlabelled = 0 < len(dataset) <= dataset.report.unlabelled
+        if not unlabelled or FORMATS.get(self.format) is not own:
             return ""
-        stems = {Path(image).stem for image in images}
-        for name, other in FORMATS.items():
-            if other is own or not issubclass(other, PerImageFormat):
-                continue
-            found = sorted(p for p in self.root.rglob(f"*{other.suffix}") if p.stem in stems)
-            if found:
-                return (
-                    f": format {self.format} looks for {own.label_path(images[0])} and the like,"
-                    f" but there are {len(found)} {other.suffix[1:]} files, first {found[0]}; if"
-                    f" these are the labels, set `format: {name}` in the data.yaml, or move them to"
-                    f" where {other.label_path(images[0])} is"
-                )
-        return ""
+        stems = {Path(image).stem for image in dataset.files}
+        found = sorted(path for path in self.root.rglob(f"*{other.suffix}") if path.stem in stems)
+        if not found:
+            return ""
+        places = [form.label_path(dataset.files[0]) for form in (own, other)]
+        return (
+            f": format {self.format} looks for {places[0]} and the like, but there are {len(found)}"
+            f" {other.suffix[1:]} files, first {found[0]}; if these are the labels, give their"
+            f" `format` in the data.yaml, or move them to where {places[1]} is"
+        )
 
     def places(self, split: str) -> list[str]:
         """What tells a split from all others: where it is."""

@@ -1,8 +1,6 @@
 """Images with labels on disk -> Samples, whatever the label format; `read_split.py` makes them of
 files."""
 
-import math
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,10 +13,6 @@ from boltbox.detector.data.report import DataReport
 from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
-
-FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
-MOST_OBJECTS = 100_000  # of an image; aerial and crowd sets have up to some ten thousand
-_FLOATS = struct.Struct("4f")  # four float32, ten times as fast as an array of them
 
 
 class DetectionDataset(Dataset):
@@ -61,10 +55,9 @@ class DetectionDataset(Dataset):
     def read(self, i: int, least: int = 0) -> np.ndarray:
         """(H, W, 3) uint8 RGB of image i; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0 but
         `least` pixels on the longer side will do."""
-        longer = int(self.labels.sizes[i].max())
-        return read_image(
-            self.files[i], next((k for k in (8, 4, 2) if least and longer >= k * least), 1)
-        )
+        longer = self.labels.sizes[i].max()
+        shrink = next((k for k in (8, 4, 2) if least and longer >= k * least), 1)
+        return read_image(self.files[i], shrink)
 
     def merge_classes(self) -> None:
         """Single-class mode: every object becomes class 0, named `item` unless there is just one
@@ -91,28 +84,6 @@ class DetectionDataset(Dataset):
     def shapes(self) -> np.ndarray:
         """(n, 2) height and width of every image in pixels."""
         return self.labels.sizes
-
-
-def box_problem(xyxy: Sequence[float]) -> str:
-    """What is wrong with four corner numbers, or an empty string."""
-    try:
-        x1, y1, x2, y2 = corners = _FLOATS.unpack(_FLOATS.pack(*xyxy))  # as they are kept
-    except OverflowError:  # beyond float32
-        return "missing or non-finite coordinate"
-    if not all(map(math.isfinite, corners)):
-        return "missing or non-finite coordinate"
-    if max(map(abs, corners)) >= FARTHEST:
-        return f"coordinate beyond {FARTHEST:.0f} px"
-    return "zero or negative width or height" if x2 <= x1 or y2 <= y1 else ""
-
-
-def too_many(objects: int) -> str:
-    """What is wrong with an image of so many objects, or an empty string."""
-    return (
-        f"too many objects: {objects}, and an image may have {MOST_OBJECTS}"
-        if objects > MOST_OBJECTS
-        else ""
-    )
 
 
 def read_lines(source: Path) -> list[str]:

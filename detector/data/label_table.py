@@ -7,8 +7,7 @@ Python object writes to its reference count. Here a process writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -20,11 +19,13 @@ from boltbox.detector.data.sample import Labels, Polygons
 class LabelSource(NamedTuple):
     """Where the labels of one image are written. file: its label file, "" if there is none ·
     places: what each of its objects is called in reports ("line 3", "object 2 (cat)") · size:
-    (height, width) that the label file gives the image, or None."""
+    (height, width) that the label file gives the image, or None · filename: of the image that it
+    says it belongs to, or ""."""
 
     file: str = ""
     places: Sequence[str] = ()
-    size: tuple[int, int] | None = None
+    size: Sequence[int] | None = None
+    filename: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,32 +80,20 @@ class LabelTable:
     def __getitem__(self, i: int) -> Labels:
         a, b = self.starts[i : i + 2].tolist()
         own, (height, width) = slice(a, b), self.sizes[i].tolist()
-        columns = self.boxes[own], self.classes[own], self._polygons(a, b)
-        return Labels(*columns, self.crowd[own], self.area[own], height, width)
+        polygons = [
+            [self.points[slice(*self.point_starts[p : p + 2])] for p in range(first, last)]
+            for first, last in pairwise(self.part_starts[a : b + 1].tolist())
+        ]
+        columns = self.boxes[own], self.classes[own], polygons, self.crowd[own], self.area[own]
+        return Labels(*columns, height, width)
 
     def counted(self, i: int) -> tuple[np.ndarray, np.ndarray, Polygons]:
         """Boxes, classes and polygons of image i but for crowd regions. No polygons at all are an
         empty list."""
-        a, b = self.starts[i : i + 2].tolist()
-        if self._has_crowds and self.crowd[a:b].any():
-            labels = self[i].keep(~self.crowd[a:b])
-            return labels.boxes, labels.classes, labels.polygons
-        return self.boxes[a:b], self.classes[a:b], self._polygons(a, b) if len(self.points) else []
-
-    @cached_property
-    def _has_crowds(self) -> bool:
-        return bool(self.crowd.any())
-
-    def _polygons(self, a: int, b: int) -> Polygons:
-        """The parts of objects a to b - 1."""
-        of_object = self.part_starts[a : b + 1].tolist()
-        first, last = of_object[0], of_object[-1]
-        if first == last:
-            return [[] for _ in range(b - a)]
-        parts = [
-            self.points[p:q] for p, q in pairwise(self.point_starts[first : last + 1].tolist())
-        ]
-        return [parts[p - first : q - first] for p, q in pairwise(of_object)]
+        labels = self[i]
+        if labels.crowd.any():
+            labels = labels.keep(~labels.crowd)
+        return labels.boxes, labels.classes, labels.polygons if len(self.points) else []
 
     def scaled(self, sizes: Sequence[tuple[int, int]]) -> LabelTable:
         """The same in images of other sizes (height, width); areas stay those of the files."""
@@ -127,23 +116,6 @@ class LabelTable:
     def image_of(self, k: int) -> int:
         """The image that object k belongs to."""
         return int(np.searchsorted(self.starts, k, "right")) - 1
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def check(self) -> None:
-        """Raises ValueError unless the arrays fit together; then no item leads out of them."""
-        objects = len(self.boxes)
-        fits = len(self.starts) == len(self.sizes) + 1 and len(self.part_starts) == objects + 1
-        fits &= objects == len(self.classes) == len(self.crowd) == len(self.area)
-        for starts, end in (
-            (self.starts, objects),
-            (self.part_starts, len(self.point_starts) - 1),
-            (self.point_starts, len(self.points)),
-        ):
-            fits &= starts[0] == 0 and starts[-1] == end and bool((np.diff(starts) >= 0).all())
-        if not fits:
-            raise ValueError("its arrays do not fit together")
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:

@@ -4,20 +4,25 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 """
 
 import inspect
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.datasets import DetectionDataset, box_problem, too_many
-from boltbox.detector.data.formats.format import Entry, Format, ImageLabels, LabelObject
+from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.formats.format import (
+    FARTHEST,
+    Entry,
+    Format,
+    ImageLabels,
+    LabelObject,
+)
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import LabelSource
-from boltbox.detector.data.report import DataReport, Fault, Remark, emptied
+from boltbox.detector.data.report import DataReport, Fault
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import is_dir
@@ -42,48 +47,37 @@ class Part:
     def of(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths that belong to this part, in their order; each part has one at least,
         if there are two."""
-        names = {path: os.path.relpath(path, self.root).replace(os.sep, "/") for path in paths}
-        ranked = sorted(
-            names, key=lambda path: sha256(names[path].encode(errors="surrogateescape")).digest()
-        )
+
+        def rank(path: str) -> bytes:
+            name = os.path.relpath(path, self.root).replace(os.sep, "/")
+            return sha256(name.encode(errors="surrogateescape")).digest()
+
+        ranked = sorted(set(paths), key=rank)
         count = min(max(round(len(ranked) * self.share), 1), len(ranked) - 1)
         chosen = set(ranked[: max(count, 0)])
         return [path for path in paths if (path in chosen) == self.val]
 
 
+@dataclass
 class SplitReader:
     """Reads one split.
 
-    Args:
-        form: its format.
-        names: class names in order.
-        strict: refuse objects whose class name is not among the names, and leave class numbers
-            without a name to `check_classes`, which refuses them; else drop them.
-        keep_emptied: images whose objects are all dropped stay, as background; else they are left
-            out.
-        part: only these images.
+    form: its format · names: class names in order · strict: refuse objects whose class name is not
+    among the names, and leave class numbers without a name to `check_classes`, which refuses them;
+    else drop them · part: only these images.
     """
 
-    def __init__(
-        self,
-        form: Format,
-        names: list[str],
-        strict: bool = True,
-        keep_emptied: bool = False,
-        part: Part | None = None,
-    ) -> None:
-        self.form, self.names, self.strict, self.keep_emptied, self.part = (
-            form,
-            names,
-            strict,
-            keep_emptied,
-            part,
-        )
-        self.numbers = {name: c for c, name in enumerate(names)}
-        self.report = DataReport()
-        self.files: list[str] = []
-        self.labels: list[Labels] = []
-        self.sources: list[LabelSource] = []
+    form: Format
+    names: list[str]
+    strict: bool = True
+    part: Part | None = None
+    report: DataReport = field(default_factory=DataReport, init=False)
+    files: list[str] = field(default_factory=list, init=False)
+    labels: list[Labels] = field(default_factory=list, init=False)
+    sources: list[LabelSource] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.numbers: dict[str | int, int] = {name: c for c, name in enumerate(self.names)}
 
     def read(self) -> DetectionDataset:
         """
@@ -92,133 +86,98 @@ class SplitReader:
         """
         form, origins = self.form, self.form.split.origins
         origins.note(path for path in form.split.paths if not is_dir(path))
-        # a format of the user's own, which may change
-        if not type(form).__module__.startswith("detector."):
-            origins.note([inspect.getfile(type(form))])
+        origins.note([inspect.getfile(type(form))])  # a user's own may change
         entries = form.find()
-        if not self.part or not self.part.val:  # else they are told twice
+        if not self.part or not self.part.val:  # else they are reported twice
             self.report.faults += form.faults
-        entries = self._own(entries)
         images = [entry.image for entry in entries]
+        if self.part:
+            images = self.part.of(images)
+            own = set(images)
+            entries = [entry for entry in entries if entry.image in own]
         origins.note(images)
         origins.note(entry.file for entry in entries)
         for entry, size in zip(entries, image_sizes(images), strict=True):
             if isinstance(size, str):
-                self._lose(entry.image, size, entry)
+                self._lose(entry, entry.image, size)
+                continue
+            try:
+                found = form.read(entry, *size)
+            except InputError as e:
+                self._lose(entry, entry.file, str(e).removeprefix(f"{entry.file}: "))
             else:
-                self._add(entry, *size)
+                self._add(entry, found, *size)
         return DetectionDataset(self.files, self.labels, self.names, self.report, self.sources)
 
-    def _own(self, entries: list[Entry]) -> list[Entry]:
-        """Those of the part. Of several label files that speak of many images each is divided on
-        its own."""
-        if self.part is None:
-            return entries
-        groups: dict[str, list[str]] = {}
-        for entry in entries:
-            groups.setdefault(entry.file if self.form.shared else "", []).append(entry.image)
-        own = {file: set(self.part.of(images)) for file, images in groups.items()}
-        return [
-            entry for entry in entries if entry.image in own[entry.file if self.form.shared else ""]
-        ]
-
-    def _lose(self, file: str, problem: str, entry: Entry) -> None:
+    def _lose(self, entry: Entry, file: str, problem: str) -> None:
         self.report.lost_images.append(Fault(file, "", problem, entry.image))
 
-    def _add(self, entry: Entry, height: int, width: int) -> None:
+    def _add(self, entry: Entry, found: ImageLabels | None, height: int, width: int) -> None:
         """An image of this size in pixels."""
-        try:
-            found = self.form.read(entry, height, width)
-        except InputError as e:
-            self._lose(entry.file, str(e).removeprefix(f"{entry.file}: "), entry)
-            return
-        labels = found or ImageLabels([])
-        if problem := too_many(len(labels.objects)):
-            self._lose(entry.image if self.form.shared else entry.file, problem, entry)
-            return
         self.report.unlabelled += found is None
-        kept: list[LabelObject] = []
-        faults: list[Fault] = []
-        for item in labels.objects:
-            if problem := self.problem(entry, item):
-                faults.append(
-                    Fault(entry.file, item.place, problem, entry.image, _finite(item.box))
-                )
+        labels = found or ImageLabels([])
+        boxes = np.array([item.box for item in labels.objects], np.float64).reshape(-1, 4)
+        kept, faults = [], []
+        for k, problem in enumerate(box_problems(boxes)):
+            item = labels.objects[k]
+            if problem := item.problem or problem or self._class_problem(entry, item):
+                box = boxes[k].tolist() if np.isfinite(boxes[k]).all() else None
+                faults.append(Fault(entry.file, item.place, problem, entry.image, box))
             else:
-                kept.append(item)
+                kept.append(k)
         self.report.faults += faults
         # left out on purpose
         reasons = [fault for fault in faults if fault.kind != "difficult_object"]
-        if reasons and not kept and not self.keep_emptied:
-            self.report.lost_images.append(emptied(entry.image, reasons))
+        if reasons and not kept:
+            # no background: it shows objects, and nobody knows where
+            first = f"{reasons[0].where}, {reasons[0].problem}"
+            self._lose(entry, entry.image, f"none of its objects can be used, first: {first}")
             return
-        if (
-            labels.filename
-            and Path(labels.filename.replace("\\", "/")).stem != Path(entry.image).stem
-        ):
-            problem = f"says that it belongs to {labels.filename}, but is used for {entry.image}"
-            self.report.remarks.append(Remark("warning", "wrong_filename", entry.file, "", problem))
+        items = [labels.objects[k] for k in kept]
         self.files.append(entry.image)
-        self.labels.append(self._labels(kept, height, width))
-        self.sources.append(
-            LabelSource(entry.file if found else "", [item.place for item in kept], labels.size)
-        )
+        self.labels.append(self._labels(items, boxes[kept], height, width))
+        places = [item.place for item in items]
+        file = entry.file if found else ""
+        self.sources.append(LabelSource(file, places, labels.size, labels.filename))
 
-    def problem(self, entry: Entry, item: LabelObject) -> str:
-        """Why an object cannot be used, or an empty string.
+    def _class_problem(self, entry: Entry, item: LabelObject) -> str:
+        """Why the class of an object cannot be used, or an empty string.
 
         Raises:
-            InputError: if strict, the class has no name.
+            InputError: if strict, it has no name.
         """
-        problem = item.problem or box_problem(item.box)
-        if problem:
-            return problem
-        count = len(self.names)
-        if isinstance(item.name, int):
-            nameless = item.name < 0 or (item.name >= count and not self.strict)
-            return (
-                f"class number {item.name} has no name (the data set has {count}: 0 to {count - 1})"
-                if nameless
-                else ""
-            )
-        if item.name in self.numbers:
+        name, count = item.name, len(self.names)
+        if isinstance(name, int):
+            if 0 <= name < count or (self.strict and name > 0):
+                return ""
+            return f"class number {name} has no name (the data set has {count}: 0 to {count - 1})"
+        if name in self.numbers:
             return ""
         if self.strict:
-            place = item.place.removesuffix(f" ({item.name})")
+            place = item.place.removesuffix(f" ({name})")
             raise InputError(
-                f"{entry.file}: {place} is a '{item.name}', which is not among the names"
+                f"{entry.file}: {place} is a '{name}', which is not among the names"
                 f" {self.names}; add it"
             )
-        return f"class name '{item.name}' is not among the data set's names"
+        return f"class name '{name}' is not among the data set's names"
 
-    def _labels(self, items: Sequence[LabelObject], height: int, width: int) -> Labels:
-        boxes = np.array([item.box for item in items], np.float64).reshape(-1, 4)
-        return Labels.of(
-            boxes,
-            np.array(
-                [
-                    item.name if isinstance(item.name, int) else self.numbers[item.name]
-                    for item in items
-                ]
-            ),
-            height,
-            width,
-            [item.polygons for item in items],
-            np.array([item.crowd for item in items]),
-            (
-                None
-                if all(item.area is None for item in items)
-                else np.array([_area(item) for item in items])
-            ),
-        )
+    def _labels(
+        self, items: Sequence[LabelObject], boxes: np.ndarray, height: int, width: int
+    ) -> Labels:
+        classes = [self.numbers.get(item.name, item.name) for item in items]
+        polygons, crowd = [item.polygons for item in items], [item.crowd for item in items]
+        labels = Labels.of(boxes, classes, height, width, polygons, crowd)
+        areas = np.array([item.area for item in items], np.float32)  # None: NaN
+        return replace(labels, area=np.where(np.isnan(areas), labels.area, areas))
 
 
-def _area(item: LabelObject) -> float:
-    """In square pixels, that of the box where none is given."""
-    x1, y1, x2, y2 = item.box
-    return (x2 - x1) * (y2 - y1) if item.area is None else item.area
-
-
-def _finite(box: Sequence[float]) -> tuple[float, float, float, float] | None:
-    x1, y1, x2, y2 = map(float, box)
-    return (x1, y1, x2, y2) if all(map(math.isfinite, (x1, y1, x2, y2))) else None
+def box_problems(boxes: np.ndarray) -> list[str]:
+    """What is wrong with each of (n, 4) corner numbers, or an empty string."""
+    with np.errstate(over="ignore"):
+        corners = boxes.astype(np.float32)  # as they are kept
+    wrong = {
+        "missing or non-finite coordinate": ~np.isfinite(corners).all(1),
+        f"coordinate beyond {FARTHEST:.0f} px": (np.abs(corners) >= FARTHEST).any(1),
+        "zero or negative width or height": (corners[:, 2:] <= corners[:, :2]).any(1),
+    }
+    return np.select([*wrong.values()], [*wrong], "").tolist()

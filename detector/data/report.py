@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 _KINDS = {  # how a reason begins -> its slug
     "wrong column count": "wrong_column_count",
@@ -27,11 +27,7 @@ _KINDS = {  # how a reason begins -> its slug
     "image too small": "too_small_image",
     "image too large": "too_large_image",
     "not valid XML": "unreadable_labels",
-    "too many objects": "too_many_objects",
-    "the file has": "unreadable_labels",
-    "this is no regular file": "unreadable_labels",
     "none of its": "no_usable_object",
-    "its only object": "no_usable_object",
 }
 
 
@@ -48,7 +44,7 @@ class Fault:
     where: str
     problem: str
     image: str = field(default="", compare=False)
-    box: tuple[float, float, float, float] | None = field(default=None, compare=False)
+    box: Sequence[float] | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> str:
@@ -61,32 +57,10 @@ class Fault:
         return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
 
 
-class Remark(NamedTuple):
-    """Something that is used as it stands, but that the user should know; said by the doctor, see
-    its `Finding`."""
-
-    severity: str
-    kind: str
-    file: str
-    where: str
-    problem: str
-
-
-def emptied(image: str, faults: Sequence[Fault]) -> Fault:
-    """For an image that lost every one of its objects: it is no background, it shows objects, and
-    nobody knows where."""
-    objects = (
-        f"none of its {len(faults)} objects can be used, first"
-        if len(faults) > 1
-        else "its only object cannot be used"
-    )
-    return Fault(image, "", f"{objects}: {faults[0].where}, {faults[0].problem}", image)
-
-
 @dataclass
 class DataReport:
-    """Counts of one split. `faults` names every box that was dropped, `lost_images` every image;
-    `remarks` are the doctor's."""
+    """Counts of one split. `faults` names every box that was dropped, `lost_images` every
+    image."""
 
     images: int = 0
     boxes: int = 0
@@ -94,16 +68,14 @@ class DataReport:
     unlabelled: int = 0  # of these, images without a label file
     faults: list[Fault] = field(default_factory=list)
     lost_images: list[Fault] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Of what dataclasses.asdict gave, after a way through JSON."""
         faults = {
-            name: [Fault(**row | {"box": row["box"] and tuple(row["box"])}) for row in values[name]]
-            for name in ("faults", "lost_images")
+            name: [Fault(**row) for row in values[name]] for name in ("faults", "lost_images")
         }
-        return cls(**values | faults | {"remarks": [Remark(*row) for row in values["remarks"]]})
+        return cls(**values | faults)
 
     @property
     def left_out(self) -> list[Fault]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import cv2
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -45,13 +46,13 @@ class Labels:
     @classmethod
     def of(
         cls,
-        boxes: np.ndarray,
-        classes: np.ndarray,
+        boxes: ArrayLike,
+        classes: ArrayLike,
         height: int,
         width: int,
         polygons: Polygons | None = None,
-        crowd: np.ndarray | None = None,
-        area: np.ndarray | None = None,
+        crowd: ArrayLike | None = None,
+        area: ArrayLike | None = None,
     ) -> Labels:
         """Labels with dtypes set and the optional columns filled in: no polygons, no crowd, area =
         box area."""

@@ -79,7 +79,7 @@ def test_several_bad_lines_in_several_files(tmp_path: Path) -> None:
     lost = Fault(
         str(tmp_path / "images/train/b.png"),
         "",
-        "none of its 2 objects can be used, first: line 1, not a number",
+        "none of its objects can be used, first: line 1, not a number",
     )
     assert report == DataReport(2, 2, background=0, faults=report.faults, lost_images=[lost])
 
@@ -150,7 +150,7 @@ MISSING = "missing or non-finite coordinate"
         ({"bbox": []}, "annotation 102 (cat)", MISSING),
         ({"bbox": None}, "annotation 102 (cat)", MISSING),
         ({"bbox": [5, 5, 9, float("nan")]}, "annotation 102 (cat)", MISSING),
-        ({"image_id": 99}, "annotation 102", "its image 99 is not listed"),
+        ({"image_id": 99}, "annotation 102", "its image 99 is not listed, or more than once"),
         ({"bbox": [5, 5, 9]}, "annotation 102 (cat)", MISSING),
         ({"bbox": ["left", 5, 9, 9]}, "annotation 102 (cat)", MISSING),
         ({"bbox": [None, 5, 9, 9]}, "annotation 102 (cat)", MISSING),
@@ -159,7 +159,7 @@ MISSING = "missing or non-finite coordinate"
         # in float32
         ({"bbox": [1e7, 1, 0.4, 9]}, "annotation 102 (cat)", "zero or negative width or height"),
         ({"bbox": [1e9, 1, 1, 9]}, "annotation 102 (cat)", "coordinate beyond 16777216 px"),
-        ({"image_id": [30]}, "annotation 102", "its image [30] is not listed"),
+        ({"image_id": [30]}, "annotation 102", "its image [30] is not listed, or more than once"),
         (5, "annotation at position 2", "no map with image_id, category_id and bbox"),
     ],
 )

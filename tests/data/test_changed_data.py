@@ -89,7 +89,13 @@ def edit(folder: Path) -> None:
         (keep(4), ["train: 20 removed"], [6, 3, 1]),
         (
             edit,
-            ["1 with other labels", "1 with another picture", "1 renamed", "val: 1 removed"],
+            [
+                "1 added",
+                "1 removed",
+                "1 with other labels",
+                "1 with another picture",
+                "val: 1 removed",
+            ],
             [6, 6, 6],
         ),
     ],

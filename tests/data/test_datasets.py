@@ -297,7 +297,7 @@ def test_crowd_is_in_the_truth_but_not_in_the_sample(tmp_path: Path) -> None:
     dataset = load(tmp_path)
     assert dataset[0].classes.tolist() == [1]
     assert dataset[0].boxes.tolist() == [[10, 20, 40, 30]]
-    assert len(dataset[0].polygons) == 1
+    assert dataset[0].parts() == [[]]
     assert dataset[1].boxes.shape == (0, 4)
     truth = dataset.with_truth(0).truth
     assert truth is not None

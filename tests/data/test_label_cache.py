@@ -270,8 +270,6 @@ def other_version(block: bytes) -> bytes:
         (pickled, "it cannot be read"),
         (lambda block: changed(block, boxes=np.array([Runs()], object)), "it cannot be read"),
         (other_version, "version changed"),
-        (lambda block: changed(block, starts=np.array([0, 7, 14, 21])), "its arrays do not fit together"),
-        (lambda block: changed(block, classes=np.zeros(2)), "its arrays do not fit together"),
         (lambda block: changed(block, about=np.frombuffer(b"[" * 10**5, np.uint8)), "Recursion"),
         (lambda block: written(), "it cannot be read"),
     ],
@@ -406,7 +404,6 @@ def test_table_gives_back_what_went_in() -> None:
             )
         )
     table = LabelTable.of(given)
-    table.check()
     assert len(table) == 4
     for ours, theirs in zip(table, given, strict=True):
         for name in ("boxes", "classes", "crowd", "area"):

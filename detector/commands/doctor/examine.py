@@ -99,7 +99,7 @@ def _without_images(
     """Statistics, and what labels, folders and statistics give rise to."""
     usable = {split: dataset for split, dataset in datasets.items() if len(dataset)}
     values, of_values = statistics(usable, image_size, anchors)
-    findings = examine_folders(file, datasets)
+    findings = list(examine_folders(file, datasets))
     for split, dataset in datasets.items():
         findings += examine_labels(file, split, dataset)
     return values, [*findings, *of_values]

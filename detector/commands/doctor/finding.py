@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
     where: str
     problem: str
     image: str = ""
-    box: tuple[float, ...] | None = None
+    box: Sequence[float] | None = None
     other: str = ""
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -34,15 +35,13 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     report, images = dataset.report, len(dataset)
     yield from _another_size(split, dataset)
     if images and not report.boxes:
-        hint = file.unread_labels(split, dataset)
+        hint = file.unread_labels(dataset)
         problem = f"none of its {images} images has a usable box, which training refuses{hint}"
         yield Finding("fault", "no_boxes", split, "", "", problem)
     elif report.unlabelled * 2 > images:
         problem = f"{report.unlabelled} of {images} images have no label file; are the labels"
         problem = f"{problem} in the right folder?"
         yield Finding("warning", "mostly_unlabelled", split, "", "", problem)
-    for r in report.remarks:
-        yield Finding(r.severity, r.kind, split, r.file, r.where, r.problem)
     yield from _images(split, dataset, format_class(file.format).shared)
     yield from _boxes(split, dataset)
 
@@ -60,7 +59,11 @@ def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Fin
         elif not count and image not in dropped:
             place, problem = image if shared else source.file, "no labels; it counts as background"
             yield Finding("note", "no_objects", split, place, "", problem)
-        if source.size and source.size != tuple(size):
+        named = source.filename.replace("\\", "/")
+        if named and Path(named).stem != Path(image).stem:
+            problem = f"says that it belongs to {named}, but is used for {image}"
+            yield Finding("warning", "wrong_filename", split, source.file, "", problem)
+        if source.size and list(source.size) != size:
             real, given = (f"{width}x{height} px" for height, width in (size, source.size))
             problem = f"it has {real}, {source.file} says {given}; its boxes may not fit"
             yield Finding("fault", "wrong_size", split, image, "", problem, image)

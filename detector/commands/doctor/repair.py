@@ -1,9 +1,10 @@
-"""A repaired copy of a data set, in its own format; the original is only read."""
+"""A repaired copy of a data set: YOLO text if it was, else COCO json; the original is only read."""
 
 import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from itertools import chain, combinations, count
 from pathlib import Path
@@ -14,15 +15,13 @@ import numpy as np
 import yaml
 from PIL import Image
 
+from boltbox.detector.commands.doctor.copied_labels import CopiedImage, write_coco, write_yolo
 from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.image_file import END_OF_JPEG, LOST, SUFFIXES_OF
 from boltbox.detector.commands.doctor.labels import PAST_FRAME
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats.format import Format, LabelObject, RepairedImage
 from boltbox.detector.data.images import read_image
-from boltbox.detector.data.read_split import SplitReader
-from boltbox.detector.data.report import Fault
 from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
@@ -37,15 +36,15 @@ def repair(
     """Write what is sound of a data set into an empty or new folder.
 
     Left out are images that cannot be used, copies of others, images without any of their objects
-    left, objects that training would drop, and duplicates. Boxes are clipped to the image, sizes
-    and file names in annotations corrected, wrong suffixes and names that clash changed; the rest
-    is copied byte for byte. What is in no split is not copied. A split that is the same as another
+    left, objects that training would drop, and duplicates. Boxes are clipped to the image, wrong
+    suffixes and names that clash changed; images are copied byte for byte otherwise, labels written
+    as training reads them. What is in no split is not copied. A split that is the same as another
     on purpose (`val: images/train`) stays so. `data.yaml` is written last: a folder without it is
     not complete.
 
     Args:
         file: the data set. datasets: its splits, from `open_splits`. diagnosis: of these.
-        folder: gets data.yaml, repairs.txt, and the layout of the format.
+        folder: gets data.yaml, repairs.txt, the images, and their labels.
 
     Returns:
         A line for each repair, as in repairs.txt.
@@ -58,23 +57,19 @@ def repair(
     done = [f"left out {f}" for f in diagnosis.findings if f.kind in left_out]
     same = _same_splits(file, list(datasets))
     own = {split: dataset for split, dataset in datasets.items() if split not in same}
-    forms = {split: file.form(split) for split in own}
-    images: dict[str, list[RepairedImage]] = {}
-    for split, kept in _kept(own, diagnosis, done).items():
-        images[split] = _repaired(forms[split], own[split], kept, file.keep_emptied, done)
-    for place in {form.image_folder for form in forms.values()}:
-        of_splits = [images[split] for split, form in forms.items() if form.image_folder == place]
-        _copy_images([*chain.from_iterable(of_splits)], folder / place, diagnosis, done)
     places: dict[str, str] = {}
-    for split, form in forms.items():
-        if images[split]:
-            places[split], repairs = form.write(folder, images[split])
-            done += repairs
-        else:
+    for split, kept in _kept(own, diagnosis, done).items():
+        images = _repaired(own[split], kept, done)
+        if not images:
             done.append(f"left out the split {split}: it has no image that can be used")
+            continue
+        _copy_images(images, folder / "images" / split, diagnosis, done)
+        if file.format == "yolo":
+            places[split] = write_yolo(folder, split, images)
+        else:
+            places[split] = write_coco(folder, split, images, file.names)
     places |= {split: places[other] for split, other in same.items() if other in places}
-    content: dict[str, Any] = {"path": ".", "format": file.format, **places, "names": file.names}
-    content |= {key: True for key in ("keep_difficult", "keep_emptied") if getattr(file, key)}
+    content: dict[str, Any] = {"path": ".", **places, "names": file.names}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     done = list(dict.fromkeys(done))
     listed = "".join(f"{line}\n" for line in done).encode(errors="replace")
@@ -138,14 +133,14 @@ def _kept(
 
 
 def _copy_images(
-    images: Sequence[RepairedImage], folder: Path, diagnosis: Diagnosis, done: list[str]
+    images: Sequence[CopiedImage], folder: Path, diagnosis: Diagnosis, done: list[str]
 ) -> None:
     """Copy images byte for byte, but for JPEGs without their end marker and kinds of files that
     training does not read. Each gets its `name`, a path below `folder`: as it is below the folder
     that all have in common, but with the suffix that its content asks for and, as labels go by the
     name without it, with a stem of its own, in UTF-8."""
     kinds = {(f.kind, f.file) for f in diagnosis.findings}
-    paths = sorted({image.entry.image for image in images})
+    paths = sorted({image.path for image in images})
     common = Path(os.path.commonpath([Path(path).parent for path in paths])) if paths else Path()
     names: dict[str, str] = {}
     stems = set()
@@ -173,67 +168,35 @@ def _copy_images(
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     for image in images:
-        image.name = names[image.entry.image]
+        image.name = names[image.path]
 
 
-def _repaired(
-    form: Format,
-    dataset: DetectionDataset,
-    kept: set[str],
-    keep_emptied: bool,
-    done: list[str],
-) -> list[RepairedImage]:
+def _repaired(dataset: DetectionDataset, kept: set[str], done: list[str]) -> list[CopiedImage]:
     """The images of a split that stay, without a name, with what is sound of their labels; what is
-    repaired is added to `done`.
-
-    Args:
-        form: the split's, unused so far. kept: paths of images. keep_emptied: so are those of
-            which no object stays; they are no background.
+    repaired is added to `done`. kept: paths of images.
     """
-    reader = SplitReader(form, dataset.names, strict=False)
-    sizes = dict(zip(dataset.files, map(tuple, dataset.labels.sizes.tolist()), strict=True))
-    seen: dict[str, set[tuple[Any, ...]]] = defaultdict(set)  # by image, which may be listed twice
+    done += [f"{f.file}, {f.where}: dropped ({f.problem})" for f in dataset.report.faults]
+    seen: dict[str, set] = defaultdict(set)  # objects by image, which may be listed twice
     images = []
-    for entry in form.find():
-        if entry.image not in kept:
+    for path, source, labels in zip(dataset.files, dataset.sources, dataset.labels, strict=True):
+        if path not in kept:
             continue
-        size = sizes[entry.image]
-        try:
-            labels, changed, objects = form.read(entry, *size), False, []
-        except InputError:  # listed again, in a way that cannot be used
+        boxes = clip_xyxy(labels.boxes, labels.width, labels.height)
+        outside = (boxes[:, 2:] <= boxes[:, :2]).any(1)
+        if len(boxes) and outside.all():
+            done.append(f"left out {path}: none of its boxes lies in the image")
             continue
-        for item in labels.objects if labels else ():
-            why, box = _mended(item, reader.problem(entry, item), size, seen[entry.image])
-            if why:
-                done.append(f"{entry.file}, {item.place}: dropped ({why})")
-            else:
-                objects.append((item, box))
-                done += [f"{entry.file}, {item.place}: box clipped to the image"] if box else []
-            changed = changed or bool(why) or box is not None
-        if changed and not objects and not keep_emptied:
-            done.append(f"left out {entry.image}: none of its boxes lies in the image")
-        else:
-            images.append(RepairedImage(entry, "", size, labels, objects, changed))
-    done += [f"{fault.file}, {fault.where}: dropped ({fault.problem})" for fault in form.faults]
+        past = np.abs(boxes - labels.boxes).max(1, initial=0) > PAST_FRAME
+        rows = np.column_stack((labels.classes, labels.crowd, boxes)).tolist()
+        stay = ~outside
+        for k, item in enumerate(map(tuple, rows)):
+            repair = "box clipped to the image" if past[k] else ""
+            if outside[k]:
+                repair = "dropped (the box lies outside the image)"
+            elif item in seen[path]:
+                repair, stay[k] = "dropped (duplicate of an earlier object)", False
+            seen[path].add(item)
+            done += [f"{source.file}, {source.places[k]}: {repair}"] if repair else []
+        sound = replace(labels, boxes=boxes).keep(stay)
+        images.append(CopiedImage(path, sound, bool(source.file)))
     return images
-
-
-def _mended(
-    item: LabelObject, problem: str, size: tuple[int, int], seen: set[tuple[Any, ...]]
-) -> tuple[str, Sequence[float] | None]:
-    """Why an object is dropped, or an empty string; the box that it gets, None: as it is. seen:
-    those of the image so far."""
-    if problem:
-        # it stays, marked as it is
-        is_difficult = Fault("", "", problem).kind == "difficult_object"
-        return "" if is_difficult else problem, None
-    box = np.array(item.box, np.float64)
-    inside = clip_xyxy(box, size[1], size[0])
-    if (inside[2:] <= inside[:2]).any():
-        return "the box lies outside the image", None
-    clipped = tuple(map(float, inside)) if np.abs(box - inside).max() > PAST_FRAME else None
-    key = (item.name, item.crowd, *(clipped or item.box))
-    if key in seen:
-        return "duplicate of an earlier object", None
-    seen.add(key)
-    return "", clipped

@@ -20,7 +20,7 @@ from boltbox.detector.data.report import DataReport
 from boltbox.detector.system.atomic_file import write_beside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-VERSION = 5
+VERSION = 6
 # A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
 # may leave the time as it was.
 _TICK = 20_000_000
@@ -119,11 +119,7 @@ def _load(path: Path, options: dict[str, Any]) -> DetectionDataset | str:
         if why := changes(about["origins"], arrays.pop("states")):
             return why
         labels = LabelTable(**arrays)
-        labels.check()
-        sources = [
-            LabelSource(file, places, size and tuple(size))
-            for file, places, size in about["sources"]
-        ]
+        sources = [LabelSource(*source) for source in about["sources"]]
         report = DataReport.from_dict(about["report"])
         if not len(about["files"]) == len(labels) == len(sources):
             raise ValueError("its parts do not fit together")
@@ -147,7 +143,7 @@ def _save(
         "sources": dataset.sources,
         "report": dataclasses.asdict(dataset.report),
     }
-    arrays: dict[str, Any] = dataset.labels.arrays() | {
+    arrays: dict[str, Any] = vars(dataset.labels) | {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
         "states": origins.states(),
     }

@@ -1,9 +1,7 @@
-"""The protocol of a label format: find the images of a split and their label files, read these,
-write a repaired copy.
+"""The protocol of a label format: find the images of a split and their label files, and read these.
 
-Reader (`read_split.py`), data set file, doctor and repair know formats by this alone. A format is
-one file and one row of the table in `formats/__init__.py`; one of a user's own needs no row
-(docs/formats.md).
+The reader (`read_split.py`) knows formats by this alone. A format is one file and one row of the
+table in `formats/__init__.py`; one of a user's own needs no row (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,11 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from boltbox.detector.data.cache.labels import Origins
-from boltbox.detector.data.images import SUFFIXES, find_images
-from boltbox.detector.data.report import Fault, Remark
+from boltbox.detector.data.images import find_images
+from boltbox.detector.data.report import Fault
 
 NO_BOX = (math.nan,) * 4
-_UNREAD = {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".pgm", ".pnm", ".ppm"}
+FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
 
 
 @dataclass
@@ -37,7 +35,7 @@ class Split:
     """
 
     name: str
-    paths: list[Path]
+    paths: Sequence[Path]
     root: Path
     folders: list[Path] = field(default_factory=list)
     keep_difficult: bool = False
@@ -66,7 +64,7 @@ class LabelObject:
     box: x1, y1, x2, y2 in pixels of the image; NO_BOX if it cannot be read · problem: why it cannot
     be used, "" if the format finds nothing wrong (class name, size, finite numbers are checked by
     the reader) · polygons: parts (k, 2) float32 xy in pixels · crowd: a region of uncounted objects
-    · area: square pixels, None: of the box · raw: what `write` needs to write it again.
+    · area: square pixels, None: of the box.
     """
 
     place: str
@@ -76,7 +74,6 @@ class LabelObject:
     polygons: list[np.ndarray] = field(default_factory=list)
     crowd: bool = False
     area: float | None = None
-    raw: Any = None
 
 
 @dataclass
@@ -84,73 +81,31 @@ class ImageLabels:
     """What a label file says of one image.
 
     objects: all, in their order · size: (height, width) that it gives the image, or None ·
-    filename: of the image that it says it belongs to, or "" · raw: what `write` needs besides the
-    objects.
+    filename: of the image that it says it belongs to, or "".
     """
 
     objects: list[LabelObject]
     size: tuple[int, int] | None = None
     filename: str = ""
-    raw: Any = None
-
-
-@dataclass
-class RepairedImage:
-    """An image of a repaired copy.
-
-    name: its path below the copy's `image_folder` · size: height, width in pixels · labels: None if
-    there is no label file · objects: those that stay, each with the box that it gets, None: as it
-    is · changed: an object was dropped or got a box.
-    """
-
-    entry: Entry
-    name: str
-    size: tuple[int, int]
-    labels: ImageLabels | None
-    objects: list[tuple[LabelObject, Sequence[float] | None]]
-    changed: bool
 
 
 class Format(ABC):
     """A label format. An object of it reads one split, once: first `find`, then `read` for each of
     the entries.
 
-    wants: what a split's value must be, for messages · shared: a label file speaks of many images
-    (reports then name the image) · lists_names: `find_names` gives them in an order of their own;
-    else they are sorted · in_fractions: boxes are written as fractions of the image, so that they
-    fit any size of it.
+    shared: a label file speaks of many images (reports then name the image).
     """
 
-    wants: ClassVar[str]
     shared: ClassVar[bool] = False
-    lists_names: ClassVar[bool] = False
-    in_fractions: ClassVar[bool] = False
 
     def __init__(self, split: Split) -> None:
         self.split = split
         self.faults: list[Fault] = []  # of objects that belong to no image; `find` fills it
 
-    # Find
-
-    @classmethod
-    def recognises(cls, root: Path, path: Path) -> bool:
-        """Whether a data.yaml that names no format means this one, by the first path of its first
-        split."""
-        return False
-
-    @classmethod
-    def accepts(cls, path: Path) -> bool:
-        """Whether a path that is there can be a split's value."""
-        return path.suffix.lower() not in SUFFIXES
-
-    @classmethod
-    def find_splits(cls, root: Path) -> dict[str, list[Path]]:
-        """The splits of a folder without a data.yaml; none if it is not of this format."""
-        return {}
-
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
-        """The class names that the labels hold; none if only a data.yaml can give them."""
+        """The class names that the labels hold, in order; none if only a data.yaml can give
+        them."""
         return []
 
     @abstractmethod
@@ -158,8 +113,6 @@ class Format(ABC):
         """The images of `self.split`, in the order of the data set. Files and folders that decide
         which they are, other than `split.paths`, the images and their label files, go to
         `self.split.origins.note` before they are looked at."""
-
-    # Read
 
     @abstractmethod
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
@@ -169,52 +122,6 @@ class Format(ABC):
         Raises:
             InputError: "FILE: why": the label file cannot be used; the image is left out.
         """
-
-    # Write
-
-    @property
-    def image_folder(self) -> str:
-        """Where a repaired copy has the split's images, below its own folder."""
-        return f"images/{self.split.name}"
-
-    @abstractmethod
-    def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
-        """Write the labels of a repaired copy of the split; its images are written already.
-
-        Returns:
-            The split's value in the copy's data.yaml; "FILE, place: what was done" for each repair
-                but those of objects.
-        """
-
-    # Doctor
-
-    def label_folders(self, images: Iterable[str]) -> dict[Path, set[Path]]:
-        """The folders of label files, there or not, each with the folders of the images that it is
-        for."""
-        return {}
-
-    @classmethod
-    def examine(
-        cls, splits: Mapping[str, tuple[Format, Sequence[str], Mapping[str, list[str]]]]
-    ) -> Iterator[Remark]:
-        """What is wrong in the folders: files that nothing refers to, or that several things do.
-
-        Args:
-            splits: by name: an object of the split, all its images, and the images in use by label
-                file.
-        """
-        used = {Path(os.path.abspath(image)) for _, paths, _ in splits.values() for image in paths}
-        for folder in sorted({path.parent for path in used if path.parent.is_dir()}):
-            files = sorted(folder.iterdir())
-            for path in files:
-                if path.suffix.lower() in _UNREAD:
-                    problem = f"images of the kind {path.suffix} are not read; convert it"
-                    yield Remark("warning", "unread_image", str(path), "", problem)
-            images = {path for path in files if path.suffix.lower() in SUFFIXES}
-            unused = sorted(images - used)
-            if unused:
-                problem = f"{len(unused)} images here are in no split, for example {unused[0].name}"
-                yield Remark("note", "unlisted_images", str(folder), "", problem)
 
 
 def whole_size(height: object, width: object) -> tuple[int, int] | None:

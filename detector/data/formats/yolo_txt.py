@@ -1,24 +1,16 @@
 """YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object:
 `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from boltbox.detector.data.datasets import read_lines, too_many
-from boltbox.detector.data.formats.format import (
-    NO_BOX,
-    Entry,
-    ImageLabels,
-    LabelObject,
-    RepairedImage,
-)
+from boltbox.detector.data.datasets import read_lines
+from boltbox.detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject
 from boltbox.detector.data.formats.per_image import PerImageFormat
-from boltbox.detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy, xyxy_to_cxcywh, xyxy_to_cxcywhn
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
 from boltbox.detector.system.text_file import exists, is_dir, read_text
 
 # fraction of the image; thinner, and the two edges of a box become one in float32
@@ -29,77 +21,42 @@ class YoloText(PerImageFormat):
     """A split is a folder of images, or a text file that lists images ("./" relative to the
     list)."""
 
-    wants = "give a folder of images, or a text file that lists them"
     suffix = ".txt"
-    in_fractions = True
-
-    @classmethod
-    def recognises(cls, root: Path, path: Path) -> bool:
-        return True  # it is asked last
 
     @classmethod
     def label_path(cls, image: str | Path) -> Path:
         """The last folder `images` becomes `labels`, the suffix .txt."""
-        parts = list(Path(image).with_suffix(".txt").parts)
-        for i in range(len(parts) - 2, -1, -1):
-            if parts[i] == "images":
-                parts[i] = "labels"
-                break
-        return Path(*parts)
+        label = Path(image).with_suffix(".txt")
+        for folder in label.parents:
+            if folder.name == "images":
+                return folder.with_name("labels") / label.relative_to(folder)
+        return label
 
     def listed_images(self, source: Path) -> list[Path]:
         # an image is the first of its places that exists; one that comes later may come before it
-        found, elsewhere = [], []
+        found, looked = [], []
         for line in read_lines(source):
             places = [source.parent / line, self.split.root / line, Path(line)]
-            k = next((i for i, p in enumerate(places) if exists(p)), 0)
-            found.append(places[k])
-            elsewhere += places[:k] if exists(places[k]) else places[1:]
-        self.split.origins.note(elsewhere)
+            found.append(next(filter(exists, places), places[0]))
+            looked += places
+        self.split.origins.note(looked)
         return found
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
         if not exists(entry.file) or is_dir(entry.file):
             return None
-        text = read_text(entry.file, replace=True)  # bytes that are no UTF-8 become no number
-        if problem := too_many(text.count("\n")):
-            raise InputError(f"{entry.file}: {problem}")
-        lines = list(parse_yolo(text))
+        # bytes that are no UTF-8 become no number
+        lines = list(parse_yolo(read_text(entry.file, replace=True)))
+        fractions = np.array([line.box for line in lines], np.float32).reshape(-1, 4)
         with np.errstate(over="ignore"):
-            boxes = cxcywhn_to_xyxy(
-                np.array([line.box for line in lines], np.float32).reshape(-1, 4), width, height
-            ).tolist()
+            boxes = cxcywhn_to_xyxy(fractions, width, height).tolist()
         side = np.array((width, height), np.float32)
         objects = []
         for line, box in zip(lines, boxes, strict=True):
             polygons = [part * side for part in line.polygons]
-            objects.append(
-                LabelObject(
-                    f"line {line.number}",
-                    line.class_number,
-                    box,
-                    line.problem,
-                    polygons,
-                    raw=line.text,
-                )
-            )
+            place = f"line {line.number}"
+            objects.append(LabelObject(place, line.class_number, box, line.problem, polygons))
         return ImageLabels(objects)
-
-    def write(self, folder: Path, images: Sequence[RepairedImage]) -> tuple[str, list[str]]:
-        for image in images:
-            if image.labels is None:
-                continue
-            target = self.label_path(folder / self.image_folder / image.name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if image.changed:
-                lines = [
-                    item.raw if box is None else _clipped(item.raw, *image.size)
-                    for item, box in image.objects
-                ]
-                target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            else:
-                shutil.copyfile(image.entry.file, target)
-        return self.image_folder, []
 
 
 class Line(NamedTuple):
@@ -111,7 +68,6 @@ class Line(NamedTuple):
     """
 
     number: int
-    text: str
     class_number: int
     box: Sequence[float] | np.ndarray
     polygons: list[np.ndarray]
@@ -126,25 +82,28 @@ def parse_yolo(text: str) -> Iterator[Line]:
         if not fields:
             continue
         try:
+            if (
+                "_" in line or not line.isascii()
+            ):  # Python reads 1_0 as 10, and digits of any script
+                raise ValueError
             with np.errstate(over="ignore"):
                 values = np.array(fields, np.float32)
-            problem = _problem(float(fields[0]), values)
         except ValueError:
-            problem = "not a number"
-        if "_" in line or not line.isascii():  # Python reads 1_0 as 10, and digits of any script
-            problem = "not a number"
-        if problem:
-            yield Line(number, line, -1, _fractions(fields[1:]), [], problem)
+            yield Line(number, -1, NO_BOX, [], "not a number")
             continue
-        polygons = [values[1:].reshape(-1, 2)] if len(values) > 5 else []
+        problem = _problem(float(fields[0]), values)
+        polygons = [values[1:].reshape(-1, 2)] if len(values) > 5 and not problem else []
         box = _around(polygons[0]) if polygons else values[1:]
         key = (values[0], *box.tolist())
-        if min(box[2:]) < LEAST_SIDE:
+        if not problem and min(box[2:]) < LEAST_SIDE:
             problem = "zero width or height"
-        elif key in seen:
+        elif not problem and key in seen:
             problem = "duplicate of an earlier line"
-        seen |= set() if problem else {key}
-        yield Line(number, line, int(values[0]), box, polygons, problem)
+        if problem:
+            yield Line(number, -1, box if len(box) == 4 else NO_BOX, polygons, problem)
+        else:
+            seen.add(key)
+            yield Line(number, int(values[0]), box, polygons)
 
 
 def _problem(number: float, values: np.ndarray) -> str:
@@ -166,22 +125,3 @@ def _problem(number: float, values: np.ndarray) -> str:
 def _around(points: np.ndarray) -> np.ndarray:
     """cx, cy, w, h of the box around points (k, 2)."""
     return xyxy_to_cxcywh(np.concatenate((points.min(0), points.max(0))))
-
-
-def _fractions(fields: Sequence[str]) -> Sequence[float] | np.ndarray:
-    """The box of a line that is dropped, cx, cy, w, h, if its numbers give one."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = np.array(fields, np.float32)
-            if np.isfinite(values).all() and len(values) >= 4 and len(values) % 2 == 0:
-                return values if len(values) == 4 else _around(values.reshape(-1, 2))
-    except ValueError:
-        pass
-    return NO_BOX
-
-
-def _clipped(line: str, height: int, width: int) -> str:
-    """The line of a box with what reaches past the frame cut off."""
-    fields = line.split()
-    box = clip_xyxy(cxcywhn_to_xyxy(np.array(fields[1:], np.float64), width, height), width, height)
-    return " ".join((fields[0], *(f"{v:.9g}" for v in xyxy_to_cxcywhn(box, width, height))))

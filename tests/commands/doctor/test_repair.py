@@ -218,7 +218,8 @@ def test_repaired_copy(tmp_path: Path, kind: str) -> None:
 
     healed, _, after = diagnose(copy)
     assert [f for f in after.findings if f.severity == "fault" or f.kind in HEALED] == []
-    assert (healed.format, healed.names) == (kind, ["cat", "dog"])
+    assert healed.format == ("yolo" if kind == "yolo" else "coco")
+    assert healed.names == ["cat", "dog"]
     expected = {
         "good.png": LABELS["good"],
         "clipped.png": [GOOD, ("dog", 0, 10, 20, 40)],
@@ -264,25 +265,24 @@ def test_repaired_again_there_is_nothing_to_do(tmp_path: Path, kind: str) -> Non
     assert once == twice
 
 
-def test_voc_keeps_what_is_marked_difficult(tmp_path: Path) -> None:
-    as_voc(tmp_path / "source")
-    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
-    assert "<difficult>1</difficult>" in (tmp_path / "copy/Annotations/clipped.xml").read_text()
-
-
-def test_coco_keeps_what_it_does_not_know(tmp_path: Path) -> None:
-    as_coco(tmp_path / "source")
-    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
-    content = json.loads((tmp_path / "copy/annotations/train.json").read_text())
-    assert content["info"] == {"year": 2020}
-    assert content["images"][0] == {
-        "id": 0,
-        "file_name": "good.png",
-        "height": HEIGHT,
-        "width": WIDTH,
-        "license": 4,
+def test_coco_keeps_crowds_areas_and_polygons(tmp_path: Path) -> None:
+    save(tmp_path / "source/images/a.png", picture(HEIGHT, WIDTH))
+    triangle = [1.5, 2, 30, 2, 30, 20]
+    box = {"image_id": 1, "category_id": 5, "bbox": [1.5, 2, 28.5, 18]}
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "annotations": [{**box, "area": 250.5, "segmentation": [triangle]}, {**box, "iscrowd": 1}],
+        "categories": [{"id": 5, "name": "cat"}],
     }
-    assert {c["name"]: c["id"] for c in content["categories"]} == {"dog": 3, "cat": 7}
+    lay_out(tmp_path / "source", {"a.json": json.dumps(content), "data.yaml": "train: a.json\n"})
+    repair(*diagnose(tmp_path / "source"), tmp_path / "copy")
+    (labels,) = DatasetFile.read(str(tmp_path / "copy")).open("train").labels
+    assert labels.crowd.tolist() == [False, True]
+    assert labels.area.tolist() == [250.5, 28.5 * 18]
+    assert [[part.ravel().tolist() for part in parts] for parts in labels.polygons] == [
+        [triangle],
+        [],
+    ]
 
 
 def test_coco_image_that_is_listed_twice(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""The labels of a repaired copy, as YOLO text or COCO json."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import area_xyxy, xyxy_to_cxcywhn
+
+
+@dataclass
+class CopiedImage:
+    """An image of the copy. path: of the original · labels: sound ones, boxes within the image ·
+    labelled: it has a label file · name: its path below the folder of the split's images."""
+
+    path: str
+    labels: Labels
+    labelled: bool
+    name: str = ""
+
+
+def write_yolo(folder: Path, split: str, images: Sequence[CopiedImage]) -> str:
+    """A text file an image, a polygon for an object that has one; returns the split's value in the
+    data.yaml."""
+    for image in images:
+        labels, lines = image.labels, []
+        for c, box, parts in zip(labels.classes, labels.boxes, labels.polygons, strict=True):
+            size = labels.width, labels.height
+            place = parts[0] / size if parts else xyxy_to_cxcywhn(box.astype(float), *size)
+            lines.append(" ".join((f"{c}", *(f"{v:.6f}" for v in np.ravel(place)))) + "\n")
+        target = (folder / "labels" / split / image.name).with_suffix(".txt")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if image.labelled:
+            target.write_text("".join(lines))
+    return f"images/{split}"
+
+
+def write_coco(folder: Path, split: str, images: Sequence[CopiedImage], names: list[str]) -> str:
+    """One json file; an image that is listed twice is written once. Returns the split's value in
+    the data.yaml."""
+    ids: dict[str, int] = {}
+    entries: list[dict] = []
+    annotations: list[dict] = []
+    for image in images:
+        labels = image.labels
+        if image.name not in ids:
+            ids[image.name] = len(ids) + 1
+            size = {"height": labels.height, "width": labels.width}
+            entries.append({"id": ids[image.name], "file_name": image.name, **size})
+        boxes = labels.boxes.astype(float)
+        areas = np.minimum(labels.area, area_xyxy(boxes))  # the box may have been clipped
+        for k, parts in enumerate(labels.polygons):
+            x1, y1, x2, y2 = boxes[k].tolist()
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": ids[image.name],
+                    "category_id": int(labels.classes[k]) + 1,
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                    "area": float(areas[k]),
+                    "iscrowd": int(labels.crowd[k]),
+                    "segmentation": [part.ravel().tolist() for part in parts],
+                }
+            )
+    categories = [{"id": k, "name": name} for k, name in enumerate(names, 1)]
+    content = {"images": entries, "annotations": annotations, "categories": categories}
+    path = folder / "annotations" / f"{split}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return f"annotations/{split}.json"
