@@ -18,9 +18,6 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.boxes import area_xyxy, pairwise_iou_xyxy
 
 NEAR, FAR = 0.5, 0.1  # IoU from which a box is right, and from which it belongs to an object at all
-KINDS = ("hit", "wrong class", "poor localisation", "both", "duplicate", "background")
-TRUE_POSITIVE, CLASS, LOCALISATION, BOTH, DUPLICATE, BACKGROUND = range(6)
-MISSED = "missed"
 SIZES = tuple(COCO_AREAS)
 DESCRIPTIONS = {
     "hit": "right class, IoU with its label at least 0.5, and the surest there",
@@ -31,6 +28,8 @@ DESCRIPTIONS = {
     "background": "no object near (IoU under 0.1)",
     "missed": "an object without a hit that no wrong class and no poor localisation accounts for",
 }
+*KINDS, MISSED = DESCRIPTIONS
+TRUE_POSITIVE, CLASS, LOCALISATION, BOTH, DUPLICATE, BACKGROUND = range(len(KINDS))
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -236,11 +237,11 @@ def load_ensemble(
 
 def check_names(names: Sequence[str], wanted: Sequence[str], file: object) -> None:
     """Raises InputError unless a file's classes are those of the others, in the same order."""
-    if list(names) != list(wanted):
-        pairs = enumerate(zip(wanted, names, strict=False))
-        differing = (f"class {i} is '{a}' here and '{b}' there" for i, (a, b) in pairs if a != b)
-        count = f"there are {len(wanted)} classes here and {len(names)} there"
-        raise InputError(f"{file}: it has other classes: {next(differing, count)}")
+    for i, (a, b) in enumerate(zip_longest(wanted, names)):
+        if a != b:
+            raise InputError(
+                f"{file}: it has other classes: class {i} is {a!r} here and {b!r} there"
+            )
 
 
 def _member(
@@ -250,7 +251,7 @@ def _member(
     if format_of(path):
         file = load_exported(path)
         return file, file.names, file.image_size
-    trained = None if path == "auto" else find_trained(str(path), run)
+    trained = find_trained(str(path), run)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
     network = trained.network.to(device).to(memory_format=torch.channels_last)

@@ -87,7 +87,7 @@ def export(
             f"ckpt_path {ckpt_path}: an exported file; give the checkpoint that it was made from"
         )
     files = calibration_files(data) if int8 else []
-    trained = None if ckpt_path == "auto" else find_trained(ckpt_path, Path(run) if run else None)
+    trained = find_trained(ckpt_path, Path(run) if run else None)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
     stride = max(trained.network.max_stride, 32)
