@@ -161,8 +161,6 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             if not is_file(path):
                 return "no regular file" if exists(path) else "no such image file"
             size = image_size(path)
-        except FileNotFoundError:
-            return "no such image file"
         except TooManyPixels as e:
             return str(e)
         except UNREADABLE as e:

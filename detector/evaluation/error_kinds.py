@@ -118,27 +118,15 @@ def size_of(area: np.ndarray) -> np.ndarray:
     return np.searchsorted([high for _, high in COCO_AREAS.values()][:-1], area)
 
 
-@dataclass
-class ErrorCounts:
-    """by_kind: for each of KINDS and MISSED how many detections, or missed objects, there are by
-    SIZES (3,) · map50: see `map50_if_fixed`."""
-
-    by_kind: dict[str, np.ndarray]
-    map50: dict[str, float]
-
-    def gain(self, kind: str) -> float:
-        """By how much mAP50 would rise."""
-        return self.map50[kind] - self.map50["hit"]
-
-
-def count_errors(record: PredictionRecord, errors: Errors, confidence: float) -> ErrorCounts:
-    """Of detections of at least that confidence, and of labels."""
+def count_errors(
+    record: PredictionRecord, errors: Errors, confidence: float
+) -> dict[str, np.ndarray]:
+    """For each of KINDS and MISSED how many detections of at least that confidence, or missed
+    objects, there are by SIZES (3,)."""
     counted, area = record.score >= confidence, area_xyxy(record.box)
-    missed = errors.missed(len(record.label_kind), counted)
     areas = {kind: area[counted & (errors.verdict == i)] for i, kind in enumerate(KINDS)}
-    areas[MISSED] = record.label_area[missed]
-    by_kind = {kind: np.bincount(size_of(of), minlength=len(SIZES)) for kind, of in areas.items()}
-    return ErrorCounts(by_kind, map50_if_fixed(record, errors))
+    areas[MISSED] = record.label_area[errors.missed(len(record.label_kind), counted)]
+    return {kind: np.bincount(size_of(of), minlength=len(SIZES)) for kind, of in areas.items()}
 
 
 def most_confident(record: PredictionRecord, chosen: np.ndarray, most: int) -> list[int]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -124,11 +123,6 @@ class PredictionRecord:
             pairs.append(confused_pairs(*found, true, self.label_kind[t], num_classes))
         return Confusion.of(pairs, num_classes)
 
-    @cached_property
-    def folder(self) -> str:
-        """The folder that all images are in; empty if there is none."""
-        return common_folder(self.files)
-
     def name_of(self, i: int) -> str:
-        """Image i's file, below the common folder."""
-        return inside(self.files[i], self.folder)
+        """Image i's file, below the common folder of all."""
+        return inside(self.files[i], common_folder(self.files))

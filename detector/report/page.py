@@ -18,6 +18,7 @@ from boltbox.detector.evaluation.error_kinds import (
     count_errors,
     label_suspects,
     largest,
+    map50_if_fixed,
     most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
@@ -128,10 +129,10 @@ def _detections(files: RunFiles, plots: Path) -> Iterator[Section]:
 
 
 def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iterator[Section]:
-    counts = count_errors(record, errors, confidence)
+    map50 = map50_if_fixed(record, errors)
     rows = [
-        (kind, int(n.sum()), *n, f"{counts.gain(kind):+.3f}", DESCRIPTIONS[kind])
-        for kind, n in counts.by_kind.items()
+        (kind, int(n.sum()), *n, f"{map50[kind] - map50['hit']:+.3f}", DESCRIPTIONS[kind])
+        for kind, n in count_errors(record, errors, confidence).items()
     ]
     text = (
         f"Kinds of TIDE (Bolya et al. 2020). Numbers: detections from confidence {confidence:.3f}"

@@ -128,11 +128,11 @@ def test_verdicts_and_gains_are_those_of_the_slow_way(e: PredictionRecord) -> No
 def test_what_is_counted_adds_up(e: PredictionRecord) -> None:
     errors = classify(e, e.true_positives()[:, 0])
     counts = count_errors(e, errors, 0.3)
-    found = sum(int(counts.by_kind[kind].sum()) for kind in KINDS)
+    found = sum(int(counts[kind].sum()) for kind in KINDS)
     assert found == int((e.score >= 0.3).sum())
     slow = [v for v, s in zip(slow_verdicts(e), e.score, strict=True) if s >= 0.3]
     accounted = {t for v, t in slow if v in ("hit", "wrong class", "poor localisation")}
-    assert counts.by_kind[MISSED].sum() == len(e.label_kind) - len(accounted)
+    assert counts[MISSED].sum() == len(e.label_kind) - len(accounted)
 
 
 @settings(max_examples=30)

@@ -16,9 +16,10 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 
 USUAL_FPS = 30.0  # where a stream does not say
 
-# FFmpeg within OpenCV tells every oddity of a file; what matters is said here. -8 is its level for
+# FFmpeg and OpenCV tell every oddity of a file; what matters is said here. -8 is FFmpeg's level for
 # silence.
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+cv2.utils.logging.setLogLevel(0)
 
 
 def without_password(address: str) -> str:
@@ -49,10 +50,7 @@ class Video:
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
         self.source, self.step = without_password(source), step
         self._read = 0  # frames so far
-        before = cv2.utils.logging.getLogLevel()
-        cv2.utils.logging.setLogLevel(0)  # the sentence below says it
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
-        cv2.utils.logging.setLogLevel(before)
         if not self._capture.isOpened():
             raise InputError(_not_opened(source))
         fps = self._capture.get(cv2.CAP_PROP_FPS)
