@@ -181,7 +181,6 @@ class DetectorCLI(LightningCLI):
             check_classes(self.config, typed, file)
         if self.resolved:
             self.resolved.check_paths(self.config)
-        options, dataset = self.config, self.line.options.get("data.dataset")
         if "json" in self.line.options:
             return
         if self.resolved and self.command != "fit":
@@ -189,7 +188,7 @@ class DetectorCLI(LightningCLI):
                 f"{self.command}: weights from {self.resolved.path}, options from {file}"
             )
         elif self.resolved is None and inherited[0].get("data.dataset"):
-            rank_zero_print(demo.options_sentence(flatten(options.as_dict()), dataset))
+            rank_zero_print(demo.announcement(self.line.options.get("data.dataset")))
 
     def _inherited(self) -> list[dict[str, Any]]:
         """Options that count before those that were typed, later ones more: by flat name, or in

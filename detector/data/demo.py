@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,11 @@ def defaults(command: str, dataset: str | None) -> dict[str, Any]:
     return {}
 
 
-def options_sentence(options: Mapping[str, Any], dataset: str | None) -> str:
-    """A line on which of these options hold. options: flat name -> value; dataset: as the user gave
-    it."""
-    held = [f"{name} {value}" for name, value in OPTIONS.items() if options.get(name) == value]
+def announcement(dataset: str | None) -> str:
+    """A line for who trains on it. dataset: as for `defaults`."""
     what = "" if dataset else "no --data.dataset is given: this is on "
-    return f"{what}the demo data set{', with its ' if held else ''}{', '.join(held)}"
+    options = ", ".join(f"{name} {value}" for name, value in OPTIONS.items())
+    return f"{what}the demo data set; its defaults are {options}"
 
 
 def circle(points: int) -> np.ndarray:

@@ -3,7 +3,9 @@ CSV."""
 
 import csv
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,16 @@ import numpy as np
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Picture
-from boltbox.detector.inference.outputs import (
-    CSV_COLUMNS,
-    category_ids,
-    coco_results,
-    crops,
-    csv_rows,
-    frame_name,
-    label_lines,
-)
-from boltbox.detector.inference.video_file import VideoFile
+from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 from boltbox.detector.report.drawing import draw_boxes, encoded
+from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.file_names import short_name
 
 KINDS = ("images", "videos", "labels", "crops", "predictions.json", "predictions.csv")
+CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
+# COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
+COCO_CLASSES, COCO_UNUSED = 80, {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 
 
 @dataclass
@@ -57,7 +55,7 @@ class PredictionFiles:
         if self.csv:
             self._add_to_table([CSV_COLUMNS], "w")
 
-    def _add_to_table(self, rows: Sequence[Sequence[Any]], mode: str = "a") -> None:
+    def _add_to_table(self, rows: Iterable[Sequence[Any]], mode: str = "a") -> None:
         with open(self.folder / "predictions.csv", mode, newline="") as file:
             csv.writer(file).writerows(rows)
 
@@ -69,24 +67,48 @@ class PredictionFiles:
                 confidence, class.
             width, height: of the picture in pixels.
         """
-        name = frame_name(picture)
+        frame = "" if picture.frame is None else f"_{picture.frame:06d}"
+        name = f"{picture.name}{frame}"
         if self.images or (self.crops and len(rows)):
             self._add_pixels(picture, name, rows)
         if self.labels:
-            text = label_lines(rows, width, height, self.confidences)
+            boxes = xyxy_to_cxcywhn(rows[:, :4], width, height)
+            columns = 6 if self.confidences else 5
+            table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns].tolist()
+            line = "%d" + " %.6g" * (columns - 1) + "\n"
+            text = "".join(line % tuple(row) for row in table)
             _write(self.folder / f"labels/{name}.txt", text.encode())
         if self.json:
-            self.results += coco_results(picture, rows, category_ids(self.names))
+            self._add_results(name if frame else Path(picture.path).stem, rows)
         if self.csv:
-            self._add_to_table(csv_rows(picture, rows, self.names))
+            head = picture.path, "" if picture.frame is None else picture.frame
+            self._add_to_table(
+                (*head, int(c), self.names[int(c)], f"{score:.5f}", *(f"{v:.2f}" for v in box))
+                for *box, score, c in rows.tolist()
+            )
         self.pictures, self.detections = self.pictures + 1, self.detections + len(rows)
+
+    def _add_results(self, image: str, rows: np.ndarray) -> None:
+        """COCO's results format; bbox is x, y, width, height in pixels. An image whose name is a
+        number has that as its id: 139 for 000000000139."""
+        ids = category_ids(self.names)
+        self.results += [
+            {
+                "image_id": int(image) if re.fullmatch("[0-9]+", image) else image,
+                "category_id": ids[int(number)],
+                "bbox": [round(v, 3) for v in (x1, y1, x2 - x1, y2 - y1)],
+                "score": round(score, 5),
+            }
+            for x1, y1, x2, y2, score, number in rows.tolist()
+        ]
 
     def _add_pixels(self, picture: Picture, name: str, rows: np.ndarray) -> None:
         """The drawn image or video frame, and the crops."""
         pixels = read_image(picture.path) if picture.pixels is None else picture.pixels
-        if self.crops:
-            for kind, number, crop in crops(pixels, rows, self.names):
-                _write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", encoded(crop))
+        for number, row in enumerate(rows) if self.crops else ():
+            kind = folder_name(self.names[int(row[5])])
+            crop = encoded(crop_of(pixels, row[:4]))
+            _write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop)
         if not self.images:
             return
         style = not self.hide_labels, not self.hide_confidences, self.line_width
@@ -116,6 +138,32 @@ class PredictionFiles:
     def written(self) -> list[Path]:
         """Files and folders of predictions that are in the run's folder."""
         return [self.folder / kind for kind in KINDS if (self.folder / kind).exists()]
+
+
+def category_ids(names: Sequence[str]) -> list[int]:
+    """COCO's category id of each class: its own ids for its own 80 classes, else the class
+    numbers."""
+    if len(names) == COCO_CLASSES and (names[0], names[-1]) == ("person", "toothbrush"):
+        return [i for i in range(1, 91) if i not in COCO_UNUSED]
+    return list(range(len(names)))
+
+
+def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
+    """(h, w, 3) pixels of an image within a box (4,) xyxy, whose sides are rounded outwards."""
+    height, width = image.shape[:2]
+    x1, y1, x2, y2 = clip_xyxy(box, width, height).tolist()
+    left, top = min(math.floor(x1), width - 1), min(math.floor(y1), height - 1)
+    return image[top : max(math.ceil(y2), top + 1), left : max(math.ceil(x2), left + 1)]
+
+
+def folder_name(name: str) -> str:
+    """A class name as that of a folder.
+
+    >>> folder_name("traffic light"), folder_name("../a/b"), folder_name("..")
+    ('traffic light', '.._a_b', '__')
+    """
+    safe = re.sub(r'[/\\:*?"<>|\x00-\x1f]', "_", name).strip()
+    return short_name(safe if safe.strip(".") else "_" * max(len(safe), 1))
 
 
 def _write(path: Path, content: bytes) -> None:

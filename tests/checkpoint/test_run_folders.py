@@ -25,8 +25,8 @@ import cli
 from boltbox.callbacks import recipe
 from boltbox.detector.checkpoint.runs import RunLock, own_run
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.inference.video_file import VideoFile
 from boltbox.detector.model.network_options import NetworkOptions
+from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 

@@ -358,7 +358,7 @@ def test_a_demo_run_keeps_its_sizes(
     )
     told = capsys.readouterr().out
     assert (
-        "no --data.dataset is given: this is on the demo data set, with its data.image_size 128, data.batch_size 64"
+        "no --data.dataset is given: this is on the demo data set; its defaults are data.image_size 128, data.batch_size 64"
         in told
     )
     assert "precision: bf16-mixed (16-mixed needs a GPU)" in told

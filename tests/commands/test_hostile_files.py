@@ -18,7 +18,7 @@ import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.inputs.sources import output_names
-from boltbox.detector.inference.outputs import folder_name
+from boltbox.detector.report.prediction_files import folder_name
 from boltbox.detector.system.file_names import MOST_BYTES, short_name
 
 LONG = "a" * 300  # a file system takes 255

@@ -25,7 +25,7 @@ from boltbox.detector.data.inputs.video import Video
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.inference.rows import class_numbers
-from boltbox.detector.inference.video_file import VideoFile
+from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
