@@ -16,7 +16,8 @@ from boltbox.detector.data.sample import finish_on_device
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.inference.rows import to_rows
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.training.module import VALIDATION, Detector
+from boltbox.detector.training.evaluation import VALIDATION
+from boltbox.detector.training.module import Detector
 
 SHOWN = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
 

@@ -42,11 +42,14 @@ class Warmup(L.Callback):
             warmup_momentum,
             warmup_bias_lr,
         )
+        self.nominal = 64  # images a step after warm-up, once a training has begun
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
         averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
-        window = accumulation(pl_module.nominal_batch_size, pl_module.batch_size)
+        batches = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
+        self.nominal = pl_module.optim.images_a_step(pl_module.batch_size, batches)
+        window = accumulation(self.nominal, pl_module.batch_size)
         steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
         rank_zero_print(
             recipe_line(
@@ -69,8 +72,7 @@ class Warmup(L.Callback):
         last = warmup_iterations(
             self.warmup_epochs, batches, trainer.max_epochs or 1, least, pl_module.literal
         )
-        nominal = pl_module.nominal_batch_size
-        accumulate = accumulation(nominal, pl_module.batch_size)
+        accumulate = accumulation(self.nominal, pl_module.batch_size)
         if iteration <= last and last > 0:
             bias_lr = rates.warmup_bias_lr if self.warmup_bias_lr is None else self.warmup_bias_lr
             state = warmup(
@@ -78,7 +80,7 @@ class Warmup(L.Callback):
                 last,
                 lr=pl_module.lr_of_epoch(trainer.current_epoch),
                 momentum=pl_module.optim.momentum or 0.0,
-                accumulate=nominal / pl_module.batch_size,
+                accumulate=self.nominal / pl_module.batch_size,
                 warmup_bias_lr=bias_lr * pl_module.lr_scale,
                 warmup_momentum=self.warmup_momentum,
             )

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from boltbox.detector.model.network import Network
 from boltbox.detector.model.sharding import is_sharded
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-Choice = bool | Literal["auto"]
 BACKEND = "inductor"
 
 
@@ -26,6 +25,34 @@ class Compilation(NamedTuple):
 
     shape: tuple[int, ...] | None = None
 
+    def start(self, network: Network, shape: tuple[int, ...], varied: bool) -> Compilation:
+        """Compile the blocks of a network for a training, if that is possible and not yet done;
+        prints a line about it.
+
+        Args:
+            shape: (B, 3, H, W) of the usual batch of this process.
+            varied: there is no usual one: the images' size changes from batch to batch.
+        """
+        obstacle: str | None
+        # code for any size fails in torch 2.14: wrong strides are expected of an image in
+        # channels-last memory
+        if varied:
+            obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
+        elif is_sharded(network):
+            obstacle = "its parameters are shared out over processes"
+        else:
+            obstacle = compiler_missing()
+        if obstacle:
+            rank_zero_print(f"the network is not compiled: {obstacle}")
+        if obstacle or self.shape:
+            return self
+        compile_blocks(network)
+        rank_zero_print(
+            "the network is compiled: the first batch takes a minute or two; less where it was"
+            " compiled before"
+        )
+        return Compilation(shape)
+
     def context(self, images: Tensor) -> AbstractContextManager[object]:
         """For a forward pass. Batches of another shape, like the last one of an epoch, are computed
         without the compiled code: what is computed depends on the batch, not on those that came
@@ -33,44 +60,6 @@ class Compilation(NamedTuple):
         if self.shape is not None and images.shape != self.shape:
             return torch.compiler.set_stance("force_eager")
         return nullcontext()
-
-
-def compile_for(
-    network: Network, choice: Choice, before: bool | None, shape: tuple[int, ...], varied: bool
-) -> Compilation:
-    """Compile the blocks of a network for a training, if that is wanted and possible; prints a line
-    about it.
-
-    Args:
-        choice: model.compile. auto compiles no new run: on none of the processors that we measured
-            does it pay, and GPUs have not been measured (benchmarks/speed.md).
-        before: whether the run that is resumed had compiled blocks: with auto it goes on so; None:
-            a new run.
-        shape: (B, 3, H, W) of the usual batch of this process.
-        varied: there is no usual one: the images' size changes from batch to batch.
-    """
-    if choice == "auto":
-        choice = bool(before)
-    if not choice:
-        return Compilation()
-    obstacle: str | None
-    # code for any size fails in torch 2.14: wrong strides are expected of an image in channels-last
-    # memory
-    if varied:
-        obstacle = "the images' size changes from batch to batch (model.multi_scale, data.rect)"
-    elif is_sharded(network):
-        obstacle = "its parameters are shared out over processes"
-    else:
-        obstacle = compiler_missing()
-    if obstacle:
-        rank_zero_print(f"the network is not compiled: {obstacle}")
-        return Compilation()
-    compile_blocks(network)
-    rank_zero_print(
-        "the network is compiled: the first batch takes a minute or two; less where it was compiled"
-        " before"
-    )
-    return Compilation(shape)
 
 
 def compiler_missing() -> str | None:

@@ -16,7 +16,12 @@ from boltbox.detector.model.timm_backbone import body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, PositiveInt
 from boltbox.detector.training.muon import Muon
-from boltbox.detector.training.schedule import LrSchedule, effective_weight_decay, lr_factor
+from boltbox.detector.training.schedule import (
+    LrSchedule,
+    effective_weight_decay,
+    fitting_batch_size,
+    lr_factor,
+)
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "Muon"]
 
@@ -114,10 +119,28 @@ class OptimOptions:
         """Of this optimizer, where the user says nothing else."""
         return default_rates(self.plain()["optimizer"])
 
-    def lr(self, epoch: int, epochs: int) -> float:
-        """The learning rate of an epoch outside of the warm-up."""
+    def lr(self, epoch: int, epochs: int | None) -> float:
+        """The learning rate of an epoch outside of the warm-up.
+
+        Args:
+            epochs: of the whole run.
+
+        Raises:
+            InputError: the run has no end.
+        """
+        if not epochs or epochs < 1:
+            raise InputError(
+                "trainer.max_epochs must be a positive number: the learning rate falls over the"
+                " whole run"
+            )
         assert self.lr0 is not None
         return self.lr0 * lr_factor(epoch, epochs, self.lrf, self.lr_schedule)
+
+    def images_a_step(self, batch_size: int, batches: int) -> int:
+        """Images that gradients are accumulated to after warm-up, in a run of so many batches."""
+        if self.nominal_batch_size == "auto":
+            return fitting_batch_size(batch_size, batches)
+        return self.nominal_batch_size
 
     def build(self, network: nn.Module, batch_size: int) -> Optimizer:
         """The optimizer of a network that is trained on batches of this size, over all devices.
@@ -250,6 +273,15 @@ def _with_matrices_apart(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
             name = "filter" if group["name"] == "weight" else group["name"]
             apart.append(group | {"params": others, "name": name, "orthogonal": False})
     return apart
+
+
+def set_rates(optimizer: Optimizer, lr: float | None, momentum: float | None) -> None:
+    """Give all groups this learning rate, times their share, and momentum; None: leave theirs."""
+    for group in optimizer.param_groups:
+        if lr is not None:
+            group["lr"] = lr * lr_share(group)
+        if "momentum" in group and momentum is not None:
+            group["momentum"] = momentum
 
 
 def lr_share(group: dict[str, Any]) -> float:

@@ -8,6 +8,7 @@ import lightning as L
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.gradient_window import COLLECT
 from boltbox.detector.training.optimizer import OptimOptions
 
@@ -71,9 +72,9 @@ configs/yolov5.yaml"
     )
 
 
-def missing(trainer: L.Trainer) -> list[str]:
-    """The parts of the recipe that a fit with this Trainer lacks. A callback that is switched off
-    is not missing."""
+def print_missing(trainer: L.Trainer) -> None:
+    """Print a line on the parts of the recipe that a fit with this Trainer lacks, if it lacks any.
+    A callback that is switched off is not missing."""
     names = {kind.__name__ for callback in trainer.callbacks for kind in type(callback).__mro__}  # type: ignore[attr-defined]
     parts = [
         f"{what} (boltbox.callbacks.{name})"
@@ -87,4 +88,8 @@ def missing(trainer: L.Trainer) -> list[str]:
             f"accumulate_grad_batches={trainer.accumulate_grad_batches} gives way to"
             " model.optim.nominal_batch_size"
         )
-    return parts
+    if parts:
+        rank_zero_print(
+            f"not the whole recipe: {'; '.join(parts)}."
+            " L.Trainer(**boltbox.callbacks.recipe(...)) has it all: docs/python.md"
+        )

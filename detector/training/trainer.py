@@ -1,11 +1,55 @@
 """Lightning's Trainer, for commands that start trainings in processes of their own, and with the
 thresholds of validate and test."""
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
+
+
+def _with_thresholds(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Lightning's method with options of the Predictor beside its own."""
+
+    def method(
+        self: L.Trainer,
+        model: Any = None,
+        dataloaders: Any = None,
+        ckpt_path: str | None = None,
+        verbose: bool = False,
+        datamodule: L.LightningDataModule | None = None,
+        conf: ClosedUnitInterval = 0.001,
+        iou: ClosedUnitInterval = 0.6,
+        max_det: PositiveInt = 300,
+        agnostic: bool = False,
+        tta: bool = False,
+        ensemble: list[str] | None = None,
+    ) -> Any:
+        """Metrics of a trained detector.
+
+        Args:
+            ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported
+                file.
+            verbose: Lightning's table of metrics besides ours by class.
+            conf: Least confidence of a detection.
+            iou: Overlap above which the less confident of two detections of a class is dropped.
+            max_det: Most detections an image.
+            agnostic: Suppress across classes.
+            tta: Predict three times on each image, at several sizes and mirrored.
+            ensemble: Further files like ckpt_path that predict too, with the same classes.
+        """
+        model.prediction = {
+            "conf": conf,
+            "iou": iou,
+            "max_det": max_det,
+            "agnostic": agnostic,
+            "tta": tta,
+            "ensemble": ensemble,
+        }
+        return evaluate(self, model, dataloaders, ckpt_path, verbose, datamodule)
+
+    return method
 
 
 class Trainer(L.Trainer):
@@ -22,75 +66,5 @@ class Trainer(L.Trainer):
     train: list[str]
     configuration: dict[str, Any]
     named_strategy: Any
-
-    def validate(  # type: ignore[override]
-        self,
-        model: Any = None,
-        dataloaders: Any = None,
-        ckpt_path: str | None = None,
-        verbose: bool = False,
-        datamodule: L.LightningDataModule | None = None,
-        conf: ClosedUnitInterval = 0.001,
-        iou: ClosedUnitInterval = 0.6,
-        max_det: PositiveInt = 300,
-        agnostic: bool = False,
-        tta: bool = False,
-        ensemble: list[str] | None = None,
-    ) -> Any:
-        """Metrics of a trained detector on the val split.
-
-        Args:
-            ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported
-                file.
-            verbose: Lightning's table of metrics besides ours by class.
-            conf: Least confidence of a detection.
-            iou: Overlap above which the less confident of two detections of a class is dropped.
-            max_det: Most detections an image.
-            agnostic: Suppress across classes.
-            tta: Predict three times on each image, at several sizes and mirrored.
-            ensemble: Further files like ckpt_path that predict too, with the same classes.
-        """
-        model.prediction = _options(conf, iou, max_det, agnostic, tta, ensemble)
-        return super().validate(model, dataloaders, ckpt_path, verbose, datamodule)
-
-    def test(  # type: ignore[override]
-        self,
-        model: Any = None,
-        dataloaders: Any = None,
-        ckpt_path: str | None = None,
-        verbose: bool = False,
-        datamodule: L.LightningDataModule | None = None,
-        conf: ClosedUnitInterval = 0.001,
-        iou: ClosedUnitInterval = 0.6,
-        max_det: PositiveInt = 300,
-        agnostic: bool = False,
-        tta: bool = False,
-        ensemble: list[str] | None = None,
-    ) -> Any:
-        """Metrics of a trained detector on the test split.
-
-        Args:
-            ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported
-                file.
-            verbose: Lightning's table of metrics besides ours by class.
-            conf: Least confidence of a detection.
-            iou: Overlap above which the less confident of two detections of a class is dropped.
-            max_det: Most detections an image.
-            agnostic: Suppress across classes.
-            tta: Predict three times on each image, at several sizes and mirrored.
-            ensemble: Further files like ckpt_path that predict too, with the same classes.
-        """
-        model.prediction = _options(conf, iou, max_det, agnostic, tta, ensemble)
-        return super().test(model, dataloaders, ckpt_path, verbose, datamodule)
-
-
-def _options(
-    conf: float,
-    iou: float,
-    max_det: int,
-    agnostic: bool,
-    tta: bool,
-    ensemble: list[str] | None,
-) -> dict[str, Any]:
-    given = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic}
-    return {**given, "tta": tta, "ensemble": ensemble}
+    validate = _with_thresholds(L.Trainer.validate)
+    test = _with_thresholds(L.Trainer.test)

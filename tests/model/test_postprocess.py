@@ -21,7 +21,8 @@ from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.postprocess import NMSResult, candidates, decode, nms
-from boltbox.detector.training.module import VALIDATION, Detector
+from boltbox.detector.training.evaluation import VALIDATION
+from boltbox.detector.training.module import Detector
 
 
 def test_decode_is_the_loop_over_cells() -> None:

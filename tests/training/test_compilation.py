@@ -1,4 +1,4 @@
-"""model.compile: what it computes, when it is chosen, and that it stays with a run."""
+"""model.compile: what it computes, and that it stays with a run."""
 
 import copy
 import signal
@@ -15,7 +15,7 @@ from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.model.layers import Bottleneck, Conv
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training import compilation
-from boltbox.detector.training.compilation import blocks, compile_blocks, compile_for
+from boltbox.detector.training.compilation import Compilation, blocks, compile_blocks
 
 SHORT = ["--model.multi_scale", "false", "--trainer.max_epochs", "1"]
 COMPILED, EAGER = ([*SHORT, "--model.compile", choice] for choice in ("true", "false"))
@@ -65,20 +65,12 @@ def test_blocks_are_all_convolutions_but_the_heads() -> None:
     assert sum(isinstance(block, Bottleneck) for block in found) == 1 + 2 + 3 + 1 + 4
 
 
-@pytest.mark.parametrize("before", [None, False, True])
-def test_auto_goes_on_as_the_run_began(before: bool | None) -> None:
-    """Compiled code rounds otherwise. A new run is not compiled."""
-    network, shape = YOLOv5(3, width_multiple=0.25), (16, 3, 320, 320)
-    assert (compile_for(network, "auto", before, shape, False).shape == shape) == bool(before)
-    assert (network.backbone.stem._compiled_call_impl is not None) == bool(before)
-
-
 def test_without_a_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     network = YOLOv5(3, width_multiple=0.125)
-    assert compile_for(network, True, None, (16, 3, 64, 64), False).shape is None
+    assert Compilation().start(network, (16, 3, 64, 64), False).shape is None
     assert "not compiled: there is no C++ compiler no-such-compiler" in capsys.readouterr().out
     assert network.backbone.stem._compiled_call_impl is None
 
@@ -103,14 +95,12 @@ def test_images_of_several_sizes(
 def test_a_killed_compiled_run_ends_the_same(
     small_data: Path, tmp_path: Path, graphs_only: None
 ) -> None:
-    """Also with auto, which goes on as the run began: its numbers are not those of eager code to
-    the last digit."""
+    """Its numbers are not those of eager code to the last digit."""
     reference, plain, run = (tmp_path / name for name in ("reference", "plain", "run"))
     assert start(command(small_data, reference, 0, 1, more=COMPILED)) == 0
     assert start(command(small_data, plain, 0, 1, more=EAGER)) == 0
     assert difference(plain, reference)
     assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:3") == -signal.SIGKILL
-    auto = [*command(small_data, run, 0, 1, more=SHORT), "--ckpt_path", "last"]
-    assert start([*auto, "--model.compile", "auto"]) == 0
+    resumed = [*command(small_data, run, 0, 1, more=SHORT), "--ckpt_path", "last"]
+    assert start(resumed) == 0
     assert not difference(run, reference)
-    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["compiled"]

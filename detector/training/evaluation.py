@@ -1,0 +1,157 @@
+"""Validation, test and prediction of a Detector."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+
+from boltbox.detector.data.inputs.pictures import Image
+from boltbox.detector.data.sample import Batch
+from boltbox.detector.data.transforms.letterbox import round_up
+from boltbox.detector.evaluation.loss_means import LossMeans
+from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
+from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.predictor import Predictor, load_ensemble
+from boltbox.detector.model.loss import Loss
+from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.sharding import is_sharded
+from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.trained import DETECTOR, read_trained
+
+# of a validation; a box may be a detection of several classes
+VALIDATION = {"conf": 0.001, "iou": 0.6, "max_det": 300, "multi_label": True}
+
+
+class EvaluationModule(L.LightningModule):
+    """The part of a Detector that validates, tests and predicts.
+
+    Attributes:
+        network, loss: of the Detector.
+        ema: the moving average of the network, once boltbox.callbacks.EMA is in charge.
+        literal: see Detector.
+        image_size: longer side of the input in pixels.
+        class_maps: mAP50-95 of each class in the last validation.
+        result: of the last validation or test, on the first process.
+        prediction: options of the Predictor of a validation or test.
+        exported: an exported file that is evaluated in the network's place.
+    """
+
+    network: YOLOv5
+    loss: Loss
+    literal: bool
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.ema: YOLOv5 | None = None
+        self.metrics, self.val_losses = DetectionMetrics(num_classes), LossMeans()
+        self.class_maps = [0.0] * num_classes
+        self.result: Result | None = None
+        self.prediction: dict[str, Any] = {}
+        self.exported: Exported | None = None
+        self.predictor: Predictor | None = None  # of the validation or test in progress
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
+        """A trained detector in evaluation mode, ready for `predict`.
+
+        Args:
+            path: a checkpoint of ours (.ckpt; its moving average becomes the network) or a YOLOv5
+                file (.pt). Nothing in it is executed.
+            device: default: the first GPU, if there is one.
+
+        Raises:
+            InputError: no such file, or not a detector.
+        """
+        trained = read_trained(path)
+        with refused_unless_valid(path, DETECTOR):
+            detector = cls(**trained.arguments())
+            trained.fill(detector.network, detector.names)
+        detector.set_image_size(trained.image_size)
+        return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+
+    def predict(
+        self, images: Image | Sequence[Image], **options: Any
+    ) -> Detections | list[Detections]:
+        """The objects in images, see `Predictor.predict`. Each call fuses a copy of the network:
+        for many calls, load a Predictor.
+
+        Args:
+            options: of Predictor (conf, iou, ...) and of its method `predict` (tiled, ...).
+        """
+        parameters = inspect.signature(Predictor.predict).parameters
+        how = {name: options.pop(name) for name in parameters if name in options}
+        return self.make_predictor(**options).predict(images, **how)
+
+    def make_predictor(self, ensemble: Sequence[str] | None = None, **options: Any) -> Predictor:
+        """A Predictor of the network, or of its moving average if there is one, or of the exported
+        file that is evaluated; together with further files (ensemble)."""
+        members: list[YOLOv5 | Exported] = [self.exported or self.evaluated]
+        members += load_ensemble(ensemble or (), self.names, self.device)
+        own = {"image_size": self.image_size, "rounded": self.literal}
+        fuse = not is_sharded(self.evaluated)
+        return Predictor(members, self.names, **{**own, "fuse": fuse, **options})
+
+    @property
+    def names(self) -> list[str]:
+        return self.hparams["names"]
+
+    @property
+    def max_stride(self) -> int:
+        """Sides of the input are multiples of it."""
+        return self.network.max_stride
+
+    @property
+    def evaluated(self) -> YOLOv5:
+        """The network that is validated and predicts: the moving average if there is one."""
+        return self.network if self.ema is None else self.ema
+
+    def set_image_size(self, image_size: int) -> None:
+        """Longer side of the input in pixels; the gains of the loss go by it."""
+        self.image_size = round_up(image_size, self.max_stride)
+        self.loss.set_image_size(self.image_size)
+
+    def _start_evaluation(self) -> None:
+        self.predictor = None
+        self.metrics.reset()
+        self.val_losses.reset()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
+        if self.predictor is None:
+            # not earlier: with its first batch DDP brings the first process's batch norm statistics
+            # to all
+            fitting = self.trainer.state.fn == TrainerFn.FITTING
+            self.predictor = self.make_predictor(
+                **VALIDATION | ({} if fitting else self.prediction)
+            )
+        detections, raw = self.predictor(batch)
+        if raw is not None:
+            _, parts = self.loss(raw, batch.targets, self.evaluated.head)
+            self.val_losses.update(batch.indices[0], parts)
+        truths = [truth for truth in batch.truths if truth is not None]
+        self.metrics.update(detections, truths, batch.indices)
+        return {"detections": detections}
+
+    def _finish_evaluation(self) -> None:
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            self.predictor = None  # the training needs its memory
+        result = self.metrics.compute()
+        losses = self.val_losses.compute() if self.val_losses.update_called else {}
+        self.metrics.reset()
+        self.result = result if self.trainer.is_global_zero else None
+        split = "test" if self.trainer.testing else "val"
+        summary = {**losses, **result.summary}
+        self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
+        if not self.trainer.sanity_checking:
+            self.class_maps = result.class_maps(len(self.names)).tolist()
+
+    test_step = validation_step
+    on_validation_start = on_test_start = _start_evaluation
+    on_validation_epoch_end = on_test_epoch_end = _finish_evaluation
