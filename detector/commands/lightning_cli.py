@@ -256,10 +256,6 @@ class DetectorCLI(LightningCLI):
         is_trainings = given and command not in ("fit", "evolve") and has_checkpoints(given)
         if given and not is_trainings:
             run = given
-        elif command == "evolve":
-            from boltbox.detector.commands.evolve.search import study_folder  # imports optuna
-
-            run = study_folder(load_yaml(self.text))
         elif self.continues and self.checkpoint:
             run = self.checkpoint.parent.parent
         else:

@@ -86,11 +86,12 @@ class AnchorReport:
         with picture(path, 7.5, 7) as figure:
             axis = figure.add_subplot()
             axis.set(title=self.choice.reason, xlabel="width, px", ylabel="height, px")
-            axis.scatter(*shown.T, s=4, color="0.7", label=f"labels ({count})")
+            axis.scatter(shown[:, 0], shown[:, 1], s=4, color="0.7", label=f"labels ({count})")
             if self.choice.changed:
-                axis.scatter(*self.before.reshape(-1, 2).T, marker="x", label="before")
+                x, y = self.before.reshape(-1, 2).T
+                axis.scatter(x, y, marker="x", label="before")
             for stride, anchors in zip(self.strides, self.choice.anchors, strict=True):
-                axis.scatter(*anchors.T, s=60, label=f"in use, stride {stride}")
+                axis.scatter(anchors[:, 0], anchors[:, 1], s=60, label=f"in use, stride {stride}")
             axis.set(xscale="log", yscale="log")
             for side in (axis.xaxis, axis.yaxis):
                 side.set_major_formatter("{x:g}")

@@ -48,6 +48,6 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
 
 def _data_uri(image: Path | bytes) -> str:
     """An image as an address that needs no second file."""
-    is_jpeg = isinstance(image, bytes)
-    content = image if is_jpeg else image.read_bytes()
-    return f"data:image/{'jpeg' if is_jpeg else 'png'};base64,{base64.b64encode(content).decode()}"
+    if isinstance(image, bytes):
+        return f"data:image/jpeg;base64,{base64.b64encode(image).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(image.read_bytes()).decode()}"

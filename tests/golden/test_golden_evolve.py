@@ -4,8 +4,7 @@ from golden.cases import Case, each
 
 from boltbox.detector.commands.evolve.command import Evolution
 from boltbox.detector.commands.evolve.genetics import LITERAL_REACH, schedule
-from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
-from boltbox.detector.commands.evolve.start import FILES
+from boltbox.detector.commands.evolve.space import EVOLVED, FILES, YOLOV5_GENES
 
 
 @each("evolve")

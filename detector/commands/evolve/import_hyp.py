@@ -1,8 +1,11 @@
 """`python cli.py import-hyp`: YOLOv5's flat hyp*.yaml becomes an overlay."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from boltbox.detector.commands.evolve.overlay import overlay_text
+import yaml
+
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, nearest
@@ -57,3 +60,22 @@ def import_hyp(file: str, out: str | None = None) -> None:
     text = overlay_text(options, comments)
     write_atomically(target, lambda place: place.write(text.encode()))
     rank_zero_print(f"{target} holds {source} as options of fit; train with it: {train}")
+
+
+def overlay_text(options: Mapping[str, float | str], comments: Sequence[str]) -> str:
+    """An overlay as text.
+
+    Args:
+        options: value by option, like data.augment.hsv_h; groups come in the order in which they
+            are first named.
+        comments: lines that stand before the options.
+    """
+    content: dict[str, Any] = {}
+    for option, value in options.items():
+        *groups, name = option.split(".")
+        place = content
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[name] = value
+    head = "".join(f"# {' '.join(line.splitlines())}\n" for line in comments)
+    return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)

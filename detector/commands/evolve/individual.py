@@ -21,19 +21,18 @@ def individuals(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Those that have a fitness, were pruned or failed."""
+    """Those that have a fitness or failed."""
     return [t for t in trials if t.state.is_finished()]
 
 
 def fitness(trial: FrozenTrial) -> float:
-    """-inf after a failure. A pruned individual has that of its last epoch."""
+    """-inf after a failure."""
     return float("-inf") if trial.value is None else trial.value
 
 
 def best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The fittest of those that were trained to the end, among equals the earliest."""
-    complete = [t for t in trials if t.state == TrialState.COMPLETE]
-    return max(complete, key=fitness, default=None)
+    """The fittest of those that have a fitness, among equals the earliest."""
+    return max((t for t in trials if t.value is not None), key=fitness, default=None)
 
 
 def seconds(trial: FrozenTrial) -> float:

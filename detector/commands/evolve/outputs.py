@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from operator import methodcaller
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
+from boltbox.detector.commands.evolve.import_hyp import overlay_text
 from boltbox.detector.commands.evolve.individual import best, ended, number, seconds
-from boltbox.detector.commands.evolve.overlay import overlay_text
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import Study
@@ -27,24 +27,21 @@ METRICS = {  # YOLOv5's columns, in its order, and what they are called here
 PICTURES = ("evolve.png", "fitness.png", "importances.png")
 DPI = 110
 OURS = ("generation", "trial", "state", "fitness", "seconds", "reason")
-STATES = {TrialState.COMPLETE: "done", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
 def write_outputs(study: Study, plan: Plan) -> None:
-    """Write all files anew; one that cannot be written is reported, and evolution continues.
+    """Write all files again; one that cannot be written is reported, and evolution continues.
 
     evolve.csv: a row for each individual that has ended. YOLOv5's columns come first: its seven
-    metrics,
-        then the genes by its names; what reads its file reads this one. Then `OURS`.
+    metrics, then the genes by its names; what reads its file reads this one. Then `OURS`.
     hyp_evolved.yaml: the best individual's values, an overlay for `fit`; not there while none is
-    done. evolve.png, fitness.png, importances.png: see `_picture`; not there while none is done.
+    done. evolve.png, fitness.png, importances.png: see `_pictures`; not there while none is done.
     """
     found = ended(study.individuals())
     files = {"evolve.csv": _table(plan.genes, found).encode()}
-    winner = best(found)
-    if winner:
+    if winner := best(found):
         files["hyp_evolved.yaml"] = _evolved(plan, found, winner).encode()
-        files |= {name: _picture(name, study.optuna) for name in PICTURES}
+        files |= _pictures(study.optuna)
     for name, content in files.items():
         with not_fatal(study.folder / name):
             write_atomically(study.folder / name, methodcaller("write", content))
@@ -55,17 +52,12 @@ def _table(genes: Sequence[Gene], found: Sequence[FrozenTrial]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*METRICS, *(g.name for g in genes), *OURS])
     for trial in found:
-        metrics = trial.user_attrs.get("metrics", {})
-        writer.writerow([
-            *(metrics.get(name) for name in METRICS.values()),
-            *(g.used(trial.params[g.name]) if g.name in trial.params else None for g in genes),
-            trial.user_attrs.get("generation"),
-            number(trial),
-            STATES[trial.state],
-            trial.value,
-            round(seconds(trial), 1),
-            trial.user_attrs.get("reason"),
-        ])  # fmt: skip
+        about, values = trial.user_attrs, trial.params
+        metrics = [about.get("metrics", {}).get(name) for name in METRICS.values()]
+        used = [g.used(values[g.name]) if g.name in values else None for g in genes]
+        state = "failed" if trial.value is None else "done"
+        ours = about.get("generation"), number(trial), state, trial.value, round(seconds(trial), 1)
+        writer.writerow([*metrics, *used, *ours, about.get("reason")])
     return text.getvalue()
 
 
@@ -80,29 +72,29 @@ def _evolved(plan: Plan, found: Sequence[FrozenTrial], winner: FrozenTrial) -> s
     return overlay_text({**options, **kept}, comments)
 
 
-def _picture(name: str, study: optuna.Study) -> bytes:
-    """One of PICTURES as PNG.
+def _pictures(study: optuna.Study) -> dict[str, bytes]:
+    """PICTURES as PNG.
 
     evolve.png: fitness over the value of each gene, later trials darker. fitness.png: fitness by
     trial, and the best so far. importances.png: how much each gene decides whether an individual is
-    in the better half (PED-ANOVA,
-        Watanabe, Bansal and Hutter 2023, arXiv 2304.10255).
+    in the better half (PED-ANOVA, Watanabe, Bansal and Hutter 2023, arXiv 2304.10255).
     """
     import numpy as np
     from matplotlib import pyplot
     from optuna.visualization import matplotlib as plots
 
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
+    files = {}
     pyplot.switch_backend("agg")
     with pyplot.rc_context():  # Optuna sets pyplot's style for good
-        if name == "evolve.png":
-            axes = plots.plot_slice(study, target_name="fitness")
-        elif name == "fitness.png":
-            axes = plots.plot_optimization_history(study, target_name="fitness")
-        else:
-            evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
-            axes = plots.plot_param_importances(study, evaluator=evaluator)
-        figure = np.ravel(axes)[0].figure
-        file = io.BytesIO()
-        figure.savefig(file, dpi=DPI, format="png", bbox_inches="tight")
-        pyplot.close(figure)
-    return file.getvalue()
+        axes = (
+            plots.plot_slice(study, target_name="fitness"),
+            plots.plot_optimization_history(study, target_name="fitness"),
+            plots.plot_param_importances(study, evaluator=evaluator),
+        )
+        for name, axis in zip(PICTURES, axes, strict=True):
+            figure, file = np.ravel(axis)[0].figure, io.BytesIO()
+            figure.savefig(file, dpi=DPI, format="png", bbox_inches="tight")
+            pyplot.close(figure)
+            files[name] = file.getvalue()
+    return files

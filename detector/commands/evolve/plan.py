@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.commands.evolve.evolution import Evolution
-from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES, Gene, read_space
-from boltbox.detector.commands.evolve.start import start_values
+from boltbox.detector.commands.evolve.command import DEFAULT, Evolution
+from boltbox.detector.commands.evolve.space import (
+    EVOLVED,
+    YOLOV5_GENES,
+    Gene,
+    read_space,
+    start_values,
+)
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.training.optimizer import OptimOptions
 
@@ -19,11 +24,9 @@ OF_A_COMMAND = (
     "trainer.logger",
     "trainer.default_root_dir",
     "trainer.enable_progress_bar",
-    "evolve.study",
     "evolve.space",
     "evolve.workers",
     "evolve.hours",
-    "evolve.trials",
 )
 
 
@@ -33,29 +36,17 @@ class Plan:
 
     Attributes:
         genes: what is searched for.
+        evolve: the options.
         start: values of the first individuals; those of the others are chosen by the sampler.
-        sampler: yolov5 or tpe.
-        literal: YOLOv5's genetic algorithm to the letter.
-        population, generations: individuals = population x generations.
         seed: of everything random.
-        prune: epochs before the first decision on whether a training is pruned; 0: none is.
         fixed: option -> value that all trainings have in place of the configuration's.
     """
 
     genes: tuple[Gene, ...]
+    evolve: Evolution = DEFAULT
     start: tuple[Mapping[str, float], ...] = ()
-    sampler: str = "yolov5"
-    literal: bool = False
-    population: int = 50
-    generations: int = 300
     seed: int = 0
-    prune: int = 0
     fixed: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Individuals in all."""
-        return self.population * self.generations
 
 
 def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
@@ -82,25 +73,15 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     genes, fixed = [YOLOV5_GENES[name] for name in EVOLVED], dict[str, float]()
     if evolve.space:
         genes, fixed = read_space(Path(evolve.space), options)
-    epochs = options["trainer.max_epochs"] or 1
     if evolve.literal:
-        fixed["trainer.check_val_every_n_epoch"] = epochs
+        fixed["trainer.check_val_every_n_epoch"] = options["trainer.max_epochs"] or 1
         if options["model.network.anchors"] is None and all(
             gene.name != "anchors" for gene in genes
         ):
             fixed.setdefault("model.network.anchors", 3)
     options |= fixed
-    plan = Plan(
-        genes=tuple(genes),
-        start=tuple(start_values(genes, options, evolve.literal)),
-        sampler=evolve.sampler,
-        literal=evolve.literal,
-        population=evolve.population,
-        generations=evolve.generations,
-        seed=int(options["seed_everything"] or 0),
-        prune=max(epochs // 16, 1) if evolve.prune == "halving" else 0,
-        fixed=fixed,
-    )
+    start = tuple(start_values(genes, options, evolve.literal))
+    plan = Plan(tuple(genes), evolve, start, int(options["seed_everything"] or 0), fixed)
     settings = {k: v for k, v in options.items() if not k.startswith(OF_A_COMMAND)}
     settings |= {f"the gene {gene.name}": gene for gene in genes}
     config = {k: v for k, v in configuration.items() if k not in ("evolve", "run", "config")}

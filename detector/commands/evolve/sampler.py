@@ -32,26 +32,22 @@ class GeneticSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        plan, found = self.plan, ended(individuals(study))
-        rng = np.random.default_rng([plan.seed, number(trial)])
-        g = min(len(found) // plan.population, plan.generations)
+        genes, evolve, found = self.plan.genes, self.plan.evolve, ended(individuals(study))
+        rng = np.random.default_rng([self.plan.seed, number(trial)])
+        g = min(len(found) // evolve.population, evolve.generations)
         if g == 0:
-            row = random_values(rng, plan.genes)
+            row = random_values(rng, genes)
         else:
-            earlier, parents = found[: -plan.population], found[-plan.population :]
-            if not plan.literal:
-                elites = schedule(g - 1, plan.generations).elites
-                parents += sorted(earlier, key=fitness, reverse=True)[
-                    : min(elites, plan.population // 4)
-                ]
-            values = np.array(
-                [[t.params[gene.name] for gene in plan.genes] for t in parents], float
-            )
+            earlier, parents = found[: -evolve.population], found[-evolve.population :]
+            if not evolve.literal:
+                elites = min(schedule(g - 1, evolve.generations).elites, evolve.population // 4)
+                parents += sorted(earlier, key=fitness, reverse=True)[:elites]
+            values = np.array([[t.params[gene.name] for gene in genes] for t in parents], float)
             scores = np.array([fitness(t) for t in parents])
-            row = child(rng, values, scores, plan.genes, g - 1, plan.generations, plan.literal)
+            row = child(rng, values, scores, genes, g - 1, evolve.generations, evolve.literal)
         return {
-            gene.name: float(x) if plan.literal else gene.used(x)
-            for gene, x in zip(plan.genes, row, strict=True)
+            gene.name: float(x) if evolve.literal else gene.used(x)
+            for gene, x in zip(genes, row, strict=True)
         }
 
     def sample_independent(
@@ -62,7 +58,7 @@ class GeneticSampler(optuna.samplers.BaseSampler):
 
 def sampler_for(plan: Plan, trials: int) -> optuna.samplers.BaseSampler:
     """The sampler that chooses an individual when a study has so many trials."""
-    if plan.sampler == "tpe":
+    if plan.evolve.sampler == "tpe":
         seed = int(np.random.default_rng([plan.seed, trials]).integers(2**31))
         return optuna.samplers.TPESampler(seed=seed)
     return GeneticSampler(plan)
@@ -72,7 +68,7 @@ def distributions(plan: Plan) -> dict[str, IntDistribution | FloatDistribution]:
     """Of the genes, by name. YOLOv5 rounds whole numbers only where they are used."""
     return {
         gene.name: IntDistribution(round(gene.low), round(gene.high), log=gene.log)
-        if gene.whole and not plan.literal
+        if gene.whole and not plan.evolve.literal
         else FloatDistribution(gene.low, gene.high, log=gene.log)
         for gene in plan.genes
     }

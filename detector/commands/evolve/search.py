@@ -1,25 +1,20 @@
-"""A search from its begin to its end: what it prints, logs and leaves in its folder."""
+"""A search from its begin to its end: what it prints and logs."""
 
-import contextlib
 import os
 import statistics
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import yaml
 from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
 
-from boltbox.detector.checkpoint.runs import next_run, numbered
-from boltbox.detector.commands.evolve.evolution import Evolution
 from boltbox.detector.commands.evolve.individual import best, ended, number, seconds
 from boltbox.detector.commands.evolve.outputs import write_outputs
 from boltbox.detector.commands.evolve.plan import planned
 from boltbox.detector.commands.evolve.study import FILE, Study
-from boltbox.detector.commands.evolve.worker import Workers, environments
+from boltbox.detector.commands.evolve.training import Workers, environments
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import write_atomically
@@ -29,7 +24,7 @@ from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.trainer import Trainer
 
 
-def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> None:
+def search(trainer: Trainer, datamodule: DetectionData) -> None:
     """The command `evolve`."""
     if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
         raise InputError(
@@ -37,31 +32,30 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
         )
     if datamodule.file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
+    plan, settings, config = planned(trainer.configuration)
     datamodule.prepare_data()
     datamodule.setup("fit")  # what is wrong with it is reported once, before the first training
     folder = Path(trainer.default_root_dir)
-    plan, settings, config = planned(trainer.configuration)
     study = Study(folder)
     study.begin(settings)
     shared = folder / "config.yaml"
-    write_atomically(
-        shared, lambda file: file.write(yaml.safe_dump(config, sort_keys=False).encode())
-    )
+    text = yaml.safe_dump(config, sort_keys=False)
+    write_atomically(shared, lambda file: file.write(text.encode()))
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
-    variables = environments(evolve.workers, trainer.num_devices if on_gpu else 0)
+    variables = environments(plan.evolve.workers, trainer.num_devices if on_gpu else 0)
     fit = [*trainer.train, "--config", str(shared)]
     if len(variables) > 1 and datamodule.cache == "auto":
         fit += ["--data.cache", "none"]  # each would take its quarter of the same memory
 
     def on_end(trial: FrozenTrial) -> None:
         found = ended(study.individuals())
-        winner, left = best(found), workers.size - len(found)
-        if not winner and len(found) >= plan.population:
+        winner, left = best(found), plan.evolve.size - len(found)
+        if not winner and len(found) >= plan.evolve.population:
             raise InputError(
                 f"none of {len(found)} trainings came to its end; the first:"
                 f" {found[0].user_attrs.get('reason')}"
             )
-        values = {**trial.params, "fitness": trial.value, "best": winner.value if winner else None}
+        values = {**trial.params, "fitness": trial.value, "best": winner and winner.value}
         metrics = {f"evolve/{k}": v for k, v in values.items() if v is not None}
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=number(trial))
@@ -73,38 +67,16 @@ def search(trainer: Trainer, datamodule: DetectionData, evolve: Evolution) -> No
         )
         write_outputs(study, plan)
 
-    workers = Workers(study, plan, evolve, fit, variables, on_end)
     done = len(ended(study.individuals()))
     rank_zero_print(
-        f"{plan.generations} generations of {plan.population}: {workers.size} individuals, "
-        f"{done} of them done, {trainer.max_epochs} epochs a training, {len(variables)} at a time"
+        f"{plan.evolve.generations} generations of {plan.evolve.population}: {plan.evolve.size}"
+        f" individuals, {done} of them done, {trainer.max_epochs} epochs a training,"
+        f" {len(variables)} at a time; to continue after an interruption: --run {folder}"
     )
     try:
         with exit_on_signals():
-            workers.run()
+            Workers(study, plan, fit, variables, on_end).run()
         write_outputs(study, plan)
     except StorageInternalError as e:
-        raise InputError(f"{folder / FILE}: {e}; the same command continues") from None
+        raise InputError(f"{folder / FILE}: {e}; --run {folder} continues it") from None
     rank_zero_print(f"study: {folder}")
-
-
-def study_folder(configuration: Mapping[str, Any]) -> Path:
-    """Where a command's study is: the folder given, the last runs/evolve-N if it is the same and
-    unfinished, or a new one.
-
-    Raises:
-        InputError: an option makes no sense.
-    """
-    evolve = Evolution(**configuration["evolve"])
-    evolve.check()
-    if evolve.study:
-        return Path(evolve.study)
-    for folder in numbered("evolve")[-1:]:
-        with contextlib.suppress(InputError):  # not readable: leave it alone
-            if (folder / FILE).is_file():
-                plan, settings, _ = planned(configuration)
-                study = Study(folder)
-                if study.settings == settings and len(ended(study.individuals())) < plan.size:
-                    rank_zero_print(f"continuing {folder}, which was begun by the same command")
-                    return folder
-    return next_run("evolve")

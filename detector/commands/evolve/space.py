@@ -1,10 +1,15 @@
-"""Genes: the numbers that evolution may change, their bounds, and YOLOv5's names for them."""
+"""Genes: the numbers that evolution may change, their bounds, YOLOv5's names for them, and the
+values that it starts from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
+from boltbox.detector.commands.command_line import CONFIGS
+from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import parse_yaml
@@ -93,6 +98,10 @@ YOLOV5_GENES = {
     for name, (low, high) in genes.items()
 }
 EVOLVED = list(_BOUNDS["data.augment"])  # by default
+FOLDER = CONFIGS / "hyp"
+# low.yaml has all values, the others what differs from it
+FILES = ("low", "med", "high", "none", "voc", "objects365")
+USUAL_ANCHORS = 3.0  # a level, where the configuration names none
 
 
 def read_space(path: Path, configuration: Mapping[str, Any]) -> tuple[list[Gene], dict[str, float]]:
@@ -183,3 +192,26 @@ def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
     if low >= high or (log and low <= 0):
         raise InputError(f"low {low:g} and high {high:g}: low is below high, and with log above 0")
     return gene._replace(low=low, high=high, log=log)
+
+
+def start_values(
+    genes: Sequence[Gene], configuration: Mapping[str, Any], literal: bool
+) -> list[dict[str, float]]:
+    """Values of the genes, by name, within their bounds: the configuration's own, then those of
+    configs/hyp/*.yaml, no set twice. YOLOv5: the files' alone.
+
+    Args:
+        configuration: option -> value, for what the files do not name.
+    """
+    files = [flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
+    bases = [configuration, *({**configuration, **files[0], **file} for file in files)]
+    found: list[dict[str, float]] = []
+    for base in bases[literal:]:
+        values = {}
+        for gene in genes:
+            value = base.get(gene.option)
+            number = USUAL_ANCHORS if value is None else float(value)
+            values[gene.name] = gene.used(min(max(number, gene.low), gene.high))
+        if values not in found:
+            found.append(values)
+    return found

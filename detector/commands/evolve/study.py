@@ -6,25 +6,33 @@ the same values, which keeps the number of the first.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
-from boltbox.detector.commands.evolve.individual import ended, individuals
+from boltbox.detector.commands.evolve.individual import ended, individuals, number
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
-from boltbox.detector.commands.evolve.trial import Outcome
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError
 
 HEARTBEAT_INTERVAL = 10  # seconds
 GRACE_PERIOD = 60  # seconds without a heartbeat after which a command counts as dead
 FILE = "study.db"
+
+
+class Outcome(NamedTuple):
+    """What came of an individual. fitness: None if it failed · metrics: of the best epoch · reason:
+    why it failed."""
+
+    fitness: float | None
+    metrics: Mapping[str, float] = {}
+    reason: str = ""
 
 
 class Study:
@@ -56,36 +64,31 @@ class Study:
                 grace_period=GRACE_PERIOD,
                 heartbeat_stale_trial_callback=self._retry,
             )
-            self.optuna = optuna.create_study(
-                study_name="evolve",
-                storage=self._storage,
-                direction="maximize",
-                load_if_exists=True,
-            )
+            options: dict[str, Any] = {"direction": "maximize", "load_if_exists": True}
+            self.optuna = optuna.create_study(study_name="evolve", storage=self._storage, **options)
         except Exception as e:
             problem = " ".join(str(e).split())[:200]
             raise InputError(f"{folder / FILE} cannot be read as a study: {problem}") from None
 
-    @property
-    def settings(self) -> dict[str, Any] | None:
-        """option -> value, of the command that began it; None: it is new."""
-        return self.optuna.user_attrs.get("settings")
-
     def begin(self, settings: dict[str, Any]) -> None:
         """Begin or continue it.
+
+        Args:
+            settings: option -> value, of what must stay the same.
 
         Raises:
             InputError: it was begun with other options; it names one.
         """
-        if self.settings is None:
+        begun = self.optuna.user_attrs.get("settings")
+        if begun is None:
             self.optuna.set_user_attr("settings", settings)
-        for option, (was, now) in differences([self.settings or {}, settings]).items():
+        for option, (was, now) in differences([begun or settings, settings]).items():
             raise InputError(
                 f"{self.folder} was begun with other options: {option} is {was} in it and {now}"
-                " here; give the same, or another --evolve.study"
+                " here; give the same, or another --run"
             )
 
-    def individuals(self) -> Sequence[FrozenTrial]:
+    def individuals(self) -> list[FrozenTrial]:
         """Those that have ended or are being trained now."""
         return individuals(self.optuna)
 
@@ -97,12 +100,11 @@ class Study:
         if new and all(t.state != TrialState.WAITING for t in trials):
             self.optuna.enqueue_trial(new[0])
         self.optuna.sampler = sampler_for(plan, len(trials))
-        halving = optuna.pruners.SuccessiveHalvingPruner
-        self.optuna.pruner = halving(plan.prune) if plan.prune else optuna.pruners.NopPruner()
         trial = self.optuna.ask(dict(distributions(plan)))
         self.heartbeat([trial])
         if "generation" not in trial.user_attrs:
-            trial.set_user_attr("generation", len(ended(self.individuals())) // plan.population)
+            generation = len(ended(self.individuals())) // plan.evolve.population
+            trial.set_user_attr("generation", generation)
         return trial
 
     def heartbeat(self, trials: Iterable[Trial]) -> None:
@@ -116,11 +118,16 @@ class Study:
         """What the storage knows of it."""
         return self.optuna.get_trials(deepcopy=False)[trial.number]
 
+    def run(self, trial: FrozenTrial) -> Path:
+        """The folder of its training."""
+        return self.folder / "trials" / f"{number(trial):04d}"
+
     def tell(self, trial: Trial, outcome: Outcome) -> None:
         """Record how it ended."""
         trial.set_user_attr("metrics", dict(outcome.metrics))
         trial.set_user_attr("reason", " ".join(outcome.reason.split()))
-        self.optuna.tell(trial, outcome.fitness, outcome.state, skip_if_finished=True)
+        state = TrialState.FAIL if outcome.fitness is None else TrialState.COMPLETE
+        self.optuna.tell(trial, outcome.fitness, state, skip_if_finished=True)
 
     def release(self, trial: Trial) -> None:
         """Put it back into the queue."""

@@ -21,7 +21,7 @@ from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.plan import planned
 from boltbox.detector.commands.evolve.space import EVOLVED
 from boltbox.detector.commands.evolve.study import Study
-from boltbox.detector.commands.evolve.worker import environments
+from boltbox.detector.commands.evolve.training import environments
 from boltbox.detector.training.optimizer import RATES
 
 TINY = ["--model.network.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
@@ -78,7 +78,7 @@ def test_two_generations_of_two(
         "--evolve.workers",
         "2",
     ]
-    line += ["--evolve.study", "found"]
+    line += ["--run", "found"]
     with forks():
         cli.main(line)
     printed = capsys.readouterr().out
@@ -180,7 +180,7 @@ def test_kill_9_of_a_training_and_of_the_command(
         "--trainer.max_epochs",
         "2",
     ]
-    line += ["--evolve.generations", "1", "--evolve.population", "2", "--evolve.study", "found"]
+    line += ["--evolve.generations", "1", "--evolve.population", "2", "--run", "found"]
     command = started(line)
     run = Path("found/trials/0000")
 
@@ -201,7 +201,7 @@ def test_kill_9_of_a_training_and_of_the_command(
 
     Path("go").touch()
     monkeypatch.setattr(study_module, "GRACE_PERIOD", 1)
-    monkeypatch.setattr("boltbox.detector.commands.evolve.worker.HEARTBEAT_INTERVAL", 1)
+    monkeypatch.setattr("boltbox.detector.commands.evolve.training.HEARTBEAT_INTERVAL", 1)
     cli.main(line)
     assert "last.ckpt" in (run / "log.txt").read_text()
     assert (run / "metrics.csv").read_text().startswith(before)
@@ -221,7 +221,7 @@ def test_kill_9_of_a_training_and_of_the_command(
         (["--evolve.hours", "0"], "evolve.hours"),
         (["--evolve.literal", "true", "--evolve.sampler", "tpe"], "leave it out with tpe"),
         (["--evolve.space", "space.yaml"], "mosiac: no such option; did you mean 'mosaic'?"),
-        (["--evolve.study", "broken"], "broken/study.db cannot be read"),
+        (["--run", "broken"], "broken/study.db cannot be read"),
         (["--evolve.generation", "3"], "did you mean 'evolve.generations'?"),
         (["--trainer.num_nodes", "2"], "trainer.num_nodes"),
     ],
@@ -267,7 +267,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
         ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
     ]  # fmt: skip
-    assert (plan.literal, plan.seed, plan.size, plan.prune) == (True, 7, 100, 0)
+    assert (plan.evolve.literal, plan.seed, plan.evolve.size) == (True, 7, 100)
     assert [s["lr0"] for s in plan.start] == [0.01, 0.00334, 0.00258], "no set twice"
     assert settings["data.augment.mosaic"] == 0.5
     assert plan.fixed == {
@@ -279,17 +279,18 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert printed("fit", "--config", "common.yaml")["trainer"]["max_epochs"] == 40
 
     plan, others, config = planned(
-        printed("evolve", *options, "--evolve.prune", "halving", "--evolve.workers", "3")
+        printed("evolve", *options, "--evolve.sampler", "tpe", "--evolve.workers", "3")
     )
-    assert (plan.literal, plan.size, plan.prune) == (False, 100, 2)
+    assert (plan.evolve.literal, plan.evolve.size) == (False, 100)
     assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], (
         "no set twice"
     )
     assert config["model"]["network"]["anchors"] is None
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
-    assert {k for k in differing if k.startswith("evolve")} == {"evolve.literal", "evolve.prune"}, (
-        "workers may differ"
-    )
+    assert {k for k in differing if k.startswith("evolve")} == {
+        "evolve.literal",
+        "evolve.sampler",
+    }, "workers may differ"
 
     trained = [
         "--model.network.backbone",

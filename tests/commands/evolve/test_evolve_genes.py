@@ -9,8 +9,7 @@ import pytest
 
 from boltbox.detector.commands.evolve import genetics
 from boltbox.detector.commands.evolve.genetics import child, random_values
-from boltbox.detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space
-from boltbox.detector.commands.evolve.start import start_values
+from boltbox.detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space, start_values
 from boltbox.detector.system.errors import InputError
 
 CONFIGURATION = {

@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 import cli
 from boltbox.detector.commands.evolve import study as study_module
-from boltbox.detector.commands.evolve.evolution import Evolution
+from boltbox.detector.commands.evolve.command import Evolution
 from boltbox.detector.commands.evolve.individual import ended, number
 from boltbox.detector.commands.evolve.outputs import write_outputs
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
-from boltbox.detector.commands.evolve.study import Study
-from boltbox.detector.commands.evolve.trial import Outcome
-from boltbox.detector.commands.evolve.worker import Workers
+from boltbox.detector.commands.evolve.study import Outcome, Study
+from boltbox.detector.commands.evolve.training import Workers
 
 GENES = (YOLOV5_GENES["scale"], YOLOV5_GENES["lr0"]._replace(log=True), YOLOV5_GENES["anchors"])
 START = {"scale": 0.1, "lr0": 0.05, "anchors": 9}
-PLAN = Plan(GENES, start=(START,), population=4, generations=3, seed=3)
+EVOLUTION = Evolution(population=4, generations=3)
+PLAN = Plan(GENES, EVOLUTION, start=(START,), seed=3)
 ROOT = Path(cli.__file__).parent
 
 
@@ -43,7 +43,7 @@ def fitness(values: dict[str, float]) -> float:
 def search(folder: Path, plan: Plan = PLAN, stop: int | None = None) -> Study:
     study = Study(folder)
     study.begin({})
-    while len(ended(study.individuals())) < (stop or plan.size):
+    while len(ended(study.individuals())) < (stop or plan.evolve.size):
         trial = study.ask(plan)
         study.tell(trial, Outcome(fitness(trial.params), metrics={"mAP50": 0.625, "P": 0.75}))
     return study
@@ -64,7 +64,7 @@ def test_the_genetic_algorithm_continues_as_if_it_had_not_been_interrupted(tmp_p
 
 def test_the_sampler_of_optuna(tmp_path: Path) -> None:
     """Individuals differ, within the bounds, whole where they should be; the first are given."""
-    individuals = found(search(tmp_path, replace(PLAN, sampler="tpe")))
+    individuals = found(search(tmp_path, replace(PLAN, evolve=replace(EVOLUTION, sampler="tpe"))))
     assert individuals[0][2] == START
     assert len({tuple(values.values()) for _, _, values, _ in individuals}) >= 11
     for _, _, values, _ in individuals:
@@ -98,9 +98,9 @@ def test_failed_individuals_rank_last(tmp_path: Path) -> None:
     """Half of them fail; the others' values are those that live on."""
     study = Study(tmp_path)
     study.begin({})
-    for k in range(PLAN.size):
+    for k in range(EVOLUTION.size):
         trial = study.ask(PLAN)
-        failed = Outcome(None, TrialState.FAIL, reason="the abacus\nis broken")
+        failed = Outcome(None, reason="the abacus\nis broken")
         study.tell(trial, failed if k % 2 else Outcome(fitness(trial.params)))
     individuals = study.individuals()
     assert [t.state for t in individuals] == [TrialState.COMPLETE, TrialState.FAIL] * 6
@@ -200,17 +200,17 @@ def trained(
     folder: Path,
     *scales: float,
     on_end: Callable[[FrozenTrial], None] = lambda trial: None,
-    **plan: Any,
+    **options: Any,
 ) -> Study:
     """One generation of individuals with these values, by a script in place of `fit`."""
     folder.mkdir(exist_ok=True)
     (folder / "fit.py").write_text(FIT)
     start = tuple({**START, "scale": scale} for scale in scales)
-    made = replace(PLAN, start=start, population=len(scales), generations=1, seed=0, **plan)
+    made = Plan(GENES, Evolution(population=len(scales), generations=1, **options), start)
     study = Study(folder)
     study.begin({})
     fit, places = [sys.executable, str(folder / "fit.py")], [{"WORKER": "0"}, {"WORKER": "1"}]
-    Workers(study, made, Evolution(), fit, places, on_end).run()
+    Workers(study, made, fit, places, on_end).run()
     return study
 
 
@@ -261,25 +261,3 @@ def test_a_command_that_is_stopped(tmp_path: Path) -> None:
     assert [t.value for t in Study(tmp_path).individuals()] == [0.3]
     individuals = trained(tmp_path, 0.8, 0.3).individuals()
     assert [(number(t), t.value) for t in individuals] == [(0, 0.8), (1, 0.3)]
-
-
-def test_halving_prunes(tmp_path: Path) -> None:
-    """Each worse than the one before: the first goes on, the others end after two of eight epochs,
-    as they are then."""
-    plan = replace(PLAN, prune=2, generations=1)
-    study = Study(tmp_path)
-    study.begin({})
-
-    def train(trial: Trial, level: float) -> Outcome:
-        for epoch in range(1, 9):
-            trial.report(level * epoch / 8, epoch)
-            if trial.should_prune():
-                return Outcome(None, TrialState.PRUNED)
-        return Outcome(level)
-
-    for k in range(4):
-        trial = study.ask(plan)
-        study.tell(trial, train(trial, 1 - 0.2 * k))
-    individuals = study.individuals()
-    assert [t.state for t in individuals] == [TrialState.COMPLETE] + [TrialState.PRUNED] * 3
-    assert individuals[1].value == pytest.approx(0.8 * 2 / 8)
