@@ -97,7 +97,7 @@ def _random_states() -> dict[str, Any]:
     states: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": (kind, keys.tolist(), *rest),
+        "numpy": (kind, np.asarray(keys).tolist(), *rest),
     }
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
