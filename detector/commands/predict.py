@@ -130,6 +130,5 @@ def predict(
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "images" if sources.images else "frames", time.perf_counter() - started
-    paths = ", ".join(map(str, files.written())) or "nothing written"
-    rank_zero_print(f"{files.detections} detections in {files.pictures} {what}: {paths}")
+    rank_zero_print(f"{files.detections} detections in {files.pictures} {what}: {folder}")
     rank_zero_print(f"{files.pictures / seconds:.1f} {what}/s")

@@ -3,9 +3,6 @@
 import math
 from typing import Any
 
-import numpy as np
-
-from boltbox.detector.evaluation.class_metrics import ClassMetrics
 from boltbox.detector.evaluation.metrics import Result
 
 COLUMNS = ("P", "R", "mAP50", "mAP50-95", "coco/AP")
@@ -42,8 +39,3 @@ def class_table(content: dict[str, Any]) -> str:
             f"{r['name']:<{width}}  {r['objects']:>8}" + "".join(f"{x:>10}" for x in values)
         )
     return "\n".join(lines)
-
-
-def largest_classes(metrics: ClassMetrics, most: int) -> list[int]:
-    """Rows of the classes with most objects, in the order of the classes."""
-    return sorted(np.argsort(-metrics.objects, kind="stable")[:most].tolist())

@@ -10,7 +10,6 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.evaluation.results import largest_classes
 from boltbox.detector.report.drawing import Picture, draw_pictures
 
 CURVES = 20  # classes with a precision-recall curve, besides the mean
@@ -67,7 +66,8 @@ def show_precision_recall(
         return
     precisions = metrics.precision_at_recall
     curves = {"mean of all classes": precisions.mean(0)}
-    curves |= {classes[metrics.classes[i]]: precisions[i] for i in largest_classes(metrics, CURVES)}
+    largest = np.sort(np.argsort(-metrics.objects, kind="stable")[:CURVES])
+    curves |= {classes[metrics.classes[i]]: precisions[i] for i in largest}
     if isinstance(logger, WandbLogger):
         import wandb
 

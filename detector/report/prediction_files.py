@@ -20,7 +20,6 @@ from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.file_names import short_name
 
-KINDS = ("images", "videos", "labels", "crops", "predictions.json", "predictions.csv")
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 # COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
 COCO_CLASSES, COCO_UNUSED = 80, {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
@@ -134,10 +133,6 @@ class PredictionFiles:
         if self.json:
             content = json.dumps(self.results).encode()
             write_atomically(self.folder / "predictions.json", lambda file: file.write(content))
-
-    def written(self) -> list[Path]:
-        """Files and folders of predictions that are in the run's folder."""
-        return [self.folder / kind for kind in KINDS if (self.folder / kind).exists()]
 
 
 def category_ids(names: Sequence[str]) -> list[int]:
