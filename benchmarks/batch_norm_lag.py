@@ -111,7 +111,8 @@ class Rules(L.Callback):
         pl_module.on_validation_start()
         for batch in trainer.val_dataloaders:  # type: ignore[union-attr]
             pl_module.validation_step(pl_module._apply_batch_transfer_handler(batch), 0)
-        summary, losses = pl_module.metrics.compute().summary, pl_module.val_losses.compute()
+        result = pl_module.metrics.compute()
+        summary, losses = result.summary, result.losses
         return {
             "mAP50": summary["mAP50"],
             "AP": summary["coco/AP"],

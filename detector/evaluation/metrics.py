@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -20,51 +20,60 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 class Result:
     """An epoch's metrics: `summary` by name, `by_class`, `coco_by_class` (C,); and what they were
     computed from: `indices`, the numbers of the images in the data set, in ascending order, and the
-    `record` of their detections and labels."""
+    `record` of their detections and labels. losses: means of the loss's named parts over batches,
+    each of which counts alike, whatever its size."""
 
     summary: dict[str, float]
     by_class: ClassMetrics
     coco_by_class: np.ndarray
     indices: list[int]
     record: PredictionRecord
+    losses: dict[str, float] = field(default_factory=dict)
 
-    def class_maps(self, num_classes: int) -> np.ndarray:
+    def class_maps(self) -> np.ndarray:
         """(C,) mAP50-95 of each class; classes without objects get the mean, as in YOLOv5."""
-        maps = np.full(num_classes, self.summary["mAP50-95"])
+        maps = np.full(len(self.coco_by_class), self.summary["mAP50-95"])
         maps[self.by_class.classes] = self.by_class.ap.mean(1)
         return maps
 
 
 class DetectionMetrics(Metric):
-    """YOLOv5's and COCO's metrics of a data set. The order of the images does not matter, one that
-    is seen twice counts once, and several processes give what one gives.
+    """YOLOv5's and COCO's metrics of a data set. The order of the images does not matter, a batch
+    that is seen twice counts once, and several processes give what one gives.
 
     Attributes:
         sizes (k, 5) int64: an image's number in the data set, height, width, how many detections
             and labels it has · rows (n, 6): the detections of all images in this order ·
-            labels (m, 7): likewise box, class, crowd, area.
+            labels (m, 7): likewise box, class, crowd, area · losses (b, 1 + parts) float64: the
+            number of a batch's first image and its losses.
     """
 
     sizes: list[Tensor] | Tensor
     rows: list[Tensor] | Tensor
     labels: list[Tensor] | Tensor
+    losses: list[Tensor] | Tensor
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.num_classes = num_classes
-        for state in ("sizes", "rows", "labels"):
+        self.num_classes, self.loss_names = num_classes, list[str]()
+        for state in ("sizes", "rows", "labels", "losses"):
             self.add_state(state, [], dist_reduce_fx="cat")
 
     def update(
-        self, predictions: Sequence[np.ndarray], targets: Sequence[Labels], indices: Sequence[int]
+        self,
+        predictions: Sequence[np.ndarray],
+        targets: Sequence[Labels],
+        indices: Sequence[int],
+        losses: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Add images.
+        """Add a batch of images.
 
         Args:
             predictions: per image (n, 6) x1, y1, x2, y2 in pixels of the file, score, class, best
                 first.
             targets: their labels.
             indices: their numbers in the data set.
+            losses: the named parts of the batch's loss.
         """
         sizes = [
             (index, truth.height, truth.width, len(rows), len(truth.boxes))
@@ -74,8 +83,12 @@ class DetectionMetrics(Metric):
             np.column_stack((t.boxes, t.classes, t.crowd, t.area)).astype(np.float32)
             for t in targets
         ]
-        new = np.array(sizes, np.int64), np.concatenate(predictions), np.concatenate(labels)
-        for state, values in zip((self.sizes, self.rows, self.labels), new, strict=True):
+        new = [np.array(sizes, np.int64), np.concatenate(predictions), np.concatenate(labels)]
+        if losses:
+            self.loss_names = list(losses)
+            new.append(np.array([[indices[0], *map(float, losses.values())]]))
+        states = self.sizes, self.rows, self.labels, self.losses
+        for state, values in zip(states, new, strict=False):
             assert isinstance(state, list)
             state.append(torch.from_numpy(values).to(self.device))
 
@@ -88,7 +101,11 @@ class DetectionMetrics(Metric):
         by_class = record.class_metrics(record.true_positives())
         coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
         summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}
-        return Result(summary, by_class, coco_by_class, indices.tolist(), record)
+        losses = _joined(self.losses, 1)
+        _, first = np.unique(losses[:, 0], return_index=True)
+        means = losses[first, 1:].sum(0) / max(len(first), 1)
+        named = dict(zip(self.loss_names, means.tolist(), strict=False))
+        return Result(summary, by_class, coco_by_class, indices.tolist(), record, named)
 
 
 def _joined(state: list[Tensor] | Tensor, columns: int) -> np.ndarray:

@@ -15,7 +15,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from boltbox.detector.data.inputs.pictures import Image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
-from boltbox.detector.evaluation.loss_means import LossMeans
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported
@@ -51,7 +50,7 @@ class EvaluationModule(L.LightningModule):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.ema: YOLOv5 | None = None
-        self.metrics, self.val_losses = DetectionMetrics(num_classes), LossMeans()
+        self.metrics = DetectionMetrics(num_classes)
         self.class_maps = [0.0] * num_classes
         self.result: Result | None = None
         self.prediction: dict[str, Any] = {}
@@ -121,7 +120,6 @@ class EvaluationModule(L.LightningModule):
     def _start_evaluation(self) -> None:
         self.predictor = None
         self.metrics.reset()
-        self.val_losses.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, list[np.ndarray]]:
         if self.predictor is None:
@@ -132,25 +130,24 @@ class EvaluationModule(L.LightningModule):
                 **VALIDATION | ({} if fitting else self.prediction)
             )
         detections, raw = self.predictor(batch)
+        losses = {}
         if raw is not None:
-            _, parts = self.loss(raw, batch.targets, self.evaluated.head)
-            self.val_losses.update(batch.indices[0], parts)
+            _, losses = self.loss(raw, batch.targets, self.evaluated.head)
         truths = [truth for truth in batch.truths if truth is not None]
-        self.metrics.update(detections, truths, batch.indices)
+        self.metrics.update(detections, truths, batch.indices, losses)
         return {"detections": detections}
 
     def _finish_evaluation(self) -> None:
         if self.trainer.state.fn == TrainerFn.FITTING:
             self.predictor = None  # the training needs its memory
         result = self.metrics.compute()
-        losses = self.val_losses.compute() if self.val_losses.update_called else {}
         self.metrics.reset()
         self.result = result if self.trainer.is_global_zero else None
         split = "test" if self.trainer.testing else "val"
-        summary = {**losses, **result.summary}
+        summary = {**result.losses, **result.summary}
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
         if not self.trainer.sanity_checking:
-            self.class_maps = result.class_maps(len(self.names)).tolist()
+            self.class_maps = result.class_maps().tolist()
 
     test_step = validation_step
     on_validation_start = on_test_start = _start_evaluation

@@ -167,7 +167,7 @@ def test_no_images_and_no_labels() -> None:
     ):
         assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
         assert math.isnan(result.summary["coco/AP"])
-        assert result.class_maps(3).tolist() == [0, 0, 0]
+        assert result.class_maps().tolist() == [0, 0, 0]
         class_table(result_json(result, ["a", "b", "c"]))
 
 
@@ -176,7 +176,7 @@ def test_class_maps() -> None:
     0."""
     true = Labels.of([[0, 0, 10, 10], [50, 0, 60, 10]], [1, 3], 100, 100)
     result = collected([np.array([[0, 0, 10, 10, 0.9, 1]], np.float32)], [true], num_classes=4)
-    assert result.class_maps(4) == pytest.approx([0.4975, 0.995, 0.4975, 0])
+    assert result.class_maps() == pytest.approx([0.4975, 0.995, 0.4975, 0])
 
 
 def test_class_figures_take_detections_in_any_order() -> None:
