@@ -143,7 +143,7 @@ def error(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
     ("format", "name", "options", "tolerance"),
     [
         ("onnx", "n.onnx", ["--dynamic", "true"], 1e-3),
-        ("onnx", "n.onnx", ["--image_size", "64,96", "--batch", "3"], 1e-3),
+        ("onnx", "n.onnx", ["--image_size", "[64,96]", "--batch", "3"], 1e-3),
         ("onnx", "n.onnx", ["--dynamic", "true", "--half", "true"], 2.0),
         ("openvino", "n_openvino", [], 1e-3),
     ],
@@ -161,7 +161,7 @@ def test_each_format_says_what_pytorch_says(
     told = exported.metadata
     assert told.names == ["disc", "ring", "star", "triangle", "cross"]
     assert told.stride == 32
-    assert told.image_size == ((64, 96) if "64,96" in options else (64, 64))
+    assert told.image_size == ((64, 96) if "[64,96]" in options else (64, 64))
     assert told.dynamic == ("--dynamic" in options)
     assert told.precision == ("float16" if "--half" in options else "float32")
     assert told.model["width_multiple"] == 0.0625
@@ -255,7 +255,7 @@ def test_a_file_of_one_size_is_fed_that_size(
 ) -> None:
     """In the run's folder it finds the run's data, as its checkpoint does."""
     path = checkpoint.with_name("best.onnx")
-    options = ["--image_size", "64,96", "--batch", "3"]
+    options = ["--image_size", "[64,96]", "--batch", "3"]
     export(checkpoint, path, "onnx", *options)
     first = path.stat().st_ino
     cli.main(["export", "--ckpt_path", str(checkpoint), *options])

@@ -29,7 +29,7 @@ def export(
     ckpt_path: str = "best",
     format: Format = "onnx",
     out: str | None = None,
-    image_size: int | str | None = None,
+    image_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None,
     batch: PositiveInt = 1,
     dynamic: bool = False,
     nms: bool = False,
@@ -56,8 +56,8 @@ def export(
         ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt).
         format: onnx or openvino.
         out: File to write (openvino: folder); default: beside the checkpoint.
-        image_size: Pixels, or HEIGHT,WIDTH; default: that of the training. Of a dynamic file only
-            what int8 and the check use.
+        image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
+            only what int8 and the check use.
         batch: Images a call.
         dynamic: Any batch, any height and width that are multiples of the stride.
         nms: Suppress overlapping boxes in the file.
@@ -127,12 +127,9 @@ def export(
     )
 
 
-def _shape(image_size: int | str, stride: int) -> tuple[int, int]:
+def _shape(image_size: int | tuple[int, int], stride: int) -> tuple[int, int]:
     """(height, width) in pixels, rounded up to multiples of the stride."""
-    words = str(image_size).replace("x", ",").split(",")
-    if len(words) > 2 or not all(word.strip().isdigit() and int(word) for word in words):
-        raise InputError(f"image_size {image_size}: give pixels, or HEIGHT,WIDTH like 384,640")
-    asked = int(words[0]), int(words[-1])
+    asked = (image_size, image_size) if isinstance(image_size, int) else image_size
     height, width = (round_up(side, stride) for side in asked)
     if (height, width) != asked:
         rank_zero_print(f"image_size {image_size} is rounded up to {height}x{width}")
