@@ -1,19 +1,23 @@
 """The order of the images: a function of seed and epoch, the same for any number of processes and
 workers; and where in it a training is, by Lightning's counters."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightning as L
 import numpy as np
 from torch.utils.data import Sampler
 
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.transforms.letterbox import batch_shapes
+
+if TYPE_CHECKING:  # `predict` does without it
+    import lightning as L
 
 PARTNERS = 32  # images to draw the other tiles of a batch's mosaics from, where images are weighted
 # an image is drawn at least so often as if all were drawn alike, however well its classes are found

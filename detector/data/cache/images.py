@@ -1,6 +1,8 @@
 """The images of a data set at the network's size, the first step of training and validation; each
 is decoded once, if there is room to keep them."""
 
+from __future__ import annotations
+
 import json
 import mmap
 import os
@@ -12,10 +14,9 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import cv2
-import lightning as L
 import numpy as np
 import torch.distributed as dist
 
@@ -27,6 +28,9 @@ from boltbox.detector.data.transforms.lazy_image import LazyImage, Patch
 from boltbox.detector.data.transforms.letterbox import longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
 from boltbox.detector.system.rank_zero import rank_zero_print
+
+if TYPE_CHECKING:  # `predict` does without it
+    import lightning as L
 
 VERSION = 3  # raise it with any change to how images are decoded or resized
 _KEY = 32  # bytes

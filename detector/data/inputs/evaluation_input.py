@@ -16,7 +16,6 @@ from boltbox.detector.data.inputs.tiles import tile_windows
 from boltbox.detector.data.sample import Batch, LetterboxInfo, Sample, collate, to_floats
 from boltbox.detector.data.sampler import rectangular_batches
 from boltbox.detector.data.transforms.letterbox import (
-    batch_shapes,
     letterbox_sample,
     resize_longest,
 )
@@ -37,12 +36,6 @@ class EvaluationInput(NamedTuple):
     fixed: tuple[int, int] | None = None
     tile: int | None = None
     overlap: float = 0.2
-
-    def shape(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) in pixels of the input for an image of this size, alone in its batch."""
-        sizes = np.array([(height, width)])
-        shape = batch_shapes(sizes, np.zeros(1, int), self.size, self.stride, self.pad)[0].tolist()
-        return self.fixed or (shape[0], shape[1])
 
     def batches(
         self, sizes: np.ndarray, most: int, stable: bool = True
@@ -72,41 +65,32 @@ class EvaluationInput(NamedTuple):
 
     def batch(self, samples: list[Sample]) -> Batch:
         """Images of one size, as predictions on files of that size see them."""
-        shape = self.shape(*samples[0].size)
-        return collate_items([self.sample(sample, shape) for sample in samples])
+        sizes = np.array([sample.size for sample in samples])
+        (height, width), *_ = self.batches(sizes, len(samples))[1].tolist()
+        return collate_items([self.sample(sample, (height, width)) for sample in samples])
 
     def _tiles(self, sample: Sample, tile: int) -> Batch:
         """The whole image, then its tiles, all of one shape; just the whole image if it is not
         larger than a tile."""
         height, width = sample.size
-        whole = EvaluationInput(self.size, self.stride)
-        shape, windows, tiles = whole.shape(height, width), np.array([(0, 0, width, height)]), []
-        if max(height, width) > tile:
-            corners, gain = tile_windows(height, width, tile, self.overlap), self.size / tile
-            sides = (corners[0, 2:] - corners[0, :2]) * gain / self.stride
-            to_width, to_height = (np.ceil(sides).astype(int) * self.stride).tolist()
-            shape = to_height, to_width
-            # the whole is as large as its tiles
-            whole = whole._replace(size=min(self.size, max(shape)))
-            unlabelled = sample.replace(
-                boxes=sample.boxes[:0], classes=sample.classes[:0], polygons=[]
-            )
-            tiles = [
-                letterbox_sample(_cut(unlabelled, corner), shape, scaleup=gain > 1)
-                for corner in corners.tolist()
-            ]
-            windows = np.concatenate((windows, corners))
-        first = letterbox_sample(resize_longest(sample, whole.size, True), shape, scaleup=False)
-        batch = collate([first, *tiles])
+        windows = np.array([(0, 0, width, height)])
+        if max(height, width) <= tile:
+            return EvaluationInput(self.size, self.stride).batch([sample])._replace(windows=windows)
+        corners, gain = tile_windows(height, width, tile, self.overlap), self.size / tile
+        sides = (corners[0, 2:] - corners[0, :2]) * gain / self.stride
+        to_width, to_height = (np.ceil(sides).astype(int) * self.stride).tolist()
+        shape = to_height, to_width
+        # the whole is as large as its tiles
+        whole = resize_longest(sample, min(self.size, max(shape)), smooth=True)
+        inputs = [letterbox_sample(whole, shape, scaleup=False)]
+        nothing = sample.replace(boxes=sample.boxes[:0], classes=sample.classes[:0], polygons=[])
+        for x1, y1, x2, y2 in corners.tolist():
+            pixels = np.ascontiguousarray(sample.image[y1:y2, x1:x2])
+            seen = nothing.moved(pixels, (1, 1), (-x1, -y1))
+            inputs.append(letterbox_sample(seen, shape, scaleup=gain > 1))
+        windows = np.concatenate((windows, corners))
+        batch = collate(inputs)
         return batch._replace(indices=[sample.index], truths=[sample.truth], windows=windows)
-
-
-def _cut(sample: Sample, tile: list[int]) -> Sample:
-    """What a tile shows, with the way back to the file."""
-    x1, y1, x2, y2 = tile
-    assert sample.letterbox is not None
-    pixels = np.ascontiguousarray(sample.image[y1:y2, x1:x2])
-    return sample.replace(image=pixels, letterbox=sample.letterbox.moved(1, 1, -x1, -y1))
 
 
 class EvaluationSamples:
