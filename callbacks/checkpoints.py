@@ -25,7 +25,7 @@ class Checkpoints(Checkpoint):
     from the last checkpoint. Gradients of an open accumulation window are in the checkpoint
     (RunState).
 
-    By AtomicCheckpointIO, the plugin of the recipe, a thread writes the files while training
+    By AtomicCheckpointIO, which it puts in charge, a thread writes the files while training
     continues; where a run ends, for whatever reason but a kill, the last file is waited for. A disk
     that fails does not end the training. An epoch is the best once its best.ckpt is on the disk: if
     it could not be written, the next epoch is compared with the file that is there.
@@ -50,7 +50,7 @@ class Checkpoints(Checkpoint):
         self._trained = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """A script may have given the Trainer no plugin for checkpoints."""
+        """Before a checkpoint is read."""
         if not isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 

@@ -38,12 +38,6 @@ CALLBACKS: dict[str, type[L.Callback]] = {
 }
 
 
-def recipe_callbacks() -> dict[str, type[L.Callback]]:
-    """The classes of the recipe's callbacks that have options, by the names of their groups on the
-    command line."""
-    return {group: kind for group, kind in CALLBACKS.items() if group != "watchdog"}
-
-
 def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
     """The text of a config.yaml with the options that the objects were made with; commands take it
     like that of a fit."""
@@ -55,14 +49,10 @@ def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
         | {"batch_size": data.batch_size},
         "model": {name: value for name, value in detector.hparams.items() if name != "names"},
     }
-    for group, kind in recipe_callbacks().items():
-        for callback in [c for c in trainer.callbacks if type(c) is kind]:  # type: ignore[attr-defined]
-            names = [
-                name
-                for name in inspect.signature(kind.__init__).parameters
-                if hasattr(callback, name)
-            ]
-            options[group] = {name: getattr(callback, name) for name in names}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        for group in [group for group, kind in CALLBACKS.items() if type(callback) is kind]:
+            names = inspect.signature(type(callback).__init__).parameters
+            options[group] = {name: vars(callback)[name] for name in names if name != "self"}
     given = (
         "max_epochs",
         "precision",

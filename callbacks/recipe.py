@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
-from boltbox.callbacks.configuration import recipe_callbacks
+from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
@@ -15,7 +15,6 @@ from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import own_run
-from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.training.trainer_options import (
     DEFAULT,
     TRAINER_OPTIONS,
@@ -37,19 +36,16 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     Args:
         run: folder of the run; default: runs/fit-NUMBER.
         options: of the Trainer; those given override the recipe's. A callback of a class that
-            belongs to the recipe replaces the recipe's own, others come after them; plugins are
-            added.
+            belongs to the recipe replaces the recipe's own, others come after them.
 
     Returns:
         Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
     """
-    folder, given = (
-        run or options.get("default_root_dir") or own_run("fit"),
-        as_list(options.get("callbacks")),
-    )
+    folder = run or options.get("default_root_dir") or own_run("fit")
+    given = as_list(options.get("callbacks"))
     chosen = [
         next((c for c in given if isinstance(c, kind)), None) or kind()
-        for kind in recipe_callbacks().values()
+        for kind in CALLBACKS.values()
     ]
     others = [c for c in given if c not in chosen]
     resume = (
@@ -64,7 +60,6 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
         "precision": precision,
         "default_root_dir": str(folder),
         "callbacks": in_order([RunFolder(), EpochTable(resume), RunState()], chosen, others, bar),
-        "plugins": [*as_list(options.get("plugins")), AtomicCheckpointIO()],
     }
 
 
@@ -79,7 +74,7 @@ def in_order(
 
     Args:
         first: of the run.
-        chosen: with options, in the order of recipe_callbacks.
+        chosen: with options, in the order of CALLBACKS.
         others: the user's own.
         bar: show the progress, unless there is a progress bar among the others.
     """

@@ -1,5 +1,6 @@
 """The folder of a run, made after data, network and checkpoint have been loaded."""
 
+import contextlib
 import json
 import os
 from datetime import datetime
@@ -35,47 +36,33 @@ class RunFolder(L.Callback):
         InputError: a script's new fit, in a folder that holds a run already.
     """
 
-    def __init__(
-        self,
-        config: str | None = None,
-        changed: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, config: str | None = None, changed: dict[str, Any] | None = None) -> None:
         self.config, self.changed = config, changed
-        self._lock: RunLock | None = None
-        # the folder of a training, while a script evaluates in another
-        self._training: str | None = None
+        self._undo = contextlib.ExitStack()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data_of(trainer)
         if trainer.is_global_zero and self.config is None:
             folder = Path(trainer.default_root_dir)
             if stage != "fit" and has_checkpoints(folder):
-                command, self._training = str(TrainerFn(stage).value), str(folder)
+                command = str(TrainerFn(stage).value)
                 _move(trainer, str(own_run(command)))
+                self._undo.callback(_move, trainer, str(folder))
                 rank_zero_print(
                     f"{command}: {folder} keeps its training's files; the results go to"
                     f" {trainer.default_root_dir}"
                 )
-            self._lock = RunLock(Path(trainer.default_root_dir))
-            self._lock.take()
+            lock = RunLock(Path(trainer.default_root_dir))
+            lock.take()
+            self._undo.callback(lock.release)
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self._leave(trainer)
+    def teardown(self, *_: Any) -> None:
+        self._undo.close()
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        self._leave(trainer)
-
-    def _leave(self, trainer: L.Trainer) -> None:
-        if self._lock:
-            self._lock.release()
-        if self._training:
-            _move(trainer, self._training)
-        self._lock = self._training = None
+    on_exception = teardown
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         is_new = self.config is None and not trainer.ckpt_path  # Lightning sets it no earlier
@@ -98,14 +85,11 @@ class RunFolder(L.Callback):
         folder.mkdir(parents=True, exist_ok=True)
         command = trainer.state.fn.value if trainer.state.fn else ""
         started = datetime.now().astimezone().isoformat(timespec="seconds")
-        place = {
-            "folder": os.getcwd(),
-            "run": os.path.abspath(folder),
-        }  # the first: of relative paths in config.yaml
         machine = {
             "command": command,
             "started": started,
-            **place,
+            "folder": os.getcwd(),  # of relative paths in config.yaml
+            "run": os.path.abspath(folder),
             **host(),
         }
         _write(folder / "machine.json", json.dumps(machine, indent=1))

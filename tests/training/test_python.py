@@ -26,7 +26,7 @@ from boltbox.callbacks import (
     Warmup,
     recipe,
 )
-from boltbox.callbacks.configuration import recipe_callbacks
+from boltbox.callbacks.configuration import CALLBACKS as WITH_OPTIONS
 from boltbox.callbacks.guard import fit
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
@@ -274,7 +274,7 @@ def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
     assert given["default_root_dir"] == "runs/fit-1"
     kinds = [type(c) for c in given["callbacks"]]
     assert len(kinds) == len(set(kinds))
-    assert {*recipe_callbacks().values(), Progress} <= set(kinds)
+    assert {*WITH_OPTIONS.values(), Progress} <= set(kinds)
     assert warmup in given["callbacks"]
     assert kinds[-1] is LearningRateMonitor
     assert Progress not in [type(c) for c in recipe(enable_progress_bar=False)["callbacks"]]
