@@ -59,7 +59,7 @@ class RunFolder(L.Callback):
         if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
 
-    def teardown(self, *_: Any) -> None:
+    def teardown(self, *_: Any, **__: Any) -> None:
         self._undo.close()
 
     on_exception = teardown
