@@ -9,6 +9,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.iterations import step_settings
+from boltbox.callbacks.pictures import Pictures
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.evaluation.results import result_json
@@ -19,7 +20,6 @@ from boltbox.detector.loggers.media import (
     show_precision_recall,
     show_table,
 )
-from boltbox.detector.report.drawing import Picture, pictures_of
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.ranges import NonNegativeInt
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -35,13 +35,13 @@ class Dashboard(L.Callback):
     that fails here is printed as a warning and gets nothing more; training continues.
 
     Args:
-        images: Images of the first validation batch that are shown with their boxes; 0 is off.
+        images: Images of the first validation batch that are shown with their boxes, of those that
+            Pictures draws (16); 0 is off.
     """
 
     def __init__(self, images: NonNegativeInt = 8) -> None:
         self.images = images
         self._loggers: list[Logger] = []
-        self._pictures: list[Picture] = []  # of the current validation
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After RunFolder has written config.yaml."""
@@ -74,30 +74,22 @@ class Dashboard(L.Callback):
             settings, step = step_settings(trainer, pl_module), trainer.global_step - 1
             self._show(lambda logger: logger.log_metrics(settings, step))
 
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-        *_: Any,
-    ) -> None:
-        if batch_idx == 0 and self.images and self._is_due(trainer):
-            self._pictures = pictures_of(batch, outputs["detections"], self.images)
-
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        result, names, pictures = pl_module.result, pl_module.names, self._pictures
-        if result is None or not self._is_due(trainer):
+        result, names = pl_module.result, pl_module.names
+        epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
+        is_due = epoch % max(epochs // 20, 1) == 0 or epoch + 1 == epochs
+        fits = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+        if result is None or not (self._loggers and fits and is_due):
             return
-        time = Time(trainer.current_epoch, max(trainer.global_step - 1, 0))
+        time = Time(epoch, max(trainer.global_step - 1, 0))
         classes = result_json(result, names)["per_class"]
+        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[: self.images]]
 
         def show(logger: Logger) -> None:
-            if classes:
-                show_precision_recall(logger, "val/precision_recall", result, names, time)
-                show_table(logger, "val/per_class", classes, time)
+            show_precision_recall(logger, "val/precision_recall", result, names, time)
+            show_table(logger, "val/per_class", classes, time)
             if pictures:
                 show_pictures(logger, "val/images", pictures, names, time)
 
@@ -112,7 +104,6 @@ class Dashboard(L.Callback):
         best, plots = best_epoch(run), sorted((run / "plots").glob("*.[jp]*g"))
         # Lightning has already counted the next epoch
         time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
-
         metrics = {f"best/{k}": v for k, v in best.items() if isinstance(v, float) or k == "epoch"}
 
         def finish(logger: Logger) -> None:
@@ -124,13 +115,6 @@ class Dashboard(L.Callback):
 
         self._show(finish)
         self._loggers = []
-
-    def _is_due(self, trainer: L.Trainer) -> bool:
-        """Whether this validation is shown with tables, curves and images."""
-        if not self._loggers or trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
-            return False
-        epoch, epochs = trainer.current_epoch, trainer.max_epochs or 1
-        return epoch % max(epochs // 20, 1) == 0 or epoch + 1 == epochs
 
     def _show(self, show: Callable[[Logger], None]) -> None:
         """To every logger; one that fails gets no more."""

@@ -21,7 +21,7 @@ from boltbox.detector.training.module import Detector
 class RunState(L.Callback):
     """`processes`: for each one the gradients of an open accumulation window, the sums of the
     epoch's losses, the states of the random generators. `run`: configuration, class names, library
-    versions, the loggers' run ids.
+    versions, the id of W&B's run.
 
     Only tensors and plain types. Resumed with another number of processes, each one gets the mean
     of gradients and sums.
@@ -49,11 +49,7 @@ class RunState(L.Callback):
             "config": self.config or configuration(trainer, pl_module),
             "names": list(pl_module.names),
             "versions": versions(),
-            "loggers": {
-                type(logger).__name__: logger.version
-                for logger in trainer.loggers
-                if isinstance(logger, WandbLogger)
-            },
+            "wandb": next((x.version for x in trainer.loggers if isinstance(x, WandbLogger)), None),
         }
 
     def on_load_checkpoint(

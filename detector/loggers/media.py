@@ -23,7 +23,9 @@ class Time(NamedTuple):
 
 
 def show_table(logger: Logger, name: str, rows: list[dict[str, Any]], time: Time) -> None:
-    """Rows with the same columns."""
+    """Rows with the same columns; nothing without rows."""
+    if not rows:
+        return
     if isinstance(logger, WandbLogger):
         import wandb
 

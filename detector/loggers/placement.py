@@ -32,8 +32,7 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
             arguments.name = arguments.name or run.resolve().name
             # a parent's, which takes a killed run for one that is still active
             os.environ.pop("WANDB_SERVICE", None)
-        if checkpoint and name == "WandbLogger" and arguments.id is None:
-            arguments.id = checkpoint.get("run", {}).get("loggers", {}).get(name)
+            arguments.id = arguments.id or checkpoint.get("run", {}).get("wandb")
 
 
 def wandb_offline_without_key() -> None:
