@@ -25,7 +25,6 @@ GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
 )
 PARENT = "BOLTBOX_PARENT"  # process id of the one that takes this one along
-STORE_TIMEOUT = timedelta(seconds=5)  # of a question to the store when another process may be gone
 
 
 @contextlib.contextmanager
@@ -101,11 +100,7 @@ def first_to_report(error: str) -> bool:
     if not dist.is_initialized():
         return os.environ.get("LOCAL_RANK", "0") == "0"
     with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-        store = default_store()
-        store.set_timeout(STORE_TIMEOUT)
+        store = dist.distributed_c10d._get_default_store()
+        store.set_timeout(timedelta(seconds=5))  # another process may be gone
         return store.add(f"reported/{sha256(error.encode()).hexdigest()}", 1) == 1
     return True
-
-
-def default_store() -> dist.Store:
-    return dist.distributed_c10d._get_default_store()
