@@ -24,17 +24,12 @@ class Report(L.Callback):
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
 
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._make(trainer)
-
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING:
-            self._make(trainer)
+            self.on_fit_end(trainer, pl_module)
 
-    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._make(trainer)
-
-    def _make(self, trainer: L.Trainer) -> None:
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """As for test."""
         run = Path(trainer.default_root_dir)
         if not self.enabled or not trainer.is_global_zero or not (run / "metrics.json").is_file():
             return
@@ -50,3 +45,5 @@ class Report(L.Callback):
             )
         else:
             rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")
+
+    on_test_end = on_fit_end
