@@ -15,10 +15,10 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.evaluation.results import result_json
 from boltbox.detector.loggers.media import (
     Time,
+    show_classes,
     show_image,
     show_pictures,
     show_precision_recall,
-    show_table,
 )
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.ranges import NonNegativeInt
@@ -83,13 +83,13 @@ class Dashboard(L.Callback):
         if result is None or not (self._loggers and fits and is_due):
             return
         time = Time(epoch, max(trainer.global_step - 1, 0))
-        classes = result_json(result, names)["per_class"]
+        content = result_json(result, names)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[: self.images]]
 
         def show(logger: Logger) -> None:
             show_precision_recall(logger, "val/precision_recall", result, names, time)
-            show_table(logger, "val/per_class", classes, time)
+            show_classes(logger, "val/per_class", content, time)
             if pictures:
                 show_pictures(logger, "val/images", pictures, names, time)
 
@@ -109,7 +109,7 @@ class Dashboard(L.Callback):
         def finish(logger: Logger) -> None:
             if metrics:
                 logger.log_metrics(metrics, time.step)
-                show_table(logger, "best/per_class", best["per_class"], time)
+                show_classes(logger, "best/per_class", best, time)
             for path in plots:
                 show_image(logger, f"plots/{path.name}", read_image(path), time)
 

@@ -1,8 +1,7 @@
 """Tables, curves and pictures in Lightning's WandbLogger and TensorBoardLogger; other loggers show
 none."""
 
-import re
-from html import escape
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.metrics import Result
+from boltbox.detector.evaluation.results import class_table
 from boltbox.detector.report.drawing import Picture, draw_pictures
 
 CURVES = 20  # classes with a precision-recall curve, besides the mean
@@ -22,16 +22,16 @@ class Time(NamedTuple):
     step: int
 
 
-def show_table(logger: Logger, name: str, rows: list[dict[str, Any]], time: Time) -> None:
-    """Rows with the same columns; nothing without rows."""
-    if not rows:
-        return
-    if isinstance(logger, WandbLogger):
+def show_classes(logger: Logger, name: str, content: dict[str, Any], time: Time) -> None:
+    """The table by class of what `result_json` gave; TensorBoard's is the one of the terminal, as
+    code in Markdown."""
+    rows = content["per_class"]
+    if isinstance(logger, WandbLogger) and rows:
         import wandb
 
         _log(logger, name, wandb.Table(list(rows[0]), [list(r.values()) for r in rows]), time)
     elif isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_text(name, _markdown(rows), time.step)
+        logger.experiment.add_text(name, indent(class_table(content), "    "), time.step)
 
 
 def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None:
@@ -88,20 +88,6 @@ def show_precision_recall(
 
 def _log(logger: WandbLogger, name: str, value: Any, time: Time) -> None:
     logger.log_metrics({"epoch": time.epoch, name: value}, time.step)
-
-
-def _markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    """A name in a table of TensorBoard's Markdown: as it is, on one line."""
-    if not isinstance(value, str) or value == "---":
-        return f"{value:.3f}" if isinstance(value, float) else str(value)
-    return re.sub(
-        r"([\\`*_{}\[\]()#+\-.!|])", r"\\\1", escape(" ".join(value.split()), quote=False)
-    )
 
 
 def _boxes(picture: Picture, classes: list[str]) -> dict[str, Any]:
