@@ -87,20 +87,16 @@ def pairwise_iou_xyxy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return overlap / (area_xyxy(a)[:, None] + area_xyxy(b)[None] - overlap + EPS)
 
 
-def iou_cxcywh(
-    pred: Tensor, target: Tensor, kind: Literal["iou", "giou", "diou", "ciou"] = "ciou"
-) -> Tensor:
+def iou_cxcywh(pred: Tensor, target: Tensor, kind: Literal["iou", "ciou"] = "ciou") -> Tensor:
     """Overlap of aligned pairs of boxes, differentiable in `pred`.
 
     Args:
         pred, target: (n, 4) centre and size, any common unit.
-        kind: `iou`; `giou` (Rezatofighi et al. 2019, arXiv 1902.09630); `diou` and `ciou` (Zheng et
-            al. 2019, arXiv 1911.08287; the trade-off weight alpha is not differentiated, as the
-            paper says).
+        kind: `iou`, or `ciou` (Zheng et al. 2019, arXiv 1911.08287; the trade-off weight alpha is
+            not differentiated, as the paper says).
 
     Returns:
-        (n,): 1 for identical boxes; `iou` in [0, 1], the others in (-1, 1], `ciou` a little lower
-            still.
+        (n,): 1 for identical boxes; `iou` in [0, 1], `ciou` in (-1, 1] or a little lower.
     """
     (px, py, pw, ph), (tx, ty, tw, th) = pred.unbind(-1), target.unbind(-1)
     px1, px2, py1, py2 = px - pw / 2, px + pw / 2, py - ph / 2, py + ph / 2
@@ -115,16 +111,9 @@ def iou_cxcywh(
         return iou
 
     hull_w, hull_h = px2.maximum(tx2) - px1.minimum(tx1), py2.maximum(ty2) - py1.minimum(ty1)
-    if kind == "giou":
-        hull = hull_w * hull_h + EPS
-        return iou - (hull - union) / hull
-
     centre_distance = (tx1 + tx2 - px1 - px2) ** 2 / 4 + (ty1 + ty2 - py1 - py2) ** 2 / 4
-    diou_penalty = centre_distance / (hull_w**2 + hull_h**2 + EPS)
-    if kind == "diou":
-        return iou - diou_penalty
-
+    distance_penalty = centre_distance / (hull_w**2 + hull_h**2 + EPS)
     v = 4 / math.pi**2 * (torch.atan(tw / th) - torch.atan(pw / ph)) ** 2
     with torch.no_grad():
         alpha = v / (v - iou + 1 + EPS)
-    return iou - diou_penalty - alpha * v
+    return iou - distance_penalty - alpha * v

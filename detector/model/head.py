@@ -82,7 +82,6 @@ class AnchorHead(Head):
         channels, strides, num_classes: see Head.
         anchors: a row a level of pixels w, h, w, h, ... (levels in the wrong order are reversed); a
             number: so many default anchors a level; None: the defaults of these levels.
-        class_counts: (C,) labels of each class, for the starting bias; None: all classes alike.
 
     Raises:
         InputError: anchors that do not fit the levels.
@@ -96,7 +95,6 @@ class AnchorHead(Head):
         strides: Sequence[int],
         num_classes: int,
         anchors: Sequence[Sequence[float]] | int | None = None,
-        class_counts: Tensor | None = None,
     ) -> None:
         pixels = torch.from_numpy(_anchor_pixels(anchors, strides))
         super().__init__(strides, num_classes, YOLOv5BoxCoder(), num_anchors=pixels.shape[1])
@@ -105,7 +103,7 @@ class AnchorHead(Head):
         self.convs = nn.ModuleList(
             nn.Conv2d(c, self.num_anchors * (5 + num_classes), 1) for c in channels
         )
-        self.add_priors(class_counts)
+        self.add_priors()
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         outputs = []
@@ -125,22 +123,16 @@ class AnchorHead(Head):
         self.anchors.copy_(pixels / torch.tensor(self.strides, device=pixels.device).view(-1, 1, 1))
 
     @torch.no_grad()
-    def add_priors(self, class_counts: Tensor | None = None) -> None:
+    def add_priors(self) -> None:
         """Start from what is likely before seeing the image (Lin et al. 2017, arXiv 1708.02002,
         section 3.3): 8 objects in a 640 px image for objectness, 0.6 objects' worth over the
-        classes, or the classes' shares in the labels if given.
-
-        Args:
-            class_counts: (C,) labels of each class in the training set.
-        """
+        classes."""
         for conv, stride in zip(self.convs, self.strides, strict=True):
-            bias = _bias(conv).view(self.num_anchors, -1)  # (A, 5 + C)
+            assert isinstance(conv, nn.Conv2d)
+            assert conv.bias is not None
+            bias = conv.bias.view(self.num_anchors, -1)  # (A, 5 + C)
             bias[:, 4] += math.log(8 / (640 / stride) ** 2)
-            bias[:, 5:] += (
-                _uniform_prior(self.num_classes)
-                if class_counts is None
-                else _frequency_prior(class_counts)
-            )
+            bias[:, 5:] += math.log(0.6 / (self.num_classes - 0.99999))
 
 
 def _anchor_pixels(
@@ -164,19 +156,3 @@ def _anchor_pixels(
         rows = f"one row of positive pixels w, h, w, h, ... for each of the {len(strides)} levels"
         raise InputError(f"model.network.anchors: give {rows}")
     return in_level_order(np.array(anchors, np.float32).reshape(len(anchors), -1, 2), strides)
-
-
-def _bias(conv: nn.Module) -> Tensor:
-    assert isinstance(conv, nn.Conv2d)
-    assert conv.bias is not None
-    return conv.bias
-
-
-def _uniform_prior(num_classes: int) -> float:
-    return math.log(0.6 / (num_classes - 0.99999))
-
-
-def _frequency_prior(counts: Tensor) -> Tensor:
-    """(C,) log shares; a class without labels is taken to have one."""
-    counts = torch.where(counts > 0, counts, 1).float()
-    return torch.log(counts / counts.sum())

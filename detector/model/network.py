@@ -109,7 +109,6 @@ class YOLOv5(Network):
         depth_multiple, width_multiple, levels: replace that row's values one by one.
         anchors: of AnchorHead; see there.
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
-        class_counts: labels of each class, for AnchorHead's starting bias; None: all classes alike.
         head: another head, as class_path and init_args (`boltbox.detector.model.parts`).
         box_coder: another box coder than the head's own, likewise.
         backbone: yolov5, yolox, or timm/NAME; the size says the channels of the neck.
@@ -130,7 +129,6 @@ class YOLOv5(Network):
         levels: Sequence[int] | None = None,
         anchors: Sequence[Sequence[float]] | int | None = None,
         activation: str = "silu",
-        class_counts: Tensor | None = None,
         head: PartConfig | None = None,
         box_coder: PartConfig | None = None,
         backbone: str = "yolov5",
@@ -160,7 +158,7 @@ class YOLOv5(Network):
         neck = Neck(channels, levels, repeats)
         of_head = [channels[k] for k in levels], [2**k for k in levels], num_classes
         if head is None:
-            the_head: Head = AnchorHead(*of_head, anchors, class_counts)
+            the_head: Head = AnchorHead(*of_head, anchors)
         elif anchors is None:
             the_head = build_part(head, Head, "model.network.head", *of_head)  # type: ignore[type-abstract]
         else:

@@ -2,18 +2,14 @@
 them, and back.
 
 A class_path that comes from a file is not trusted: nothing of it is called but a subclass of our
-own base class, and its module is imported only if the file may name it (`system.trusted`) and its
-source defines a class of that name.
+own base class, and its module is imported only if the file may name it (`system.trusted`).
 """
 
-import ast
 import importlib
 import inspect
-import sys
+import json
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TypeVar
 
 from boltbox.detector.system.errors import InputError
@@ -21,7 +17,6 @@ from boltbox.detector.system.trusted import may_import, refusal
 
 PartConfig = Mapping[str, Any]  # {"class_path": "my_parts.MyHead", "init_args": {...}}
 T = TypeVar("T")
-PLAIN = (bool, int, float, str, type(None))
 
 
 class MissingPart(InputError):
@@ -59,8 +54,10 @@ def part_config(choice: object, base: type, option: str) -> dict[str, Any] | Non
             f"{option}: a checkpoint cannot name {kind.__qualname__}; define the class at the top"
             " level of a file"
         )
-    for name, value in init_args.items():
-        _check_plain(value, f"{option}.init_args.{name}")
+    try:
+        json.dumps(init_args)
+    except (TypeError, ValueError) as e:
+        raise InputError(f"{option}.init_args: a checkpoint cannot hold this ({e})") from None
     return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": init_args}
 
 
@@ -84,10 +81,6 @@ def find_part(config: PartConfig, base: type[T], option: str) -> type[T]:
         raise MissingPart(f"{message}: the file is missing in it, as in my_parts.{path}")
     if not may_import(path):
         raise MissingPart(f"{refusal(option, path)} (in a script: import {module} first)")
-    if module not in sys.modules and not _is_defined(module, name):
-        raise MissingPart(
-            f"{message}: Python finds no file of {module} with a class {name}; {advice}"
-        )
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # whatever a file of the user's raises
@@ -131,41 +124,3 @@ def _check_subclass(found: object, base: type[T], option: str) -> type[T]:
             f" {base.__module__}.{base.__name__}"
         )
     return found
-
-
-def _is_defined(module: str, name: str) -> bool:
-    """Whether the source of a module that is not imported yet has a class of this name; no code of
-    it runs."""
-    top, *rest = module.split(".")
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError):
-        return False
-    if spec is None:
-        return False
-    folders = [Path(folder) for folder in spec.submodule_search_locations or []]
-    if rest:
-        paths = [folder.joinpath(*rest) for folder in folders]
-        files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
-    else:
-        files = [Path(spec.origin)] if spec.origin else []
-    for file in files:
-        if file.suffix == ".py" and file.is_file():
-            tree = ast.parse(file.read_bytes())
-            return any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
-    return False
-
-
-def _check_plain(value: object, where: str) -> None:
-    if isinstance(value, list | tuple):
-        for entry in value:
-            _check_plain(entry, where)
-    elif isinstance(value, dict):
-        for key, entry in value.items():
-            _check_plain(key, where)
-            _check_plain(entry, where)
-    elif not isinstance(value, PLAIN):
-        raise InputError(
-            f"{where} is a {type(value).__name__}; a checkpoint holds numbers, words, lists and"
-            " maps of them"
-        )

@@ -108,7 +108,6 @@ def nms(
     multi_label: bool = True,
     agnostic: bool = False,
     classes: Sequence[int] | None = None,
-    known: Sequence[Tensor] | None = None,
     rounded: bool = False,
 ) -> list[NMSResult]:
     """Greedy non-maximum suppression, image by image; ties in score keep the order of the rows.
@@ -123,20 +122,12 @@ def nms(
             class only.
         agnostic: suppress across classes.
         classes: only these classes.
-        known: per image (k, 5) class, cx, cy, w, h in pixels: boxes that are taken for certain and
-            join with score 1.
         rounded: compare boxes as YOLOv5 does, in float32 and 7680 px apart by class, which rounds
             those of class 79 to 1/16 px.
     """
     results = []
-    for i, rows in enumerate(decoded):
-        num_classes = rows.shape[1] - 5
-        if known is not None and len(known[i]):
-            certain = rows.new_zeros(len(known[i]), 5 + num_classes)
-            certain[:, :4], certain[:, 4] = known[i][:, 1:5], 1
-            certain[torch.arange(len(certain)), 5 + known[i][:, 0].long()] = 1
-            rows = torch.cat((rows, certain))
-        boxes, scores, labels = _candidates(rows, conf, multi_label and num_classes > 1, classes)
+    for rows in decoded:
+        boxes, scores, labels = _candidates(rows, conf, multi_label and rows.shape[1] > 6, classes)
         groups = torch.zeros_like(labels) if agnostic else labels
         if rounded:
             apart = boxes + (groups * 7680.0).unsqueeze(1)
@@ -192,8 +183,7 @@ def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> T
     keep = torch.arange(0, device=boxes.device)
     for part in torch.arange(len(boxes), device=boxes.device).split(2 * max_det):
         together = torch.cat((keep, part))
-        kept = torch.ops.torchvision.nms(boxes[together], scores[together], iou)
-        keep = together[kept]
+        keep = together[suppress(boxes[together], scores[together], iou)]
         if len(keep) >= max_det:
             break
     return keep[:max_det]
@@ -212,3 +202,4 @@ def _load_operators() -> None:
 
 
 _load_operators()
+suppress = torch.ops.torchvision.nms

@@ -7,7 +7,6 @@ anything: weights come from a checkpoint, or by `boltbox.detector.weights.timm`.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Sequence
@@ -20,12 +19,11 @@ from torch import Tensor, nn
 from boltbox.detector.model.depthwise import depthwise_in_float32
 from boltbox.detector.model.folding import fold_batch_norms
 from boltbox.detector.model.layers import SPPF, Conv
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, nearest
 
 PREFIX = "timm/"
 OWN = (2, 3, 4, 5)  # levels that a backbone has maps of; level k has stride 2**k
 TRIAL = (1, 3, 256, 320)  # shape of the image that shows what a backbone makes of one
-TRIED = 40  # families that are tried for one that can serve
 
 
 class Maps(NamedTuple):
@@ -155,15 +153,14 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
         name: of timm. levels: that are needed.
 
     Raises:
-        InputError: timm is not installed, does not know the name, or the backbone lacks a level;
-            with a near name that serves.
+        InputError: timm is not installed, does not know the name, or the backbone lacks a level.
     """
     arch, known = name.partition(".")[0], set(timm().list_models())
     # timm takes names of files and of hubs too
     if arch not in known or not re.fullmatch(r"\w+(\.[\w-]+)?", name, re.ASCII):
         raise InputError(
             f"model.network.backbone {PREFIX}{name}: timm knows no such model;"
-            f" {_that_serves(arch, known, levels)}"
+            f" {nearest(arch, known)}"
         )
     found = _maps(name)
     if isinstance(found, str) or not found.number.keys() >= set(levels):
@@ -176,7 +173,7 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
         raise InputError(
             f"model.network.backbone {PREFIX}{name} gives no maps of the strides {strides} for"
             " images of"
-            f" any size ({reason}); {_that_serves(arch, known - {arch}, levels)}"
+            f" any size ({reason}); see docs/backbones.md for some that do"
         )
     return found
 
@@ -224,22 +221,6 @@ def _maps(name: str) -> Maps | str:
         ):
             return f"its map of stride {2**level} has the shape {tuple(outputs[i].shape)}"
     return Maps(numbers, {level: info[i][1] for level, i in numbers.items()}, channels_last)
-
-
-def _that_serves(name: str, known: set[str], levels: Sequence[int]) -> str:
-    """A hint: the nearest name of a backbone that gives these maps. Of a family that fails one is
-    tried."""
-    failed: set[str] = set()
-    for near in difflib.get_close_matches(name, sorted(known), n=len(known), cutoff=0):
-        family = re.split(r"[^a-z]", near)[0]
-        if family not in failed:
-            found = _maps(near)
-            if not isinstance(found, str) and found.number.keys() >= set(levels):
-                return f"the nearest that does is {PREFIX}{near}"
-            failed.add(family)
-        if len(failed) == TRIED:
-            break
-    return "see timm.list_models() for others"
 
 
 def _first_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from golden.cases import Case, close, each
+from torch.nn.functional import one_hot
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
@@ -18,12 +19,16 @@ def test_nms(case: Case) -> None:
     """With YOLOv5's rounding; YOLOv5's time limit is not copied."""
     decoded = case.tensor("in_pred")
     for k, setting in enumerate(case.meta["settings"]):
-        known = None
-        if setting["labels"]:
-            rows = case.tensor("in_labels")
-            known = [rows[rows[:, 0] == i][:, 1:] for i in range(len(decoded))]
+        each_image = list(decoded)
+        if setting["labels"]:  # boxes that are certain: further rows
+            image, label, *box = case.tensor("in_labels").T
+            ones = torch.ones_like(label)
+            certain = torch.column_stack((*box, ones, one_hot(label.long(), decoded.shape[2] - 5)))
+            each_image = [
+                torch.cat((rows, certain[image == i])) for i, rows in enumerate(each_image)
+            ]
         options = {name: value for name, value in setting.items() if name != "labels"}
-        found = nms(decoded, known=known, rounded=True, **options)
+        found = nms(each_image, rounded=True, **options)
         counts = case[f"out_n_{k}"]
         assert [len(f.boxes) for f in found] == counts.tolist()
         theirs = np.split(case[f"out_det_{k}"], np.cumsum(counts)[:-1])

@@ -73,15 +73,12 @@ def slow_nms(
     multi_label: bool,
     agnostic: bool = False,
     classes: list[int] | None = None,
-    known: Sequence[Sequence[float]] = (),
     limit: int = 30_000,
 ) -> list[tuple]:
     """One image, one full pass: (x1, y1, x2, y2, score, class), best first. Exact for the numbers
     of these tests."""
-    num_classes = len(rows[0]) - 5
-    certain = [[*box, 1.0, *(float(k == c) for k in range(num_classes))] for c, *box in known]
     candidates = []
-    for cx, cy, w, h, objectness, *likely in [*rows, *certain]:
+    for cx, cy, w, h, objectness, *likely in rows:
         scores = [objectness * s for s in likely]
         if objectness > conf:
             for c, s in enumerate(scores):
@@ -168,16 +165,12 @@ def test_candidates_of_a_head_with_a_layout_of_its_own() -> None:
 
 
 @st.composite
-def images(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
-    """A batch of two images: rows as `decode` gives them, as many in each, and known boxes."""
+def images(draw: st.DrawFn) -> list[list[list[float]]]:
+    """A batch of two images: rows as `decode` gives them, as many in each."""
     num_classes, n = draw(st.integers(1, 3)), draw(st.integers(1, 20))
     row = st.tuples(boxes, st.tuples(*[eighths] * (1 + num_classes))).map(lambda r: [*r[0], *r[1]])
-    label = st.tuples(st.integers(0, num_classes - 1), boxes).map(lambda r: [r[0], *r[1]])
     rows = st.lists(row, min_size=n, max_size=n)
-    return [draw(rows), draw(rows)], [
-        draw(st.lists(label, max_size=3)),
-        draw(st.lists(label, max_size=3)),
-    ]
+    return [draw(rows), draw(rows)]
 
 
 @settings(max_examples=150)
@@ -193,16 +186,10 @@ def images(draw: st.DrawFn) -> tuple[list[list[list[float]]], list[list[list[flo
             "classes": st.none() | st.lists(st.integers(0, 3), max_size=2),
         }
     ),
-    st.booleans(),
 )
-def test_nms_is_the_full_pass(batch: tuple, options: dict[str, Any], with_known: bool) -> None:
-    rows, known = batch
-    wanted = [
-        slow_nms(r, **options, known=k if with_known else ())
-        for r, k in zip(rows, known, strict=True)
-    ]
-    labels = [torch.tensor(k, dtype=torch.float32).reshape(-1, 5) for k in known]
-    found = nms(torch.tensor(rows), **options, known=labels if with_known else None)
+def test_nms_is_the_full_pass(rows: list[list[list[float]]], options: dict[str, Any]) -> None:
+    wanted = [slow_nms(r, **options) for r in rows]
+    found = nms(torch.tensor(rows), **options)
     assert [as_tuples(f) for f in found] == wanted
 
 
@@ -291,13 +278,6 @@ def test_nothing_to_keep(decoded: Tensor, multi_label: bool) -> None:
 
 def test_no_images() -> None:
     assert nms(torch.zeros(0, 100, 8)) == []
-
-
-def test_known_boxes_of_one_image_alone() -> None:
-    known = [torch.tensor([[2.0, 10, 10, 4, 6]]), torch.zeros(0, 5)]
-    first, second = nms(torch.zeros(2, 3, 8), known=known)
-    assert as_tuples(first) == [(8, 7, 12, 13, 1, 2)]
-    assert as_tuples(second) == []
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
