@@ -15,6 +15,7 @@ from boltbox.detector.checkpoint.resume import check_resume
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.host import versions
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
 
@@ -57,7 +58,10 @@ class RunState(L.Callback):
     ) -> None:
         assert isinstance(pl_module, Detector)
         if trainer.state.fn == TrainerFn.FITTING:
-            check_resume(pl_module.configure_optimizers(), checkpoint, trainer.max_epochs)
+            optimizer = pl_module.configure_optimizers()
+            finished = check_resume(optimizer, checkpoint, trainer.max_epochs)
+            if finished == trainer.max_epochs:
+                rank_zero_print(f"finished: all {finished} epochs are trained")
         everyone = checkpoint.get("processes")
         if not everyone:  # it was saved without this callback
             return

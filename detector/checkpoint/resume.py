@@ -57,8 +57,8 @@ def check_network(
         )
 
 
-def check_resume(optimizer: Optimizer, content: Mapping[str, Any], max_epochs: int | None) -> None:
-    """Compare what a training continues with besides.
+def check_resume(optimizer: Optimizer, content: Mapping[str, Any], max_epochs: int | None) -> int:
+    """Compare what a training continues with besides; the number of epochs that it has behind it.
 
     Raises:
         InputError: the optimizer's state is of another one, or the training is past max_epochs.
@@ -74,6 +74,7 @@ def check_resume(optimizer: Optimizer, content: Mapping[str, Any], max_epochs: i
             f"trainer.max_epochs {max_epochs}: the checkpoint has {finished} epochs behind it; give"
             " more"
         )
+    return finished
 
 
 def _fits(optimizer: Optimizer, saved: dict[str, Any]) -> bool:

@@ -7,15 +7,15 @@ report.html · plots/
 import atexit
 import contextlib
 import fcntl
+import json
 import os
 import socket
-import stat
 from datetime import datetime
 from pathlib import Path
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process
-from boltbox.detector.system.text_file import is_file, is_impossible
+from boltbox.detector.system.text_file import exists, is_dir, is_file
 
 ROOT = Path("runs")
 FILES = (
@@ -114,20 +114,10 @@ def refuse_foreign(run: Path) -> None:
 
 
 def check_run(run: Path) -> None:
-    """Raises InputError if nothing can be written there: the run, or a folder that it is in, or the
-    one for its checkpoints is a file, or the name is too long."""
+    """Raises InputError if the run, a folder that it is in, or the one for its checkpoints is a
+    file."""
     for folder in (*reversed(run.parents), run, checkpoints_of(run)):
-        try:
-            mode = os.stat(folder).st_mode
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as e:
-            if is_impossible(e):
-                raise InputError(
-                    f"run {run}: no folder can have this name (too long); give another with --run"
-                ) from None
-            raise
-        if not stat.S_ISDIR(mode):
+        if exists(folder) and not is_dir(folder):
             raise InputError(
                 f"run {run}: {folder} is not a folder; move it away, or give another folder with"
                 " --run"
@@ -145,6 +135,29 @@ def run_of(checkpoint: Path) -> Path | None:
     return (
         run if checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file() else None
     )
+
+
+def start_folders(run: Path) -> list[Path]:
+    """Where a relative path of a run's config.yaml may start, likely ones first: the folder that
+    the run was started in, as it lies from the run's folder (both may have moved together) and
+    where it was (machine.json); without these the folder of `runs/`; the working folder of now."""
+    try:
+        machine = json.loads((run / "machine.json").read_text(encoding="utf-8"))
+        then = str(machine["folder"])
+        moved = os.path.abspath(run / os.path.relpath(then, str(machine["run"])))
+        found = [Path(moved), Path(then)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = [Path(os.path.abspath(run)).parent.parent]
+    return [*found, Path.cwd()]
+
+
+def path_from(run: Path, path: str) -> str:
+    """A path of a run's config.yaml as it is reached from here; one that is nowhere stays as it
+    is."""
+    for folder in start_folders(run):
+        if os.path.exists(folder / path):
+            return path if folder == Path.cwd() else os.path.abspath(folder / path)
+    return path
 
 
 class RunLock:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.checkpoint.reader import find_trained
-from boltbox.detector.checkpoint.relative_paths import PathOrigin
-from boltbox.detector.checkpoint.runs import run_of
+from boltbox.detector.checkpoint.runs import path_from, run_of, start_folders
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
@@ -67,14 +66,14 @@ class ResolvedCkptPath:
         """
         if self.home is None:
             return {}
-        options, origin = read_config(self.home / "config.yaml"), PathOrigin.of(self.home)
+        options = read_config(self.home / "config.yaml")
         if command != "fit":
             trainer = options.get("trainer") or {}
             groups = ("seed_everything", "data", "model", *GROUPS.get(command, ()))
             options = {name: options[name] for name in groups if name in options}
             options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
         data, model = options.get("data") or {}, options.get("model") or {}
-        before = origin.find(str(data.get("dataset")))
+        before = path_from(self.home, str(data.get("dataset")))
         if command != "fit" and dataset and _folder(before) != _folder(dataset):
             data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
         if data.get("dataset") not in (None, "demo"):
@@ -88,7 +87,8 @@ class ResolvedCkptPath:
         dataset = options.data.dataset
         if dataset and dataset == self.paths.get("data.dataset") and not os.path.exists(dataset):
             assert self.home
-            looked = PathOrigin.of(self.home).looked_in(dataset)
+            folders = ", ".join(dict.fromkeys(map(str, start_folders(self.home))))
+            looked = "" if os.path.isabs(dataset) else f" (looked in {folders})"
             raise InputError(
                 f"data.dataset {dataset}, which {self.source} names, is not there{looked}: give"
                 " --data.dataset FILE"

@@ -2,6 +2,7 @@
 too."""
 
 import csv
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import yaml
 from made_networks import small, yolov5_converter  # noqa: F401
 
 import cli
-from boltbox.detector.checkpoint.relative_paths import PathOrigin
+from boltbox.detector.checkpoint.runs import path_from
 from boltbox.detector.data.demo import make_demo
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
@@ -220,16 +221,16 @@ def test_relative_paths_start_where_the_run_did(
         (tmp_path / folder / "runs/a").mkdir(parents=True)
         (tmp_path / folder / "data.yaml").touch()
     monkeypatch.chdir(tmp_path / "here")
-    place = PathOrigin(tmp_path / "now/runs/a", (tmp_path / "then/runs/a", tmp_path / "then"))
+    run, then = tmp_path / "now/runs/a", tmp_path / "then"
+    (run / "machine.json").write_text(json.dumps({"run": f"{then}/runs/a", "folder": str(then)}))
     for folder in ("now", "then"):
-        assert place.find("data.yaml") == str(tmp_path / folder / "data.yaml")
+        assert path_from(run, "data.yaml") == str(tmp_path / folder / "data.yaml")
         (tmp_path / folder / "data.yaml").unlink()
-    assert place.find("data.yaml") == "data.yaml"
+    assert path_from(run, "data.yaml") == "data.yaml"
     (tmp_path / "now/data.yaml").touch()
-    assert PathOrigin.of(tmp_path / "now/runs/a").find("data.yaml") == str(
-        tmp_path / "now/data.yaml"
-    )
-    assert place.find("/nowhere/data.yaml") == "/nowhere/data.yaml"
+    (run / "machine.json").unlink()
+    assert path_from(run, "data.yaml") == str(tmp_path / "now/data.yaml")
+    assert path_from(run, "/nowhere/data.yaml") == "/nowhere/data.yaml"
 
 
 def test_a_fit_from_our_checkpoint_on_data_with_other_classes(

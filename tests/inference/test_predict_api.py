@@ -11,6 +11,7 @@ from PIL import Image
 from shared import shared
 
 from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 
@@ -57,6 +58,15 @@ def test_precision(checkpoint: Path, pictures: Path) -> None:
     np.testing.assert_array_equal(mixed.confidence, full.confidence)
     with pytest.raises(InputError, match="precision is '16'; choose 16-mixed"):
         detector.predict(file, precision="16")
+
+
+def test_a_literal_run_is_suppressed_as_it_was_validated(checkpoint: Path, tmp_path: Path) -> None:
+    """With YOLOv5's rounding."""
+    content = torch.load(checkpoint, weights_only=True)
+    content["hyper_parameters"]["literal"] = True
+    torch.save(content, tmp_path / "literal.ckpt")
+    assert Predictor.load(tmp_path / "literal.ckpt", device="cpu").thresholds["rounded"]
+    assert not Predictor.load(checkpoint, device="cpu").thresholds["rounded"]
 
 
 def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:

@@ -205,7 +205,8 @@ def test_a_class_that_is_missing(
         with pytest.raises(SystemExit):
             cli.main([*line, "--trust_parts", "true"])
         told = capsys.readouterr().err
-        assert "my_parts" in told
+        assert "model.network.head" in told
+        assert "my_parts.FreeHead" in told
         assert "PYTHONPATH" in told
 
 
