@@ -201,11 +201,10 @@ class DatasetFile:
         found = sorted(path for path in self.root.rglob(f"*{other.suffix}") if path.stem in stems)
         if not found:
             return ""
-        places = [form.label_path(dataset.files[0]) for form in (own, other)]
         return (
-            f": format {self.format} looks for {places[0]} and the like, but there are {len(found)}"
-            f" {other.suffix[1:]} files, first {found[0]}; if these are the labels, give their"
-            f" `format` in the data.yaml, or move them to where {places[1]} is"
+            f": format {self.format} looks for {own.label_path(dataset.files[0])} and the like, but"
+            f" there are {len(found)} {other.suffix[1:]} files, first {found[0]}; if these are the"
+            " labels, give their `format` in the data.yaml, or move them beside the images"
         )
 
     def places(self, split: str) -> list[str]:

@@ -78,6 +78,7 @@ class SplitReader:
 
     def __post_init__(self) -> None:
         self.numbers: dict[str | int, int] = {name: c for c, name in enumerate(self.names)}
+        self.numbers |= {c: c for c in range(len(self.names))}
 
     def read(self) -> DetectionDataset:
         """
@@ -146,20 +147,18 @@ class SplitReader:
         Raises:
             InputError: if strict, it has no name.
         """
-        name, count = item.name, len(self.names)
-        if isinstance(name, int):
-            if 0 <= name < count or (self.strict and name > 0):
-                return ""
-            return f"class number {name} has no name (the data set has {count}: 0 to {count - 1})"
+        name = item.name
         if name in self.numbers:
             return ""
-        if self.strict:
+        if self.strict and isinstance(name, str):
             place = item.place.removesuffix(f" ({name})")
             raise InputError(
                 f"{entry.file}: {place} is a '{name}', which is not among the names"
                 f" {self.names}; add it"
             )
-        return f"class name '{name}' is not among the data set's names"
+        if self.strict and isinstance(name, int) and name > 0:
+            return ""
+        return f"unknown class {name!r}: it is none of the data set's {len(self.names)}"
 
     def _labels(
         self, items: Sequence[LabelObject], boxes: np.ndarray, height: int, width: int

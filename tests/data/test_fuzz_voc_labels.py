@@ -3,6 +3,7 @@ rejects is named."""
 
 import xml.dom.minidom
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
@@ -48,7 +49,7 @@ VOC_WHOLE = [
 
 
 def strict_voc(data: bytes) -> Verdict:
-    """By expat and a document tree: one text-only element for each thing, no element twice."""
+    """By expat and a document tree; of an element that comes twice the first counts."""
     try:
         root = xml.dom.minidom.parseString(data).documentElement
     except (ExpatError, ValueError, LookupError):
@@ -61,11 +62,10 @@ def strict_voc(data: bytes) -> Verdict:
             verdict.rejected.append(k)
             continue
         bounds = children(item, "bndbox")
-        corners = (
-            [number(text(bounds[0], tag) or "") for tag in ("xmin", "ymin", "xmax", "ymax")]
-            if len(bounds) == 1
-            else []
-        )
+        corners = []
+        for tag in ("xmin", "ymin", "xmax", "ymax"):
+            found = [text(bound, tag) for bound in bounds]
+            corners.append(number(next((value for value in found if value is not None), "")))
         name = (text(item, "name") or "").strip()
         values = [v for v in corners if v is not None and abs(v) < 2**24]
         if len(values) == 4 and values[2] > values[0] and values[3] > values[1] and name in NAMES:
@@ -84,15 +84,14 @@ def children(node: Any, tag: str) -> list[Any]:
 
 
 def text(node: Any, tag: str) -> str | None:
-    """The text of the only child of that name, which has nothing but text; else None."""
+    """The text of the first child of that name, up to an element in it; None if there is none."""
     found = children(node, tag)
-    if len(found) != 1 or any(
-        child.nodeType == child.ELEMENT_NODE for child in found[0].childNodes
-    ):
+    if not found:
         return None
+    parts = takewhile(lambda child: child.nodeType != child.ELEMENT_NODE, found[0].childNodes)
     return "".join(
         child.data
-        for child in found[0].childNodes
+        for child in parts
         if child.nodeType in (child.TEXT_NODE, child.CDATA_SECTION_NODE)
     )
 

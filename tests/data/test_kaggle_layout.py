@@ -131,7 +131,7 @@ def called_yolo(root: Path) -> None:
             [],
             ["no image of train has labels", "labels/im00.txt", "5 xml files", "`format`"],
         ),
-        (far_xml, [], ["5 xml files", "xmls/im00.xml", "nnotations/im00.xml"]),
+        (far_xml, [], ["5 xml files", "xmls/im00.xml", "beside the images"]),
     ],
 )
 def test_what_is_said(

@@ -1,7 +1,7 @@
 """What a slow, strict reader finds in a label file, and the data set's reader compared with it."""
 
+import math
 import os
-import re
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -19,13 +19,12 @@ STAMPS = count(1)
 
 
 def number(text: str) -> float | None:
-    """A decimal number as people write it, or None."""
-    text = text.strip(" \t\r\n")
-    return (
-        float(text)
-        if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII)
-        else None
-    )
+    """A finite number as Python reads it, or None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 class Verdict(NamedTuple):

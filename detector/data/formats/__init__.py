@@ -3,12 +3,11 @@
 Which format a data.yaml means that names none is found out by asking them, the last row first.
 """
 
-from importlib import import_module
-
 from boltbox.detector.data.formats.coco_json import CocoJson
 from boltbox.detector.data.formats.format import Format
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
 
 FORMATS: dict[str, type[Format]] = {"yolo": YoloText, "voc": VocXml, "coco": CocoJson}
@@ -26,21 +25,9 @@ def format_class(name: str) -> type[Format]:
     """
     if name in FORMATS:
         return FORMATS[name]
-    module, _, attribute = name.rpartition(".")
-    if not module:
+    if "." not in name:
         raise InputError(
             f"data.format {name}: choose from {', '.join(FORMATS)}, or give the import path of a"
             " class of your own"
         )
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as e:
-        raise InputError(
-            f"data.format {name}: {e}; the folder of its file must be in PYTHONPATH"
-        ) from None
-    if not (isinstance(found, type) and issubclass(found, Format)):
-        raise InputError(
-            f"data.format {name}: this is no class made from"
-            " boltbox.detector.data.formats.format.Format"
-        )
-    return found
+    return find_part({"class_path": name}, Format, "data.format")  # type: ignore[type-abstract]

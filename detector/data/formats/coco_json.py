@@ -53,9 +53,9 @@ class CocoJson(Format):
         split, root = self.split, self.split.root
         # instances_train2017.json
         beside, stem = split.paths[0].parent, split.paths[0].stem.removeprefix("instances_")
-        guesses = [root / stem, root / "images" / stem, root / "images" / split.name]
-        guesses += [root / split.name, root / "images", root, beside]
-        places = [folder / name for folder in (*split.folders, *guesses)]
+        guesses = (stem, f"images/{stem}", f"images/{split.name}", split.name, "images", "")
+        folders = [*split.folders, *(root / guess for guess in guesses), beside]
+        places = [folder / name for folder in folders]
         found = next(filter(is_file, places), None)
         split.origins.note(places[: places.index(found)] if found else places)
         return found or places[0]

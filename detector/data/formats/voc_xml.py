@@ -39,8 +39,8 @@ class VocXml(PerImageFormat):
         split."""
         if is_dir(path):
             return _has_xml(path)
-        in_annotations = (root / "annotations").glob("*.xml")  # COCO's json files lie there too
-        return path.suffix == ".txt" and (is_dir(root / "Annotations") or any(in_annotations))
+        # COCO's json files lie there too
+        return path.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
 
     @classmethod
     def find_splits(cls, root: Path) -> dict[str, list[Path]]:
@@ -103,9 +103,9 @@ class VocXml(PerImageFormat):
         xml = _read_xml(entry.file)
         objects = []
         for k, item in enumerate(xml.findall("object"), 1):
-            name, problem = item.findtext("name", "").strip(), _ambiguity(item)
-            if item.findtext("difficult", "").strip() == "1" and not self.split.keep_difficult:
-                problem = "marked difficult"
+            name = item.findtext("name", "").strip()
+            difficult = item.findtext("difficult", "").strip() == "1"
+            problem = "marked difficult" if difficult and not self.split.keep_difficult else ""
             box = [_number(item.findtext(f"bndbox/{corner}", "")) for corner in CORNERS]
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
         size = whole_size(xml.findtext("size/height"), xml.findtext("size/width"))
@@ -155,20 +155,9 @@ def _read_xml(file: str) -> ElementTree.Element:
     return root
 
 
-def _ambiguity(item: ElementTree.Element) -> str:
-    """Why nobody can tell what an object's name and corners are, or an empty string."""
-    for tag in ("bndbox", "name", *(f"bndbox/{corner}" for corner in CORNERS)):
-        found = item.findall(tag)
-        if len(found) > 1:
-            return f"ambiguous: {len(found)} times <{tag}>"
-        if tag != "bndbox" and any(len(element) for element in found):
-            return f"ambiguous: <{tag}> holds more than text"
-    return ""
-
-
 def _number(text: str) -> float:
-    """NaN where it is none; Python reads 1_0 as 10, and digits of any script."""
+    """NaN where it is none."""
     try:
-        return float(text) if text.isascii() and "_" not in text else math.nan
+        return float(text)
     except ValueError:
         return math.nan

@@ -82,10 +82,6 @@ def parse_yolo(text: str) -> Iterator[Line]:
         if not fields:
             continue
         try:
-            if (
-                "_" in line or not line.isascii()
-            ):  # Python reads 1_0 as 10, and digits of any script
-                raise ValueError
             with np.errstate(over="ignore"):
                 values = np.array(fields, np.float32)
         except ValueError:
