@@ -28,7 +28,8 @@ from boltbox.detector.data.sample import Batch, collate, finish_on_device
 from boltbox.detector.data.sampler import (
     GivenBatches,
     TrainBatches,
-    epoch_weights,
+    class_weights,
+    image_weights,
     position,
     rectangular_batches,
     resume_epoch,
@@ -185,12 +186,6 @@ class DetectionData(L.LightningDataModule):
             rank_zero_print(
                 "data.image_weights draws images in any order, which turns data.rect off"
             )
-        if self.augment.early() and not self.literal:
-            place = self.augment.early()[0]
-            rank_zero_print(
-                f"data.augment.after.{place} needs pixels before the warp: mosaics are resampled"
-                " twice"
-            )
         steps, last_steps = (
             augment.steps(self.image_size, shapes, resample_once=not self.literal)
             for augment in (self.augment, self.augment.without_mixing())
@@ -222,7 +217,9 @@ class DetectionData(L.LightningDataModule):
         if position(self.trainer)[1] == 0:
             module = self.trainer and self.trainer.lightning_module
             self.epoch_maps = list(getattr(module, "class_maps", self.epoch_maps))
-        return epoch_weights(self.datasets["train"], self.epoch_maps)
+        dataset = self.datasets["train"]
+        weights = class_weights(dataset.class_counts()) * (1 - np.array(self.epoch_maps)) ** 2
+        return image_weights(dataset.labels, weights)
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val")

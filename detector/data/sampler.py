@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.label_table import LabelTable
 from boltbox.detector.data.transforms.letterbox import batch_shapes
 
 if TYPE_CHECKING:  # `predict` does without it
@@ -152,34 +152,19 @@ def class_weights(counts: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def epoch_weights(dataset: DetectionDataset, maps: Sequence[float]) -> np.ndarray:
-    """(n,) weights to draw the images of an epoch by. maps: mAP50-95 of each class so far; those
-    with a high one count less."""
-    weights = class_weights(dataset.class_counts()) * (1 - np.asarray(maps)) ** 2
-    classes = [x.classes[~x.crowd] for x in dataset.labels]
-    background = np.array([len(c) == 0 for c in classes])
-    return draw_weights(image_weights(classes, weights), background)
+def image_weights(labels: LabelTable, weights: np.ndarray) -> np.ndarray:
+    """(n,) weights to draw the images of an epoch by, that sum to 1.
 
-
-def image_weights(image_classes: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """(n,) weight of each image: the sum of the weights of its objects' classes."""
-    return np.array([weights[classes].sum() for classes in image_classes])
-
-
-def draw_weights(weights: np.ndarray, background: np.ndarray) -> np.ndarray:
-    """Weights to draw images by, that sum to 1: images with objects share by their weight what
-    images without leave them.
-
-    YOLOv5 would never draw an image whose weight is 0; here every image can come.
-
-    Args:
-        weights: (n,) of `image_weights`. background: (n,) which images have no object; each keeps
-            its even share, 1 / n.
+    Images with objects share by the sum of their objects' `weights` (C,) what images without leave
+    them, each of which keeps its even share. YOLOv5 would never draw an image whose weight is 0;
+    here every image can come.
     """
-    n, objects = len(weights), ~background
-    total = weights[objects].sum()
-    share = weights / total if total > 0 else np.full(n, 1 / max(objects.sum(), 1))
-    drawn = np.where(background, 1 / n, np.maximum(share * objects.mean(), LEAST_SHARE / n))
+    n, counted = len(labels), ~labels.crowd
+    image = np.repeat(np.arange(n), np.diff(labels.starts))[counted]
+    share = np.bincount(image, weights[labels.classes[counted]], n)
+    objects = np.bincount(image, minlength=n) > 0
+    share = share / share.sum() if share.any() else objects / max(objects.sum(), 1)
+    drawn = np.where(objects, np.maximum(share * objects.mean(), LEAST_SHARE / n), 1 / n)
     return drawn / drawn.sum()
 
 

@@ -20,22 +20,27 @@ from ranks import together
 import cli
 from benchmarks.resume_fuzz import difference
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.label_table import LabelTable
+from boltbox.detector.data.sample import Labels
 from boltbox.detector.data.sampler import (
     TrainBatches,
     class_weights,
-    draw_weights,
     image_weights,
 )
 
 EPOCHS, BATCHES = 3, 6  # of the runs below: 24 images in batches of 4
 
 
+def table(images: list[list[int]]) -> LabelTable:
+    """Images whose objects have these classes."""
+    return LabelTable.of([Labels.of(np.zeros((len(x), 4)), np.array(x), 9, 9) for x in images])
+
+
 def weights_of(images: list[list[int]], classes: int, maps: float | np.ndarray = 0.0) -> np.ndarray:
     """As the data module makes them."""
-    of_image = [np.array(x, int) for x in images]
-    counts = np.bincount(np.concatenate(of_image), minlength=classes)
-    weights = image_weights(of_image, class_weights(counts) * (1 - np.asarray(maps)) ** 2)
-    return draw_weights(weights, np.array([not x for x in images]))
+    labels = table(images)
+    counts = np.bincount(labels.classes, minlength=classes)
+    return image_weights(labels, class_weights(counts) * (1 - np.asarray(maps)) ** 2)
 
 
 def drawn(weights: np.ndarray, epochs: int = 300) -> np.ndarray:

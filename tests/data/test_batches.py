@@ -17,7 +17,6 @@ from boltbox.detector.data.sampler import (
     Key,
     TrainBatches,
     class_weights,
-    image_weights,
     rectangular_batches,
 )
 from boltbox.detector.data.transforms.augment import Augment
@@ -156,22 +155,9 @@ def test_given_batches() -> None:
     assert len(GivenBatches(batches, 1, 2)) == 1
 
 
-def test_rare_classes_come_more_often() -> None:
-    """Nine images of class 0, one of class 1: weights 1/9 : 1 = 0.1 : 0.9; the rare image takes 0.9
-    / (9 * 0.1 + 0.9)."""
-    classes = [np.zeros(1, int)] * 9 + [np.ones(1, int)]
-    weights = image_weights(classes, class_weights(np.array([9, 1])))
-    np.testing.assert_allclose(weights, [0.1] * 9 + [0.9])
-    sampler = TrainBatches(10, 10, 0, position=lambda: (0, 0), weights=lambda: weights)
-    drawn = np.concatenate([sampler.order(epoch) for epoch in range(200)])
-    assert (drawn == 9).mean() == pytest.approx(0.5, abs=0.05)  # 4 sqrt(0.25 / 2000) = 0.045
-
-
 def test_class_weights_in_numbers() -> None:
     # 1/4, 1 (absent), 1/2 over their sum 7/4
     np.testing.assert_allclose(class_weights(np.array([4, 0, 2])), [1 / 7, 4 / 7, 2 / 7])
-    image = [np.array([0, 0, 2]), np.array([], int)]
-    np.testing.assert_allclose(image_weights(image, np.array([1 / 7, 4 / 7, 2 / 7])), [4 / 7, 0])
 
 
 def test_image_weights_in_the_data_module(data_yaml: str) -> None:

@@ -16,8 +16,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.train_samples import TrainSamples
 from boltbox.detector.data.transforms.augment import Augment
-from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage, Patch, _span
-from boltbox.detector.data.transforms.mixing import patch_rectangles
+from boltbox.detector.data.transforms.lazy_image import _span
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(
@@ -120,19 +119,3 @@ def test_spans(low: int, length: int, gain: float, shift: float, n: int) -> None
         assert abs(s1 * gain + shift - d1) <= 0.5
     if s2 * gain + shift > high + 0.5:
         assert abs(s2 * gain + shift - d2) <= 0.5
-
-
-def test_a_mosaic_pixel_by_pixel() -> None:
-    """At gain 1 nothing is interpolated: as pasting the images."""
-    rng = np.random.default_rng(0)
-    shapes, size, xc, yc = [(40, 64), (64, 50), (30, 64), (64, 64)], 64, 50, 70
-    images = [rng.integers(0, 256, (*s, 3), dtype=np.uint8) for s in shapes]
-    wanted = np.full((2 * size, 2 * size, 3), GREY, np.uint8)
-    tiles = []
-    for image, (x1, y1, x2, y2), (sx1, sy1, sx2, sy2) in zip(
-        images, *patch_rectangles(shapes, size, xc, yc), strict=True
-    ):
-        wanted[y1:y2, x1:x2] = image[sy1:sy2, sx1:sx2]
-        whole = Patch(lambda image=image: image, (0, 0, image.shape[1], image.shape[0]))
-        tiles.append(whole.moved(1, 1, x1 - sx1, y1 - sy1, (x1, y1, x2, y2)))
-    assert np.array_equal(LazyImage((2 * size, 2 * size), tiles).render(), wanted)

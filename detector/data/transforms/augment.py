@@ -100,16 +100,12 @@ class Augment:
         """The same, but each sample is of one image."""
         return replace(self, mosaic=0.0, mixup=0.0)
 
-    def early(self) -> list[str]:
-        """The places of transforms that need pixels before the warp, where lazy images have
-        none."""
-        return [place for place in LAZY_PLACES if self.after.get(place)]
-
     def resamples_once(self, rectangular: bool = False) -> bool:
         """Whether a mosaic can be rendered straight into the output: the warp only scales and
         shifts, and no transform of the user's own comes before it."""
         turned = self.degrees or self.shear or self.perspective or self.copy_paste
-        return not (turned or rectangular or self.early())
+        early = any(self.after.get(place) for place in LAZY_PLACES)
+        return not (turned or rectangular or early)
 
     def steps(
         self, size: int, shapes: np.ndarray | None = None, resample_once: bool = True

@@ -16,24 +16,23 @@ Rectangle = tuple[float, float, float, float]  # x1, y1, x2, y2
 
 
 class Patch(NamedTuple):
-    """A file's image within a lazy one: its point (x, y) goes to (x * gain_x + x0, y * gain_y +
-    y0), and what falls into the rectangle `seen` is shown. Coordinates count from the corners of
-    pixels, not from their centres. read(): its pixels (h, w, 3) uint8 RGB."""
+    """A file's image within a lazy one: its point (x, y) goes to (x * gain + x0, y * gain + y0),
+    and what falls into the rectangle `seen` is shown. Coordinates count from the corners of pixels,
+    not from their centres. read(): its pixels (h, w, 3) uint8 RGB."""
 
     read: Callable[[], np.ndarray]
     seen: Rectangle
-    gain_x: float = 1.0
-    gain_y: float = 1.0
+    gain: float = 1.0
     x0: float = 0.0
     y0: float = 0.0
 
-    def moved(self, gain_x: float, gain_y: float, x: float, y: float, within: Rectangle) -> Patch:
+    def moved(self, gain: float, x: float, y: float, within: Rectangle) -> Patch:
         """With all that is around it scaled and shifted, seen through the rectangle `within`."""
         x1, y1, x2, y2 = self.seen
-        low = max(x1 * gain_x + x, within[0]), max(y1 * gain_y + y, within[1])
-        high = min(x2 * gain_x + x, within[2]), min(y2 * gain_y + y, within[3])
-        gains = self.gain_x * gain_x, self.gain_y * gain_y
-        return Patch(self.read, (*low, *high), *gains, self.x0 * gain_x + x, self.y0 * gain_y + y)
+        low = max(x1 * gain + x, within[0]), max(y1 * gain + y, within[1])
+        high = min(x2 * gain + x, within[2]), min(y2 * gain + y, within[3])
+        x0, y0 = self.x0 * gain + x, self.y0 * gain + y
+        return Patch(self.read, (*low, *high), self.gain * gain, x0, y0)
 
 
 class LazyImage:
@@ -53,14 +52,14 @@ class LazyImage:
 
     def moved(
         self,
-        gain: tuple[float, float],
+        gain: float,
         shift: tuple[float, float],
         size: tuple[int, int],
         within: Rectangle | None = None,
     ) -> LazyImage:
         """Scaled, then shifted, on an image of `size`, of which it covers `within`, or all."""
         seen = within or (0, 0, size[1], size[0])
-        return LazyImage(size, [patch.moved(*gain, *shift, seen) for patch in self.patches])
+        return LazyImage(size, [patch.moved(gain, *shift, seen) for patch in self.patches])
 
     def render(self) -> np.ndarray:
         """(H, W, 3) uint8 RGB, grey where there is no patch. Patches that nothing is seen of are
@@ -74,8 +73,8 @@ class LazyImage:
             left, top, right, bottom = map(round, patch.seen)
             if left < right and top < bottom:
                 pixels = patch.read()
-                sx1, sx2, x1, x2 = _span(left, right, patch.gain_x, patch.x0, pixels.shape[1])
-                sy1, sy2, y1, y2 = _span(top, bottom, patch.gain_y, patch.y0, pixels.shape[0])
+                sx1, sx2, x1, x2 = _span(left, right, patch.gain, patch.x0, pixels.shape[1])
+                sy1, sy2, y1, y2 = _span(top, bottom, patch.gain, patch.y0, pixels.shape[0])
                 part = pixels[sy1:sy2, sx1:sx2]
                 if part.shape[:2] != (y2 - y1, x2 - x1):
                     part = cv2.resize(part, (x2 - x1, y2 - y1), interpolation=cv2.INTER_LINEAR)

@@ -59,7 +59,7 @@ def letterbox(
     pad_x, pad_y = (shape[1] - new_width) / 2, (shape[0] - new_height) / 2
     (left, right), (top, bottom) = ((round(pad - 0.1), round(pad + 0.1)) for pad in (pad_x, pad_y))
     if isinstance(image, LazyImage):
-        return image.moved((r, r), (left, top), shape), (r, r), (pad_x, pad_y)
+        return image.moved(r, (left, top), shape), (r, r), (pad_x, pad_y)
     if (height, width) != (new_height, new_width):
         image = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
     if pad_x or pad_y:
@@ -100,13 +100,9 @@ def batch_shapes(
         (batches, 2) int64 height and width in pixels.
     """
     ratio = shapes[:, 0] / shapes[:, 1]
-    unit = np.ones((batch[-1] + 1, 2))
-    for b in range(len(unit)):
-        low, high = ratio[batch == b].min(), ratio[batch == b].max()
-        if high < 1:
-            unit[b] = high, 1
-        elif low > 1:
-            unit[b] = 1, 1 / low
+    starts = np.flatnonzero(np.diff(batch, prepend=-1))
+    low, high = np.minimum.reduceat(ratio, starts), np.maximum.reduceat(ratio, starts)
+    unit = np.column_stack((high, 1 / low)).clip(max=1)
     return np.ceil(unit * size / stride + pad).astype(np.int64) * stride
 
 

@@ -11,50 +11,31 @@ from boltbox.detector.data.transforms.letterbox import letterbox_sample
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
 MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
-Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
-
-
-def patch_rectangles(
-    shapes: Sequence[tuple[int, int]], size: int, xc: int, yc: int
-) -> tuple[list[Rectangle], list[Rectangle]]:
-    """Where each of four images (height, width) goes: its rectangle on the canvas of 2 size x 2
-    size pixels, and the part of the image that fits there. Their inner corners meet at (xc, yc):
-    top left, top right, bottom left, bottom right."""
-    canvas, source = [], []
-    for i, (h, w) in enumerate(shapes):
-        left, top = i % 2 == 0, i < 2
-        x1, x2 = (max(xc - w, 0), xc) if left else (xc, min(xc + w, 2 * size))
-        y1, y2 = (max(yc - h, 0), yc) if top else (yc, min(yc + h, 2 * size))
-        sx, sy = (w - (x2 - x1) if left else 0), (h - (y2 - y1) if top else 0)
-        canvas.append((x1, y1, x2, y2))
-        source.append((sx, sy, sx + x2 - x1, sy + y2 - y1))
-    return canvas, source
 
 
 def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0) -> Sample:
     """Four samples whose longer sides are at most `size` pixels -> one of 2 size x 2 size, boxes
-    clipped to it.
+    clipped to it. Their inner corners meet at (xc, yc): top left, top right, bottom left, bottom
+    right.
 
     Image and objects are those of all four; there is no way back to a file; all else is that of
     samples[main], whose image says whether the mosaic is still to be rendered.
     """
-    rectangles = patch_rectangles([sample.size for sample in samples], size, xc, yc)
-    boxes, polygons, patches = [], [], []
-    outlined = any(sample.polygons for sample in samples)
-    for sample, (x1, y1, x2, y2), (sx1, sy1, _, _) in zip(samples, *rectangles, strict=True):
-        shift = x1 - sx1, y1 - sy1
+    side, lazy = 2 * size, isinstance(samples[main].image, LazyImage)
+    canvas, placed = LazyImage((side, side), []), []
+    for i, sample in enumerate(samples):
+        (height, width), left, top = sample.size, i % 2 == 0, i < 2
+        shift = xc - width * left, yc - height * top
+        quarter = 0 if left else xc, 0 if top else yc, xc if left else side, yc if top else side
         image = LazyImage.of(sample.image)
-        patches += image.moved((1, 1), shift, (size, size), (x1, y1, x2, y2)).patches
-        placed = sample.moved(None, (1, 1), shift)
-        boxes.append(placed.boxes)
-        if outlined:
-            polygons += [[part.clip(0, 2 * size) for part in parts] for parts in placed.parts()]
-    canvas = LazyImage((2 * size, 2 * size), patches)
+        canvas.patches += image.moved(1, shift, canvas.size, quarter).patches
+        placed.append(sample.moved(None, (1, 1), shift))
+    polygons = [parts for sample in placed for parts in sample.parts()]
     return samples[main].replace(
-        image=canvas if isinstance(samples[main].image, LazyImage) else canvas.render(),
-        boxes=clip_xyxy(np.concatenate(boxes), 2 * size, 2 * size),
-        classes=np.concatenate([sample.classes for sample in samples]),
-        polygons=polygons,
+        image=canvas if lazy else canvas.render(),
+        boxes=clip_xyxy(np.concatenate([sample.boxes for sample in placed]), side, side),
+        classes=np.concatenate([sample.classes for sample in placed]),
+        polygons=[[part.clip(0, side) for part in parts] for parts in polygons],
         letterbox=None,
         truth=None,
     )

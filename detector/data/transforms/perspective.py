@@ -63,14 +63,9 @@ def warp_boxes(
     points that stay inside, a zero box if none does.
     """
     height, width = out_shape
-    if upright := _scale_and_shift(matrix):
-        gain, x, y = upright
-        warped = clip_xyxy(boxes.astype(float) * gain + (x, y, x, y), width, height)
-    else:
-        corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix).reshape(
-            -1, 4, 2
-        )
-        warped = clip_xyxy(np.concatenate((corners.min(1), corners.max(1)), 1), width, height)
+    corners = warp_points(boxes[:, [0, 1, 2, 3, 0, 3, 2, 1]].reshape(-1, 2), matrix)
+    corners = corners.reshape(-1, 4, 2)
+    warped = clip_xyxy(np.concatenate((corners.min(1), corners.max(1)), 1), width, height)
     for i, parts in enumerate(polygons):
         if parts:
             points = warp_points(np.concatenate([_resample(part) for part in parts]), matrix)
@@ -130,11 +125,10 @@ def warp_sample(
     image is rendered, by a matrix that only scales and shifts."""
     image, size, grey = sample.image, out_shape[::-1], (GREY,) * 3
     if isinstance(image, LazyImage):
-        upright = _scale_and_shift(matrix)
-        assert upright, "render it before it is turned"
-        gain, x, y = upright
+        (gain, b, x), (d, _, y), _ = matrix.tolist()
+        assert b == d == 0, "render it before it is turned"
         half = 0.5 * (1 - gain)  # the matrix is about the centres of pixels
-        image = image.moved((gain, gain), (x + half, y + half), out_shape).render()
+        image = image.moved(gain, (x + half, y + half), out_shape).render()
     elif (matrix[2] == (0, 0, 1)).all():
         image = cv2.warpAffine(image, matrix[:2], size, borderValue=grey)
     else:
@@ -149,10 +143,3 @@ def warp_sample(
         polygons=[],
         letterbox=None,
     )
-
-
-def _scale_and_shift(matrix: np.ndarray) -> tuple[float, float, float] | None:
-    """Gain, x and y of a matrix that only scales, both axes alike, and shifts; None of others."""
-    (gain, b, x), (d, gain_y, y), last = matrix.tolist()
-    upright = gain == gain_y > 0 == b == d and last == [0, 0, 1]
-    return (gain, x, y) if upright else None
