@@ -161,19 +161,19 @@ def test_albumentations_follows_the_given_generator() -> None:
 @pytest.mark.parametrize(
     ("transforms", "words"),
     [
-        ([{"Blurr": {}}], ["no transform 'Blurr'", "did you mean 'Blur'?"]),
+        ([{"Blurr": {}}], ["no 'Blurr'", "did you mean 'Blur'?"]),
         (
             [{"Blur": {}}, {"HorizontalFlop": {"p": 1}}],
             ["'HorizontalFlop'", "did you mean 'HorizontalFlip'?"],
         ),
-        ([{"np": {}}], ["no transform 'np'"]),
-        ([{"Blur": {"p": 2}}], ["transform Blur", "p ", "less than or equal to 1"]),
-        ([{"Blur": {"blur_limit": "wide"}}], ["transform Blur", "blur_limit"]),
-        ([{"RandomCrop": {}}], ["transform RandomCrop", "height", "width"]),
-        ([{"Blur": 3}], ["transform Blur"]),
-        ([{"Blur": {"blur_limt": 3}}], ["transform Blur", "blur_limt"]),
+        ([{"np": {}}], ["no 'np'"]),
+        ([{"Blur": {"p": 2}}], ["Blur", "p ", "less than or equal to 1"]),
+        ([{"Blur": {"blur_limit": "wide"}}], ["Blur", "blur_limit"]),
+        ([{"RandomCrop": {}}], ["RandomCrop", "height", "width"]),
+        ([{"Blur": 3}], ["Blur"]),
+        ([{"Blur": {"blur_limt": 3}}], ["Blur", "blur_limt"]),
         (["Blur"], ["Blur"]),
-        ([{"OneOf": {"transforms": [{"Blurr": {}}]}}], ["no transform 'Blurr'"]),
+        ([{"OneOf": {"transforms": [{"Blurr": {}}]}}], ["no 'Blurr'"]),
         ([{"OneOf": {"transforms": "Blur"}}], ["'Blur'"]),
     ],
 )

@@ -313,9 +313,9 @@ def test_pickles_in_this_test_do_run(here: Path) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read may be neither the old nor the new; it is not kept."""
+    """What was read may be neither the old nor the new; the next start reads it again."""
     as_yolo(tmp_path)
     whole = yolo_txt.parse_yolo
 
@@ -326,8 +326,6 @@ def test_a_file_that_changes_while_it_is_read(
     with monkeypatch.context() as patch:
         patch.setattr(yolo_txt, "parse_yolo", slow)
         load(tmp_path)
-    assert "labels/train/c.txt changed while they were read" in capsys.readouterr().out
-    assert not cache.exists()
     assert load(tmp_path).report.boxes == 4
 
 

@@ -101,7 +101,7 @@ def cached(
         rank_zero_print(f"labels cache of {split} rebuilt because {found}")
     dataset, origins = read()
     try:
-        _save(path, dataset, origins, options, split)
+        _save(path, dataset, origins, options)
     except OSError as e:
         say_without("labels", e)
     return dataset
@@ -130,12 +130,7 @@ def _load(path: Path, options: dict[str, Any]) -> DetectionDataset | str:
         return f"it cannot be read ({e!r})"
 
 
-def _save(
-    path: Path, dataset: DetectionDataset, origins: Origins, options: dict[str, Any], split: str
-) -> None:
-    if why := changes(origins.paths, origins.states()):
-        rank_zero_print(f"labels of {split} are not cached: {why} while they were read")
-        return
+def _save(path: Path, dataset: DetectionDataset, origins: Origins, options: dict[str, Any]) -> None:
     about = {
         "options": options,
         "origins": origins.paths,

@@ -91,32 +91,26 @@ class Albumentations:
             if isinstance(kind, type) and issubclass(kind, kinds)
         }
         boxes = library.BboxParams(format="pascal_voc", label_fields=["classes"], clip=True)
-        self._compose = library.Compose(self._build(transforms), bbox_params=boxes)
+        try:
+            with warnings.catch_warnings():  # that library only warns of an unknown option
+                warnings.filterwarnings("error", message=".*not valid for transform")
+                steps = self._build(transforms)
+        except (AttributeError, TypeError, ValueError, UserWarning) as e:
+            why = " ".join(str(e).split())
+            raise InputError(f"data.augment.albumentations {transforms}: {why}") from None
+        self._compose = library.Compose(steps, bbox_params=boxes)
 
-    def _build(self, entries: Any) -> list[Any]:
+    def _build(self, entries: Sequence[dict[str, Any]]) -> list[Any]:
         """Transforms from their descriptions; a group like OneOf lists its own under
         `transforms`."""
-        if not isinstance(entries, Sequence) or not all(isinstance(e, dict) for e in entries):
-            raise InputError(
-                f"albumentations: give a list like [{{Blur: {{p: 0.01}}}}], not {entries!r}"
-            )
         steps = []
         for name, given in (item for entry in entries for item in entry.items()):
             if name not in self._known:
-                raise InputError(
-                    f"albumentations has no transform '{name}'; {nearest(name, self._known)}"
-                )
-            try:
-                options = dict(given or {})
-                if "transforms" in options:
-                    options["transforms"] = self._build(options["transforms"])
-                with warnings.catch_warnings():  # that library only warns of an unknown option
-                    warnings.filterwarnings("error", message=".*not valid for transform")
-                    steps.append(self._known[name](**options))
-            except (TypeError, ValueError, UserWarning) as e:
-                raise InputError(
-                    f"albumentations transform {name}: {' '.join(str(e).split())}"
-                ) from None
+                raise InputError(f"there is no '{name}'; {nearest(name, self._known)}")
+            options = dict(given or {})
+            if "transforms" in options:
+                options["transforms"] = self._build(options["transforms"])
+            steps.append(self._known[name](**options))
         return steps
 
     def __call__(self, sample: Sample, rng: np.random.Generator, partner: object = None) -> Sample:

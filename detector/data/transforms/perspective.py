@@ -38,13 +38,14 @@ def perspective_matrix(
     centre = np.array((0, 0, 0, 1, 0, 0, 0.5, 0.5))
     low, high = centre - spread, centre + spread
     tilt_x, tilt_y, angle, s, shear_x, shear_y, x, y = (low + (high - low) * unit).tolist()
-    to_origin = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
-    tilt = np.array(((1, 0, 0), (0, 1, 0), (tilt_x, tilt_y, 1)))
     angle, shear_x, shear_y = map(math.radians, (angle, shear_x, shear_y))
     cos, sin = s * math.cos(angle), s * math.sin(angle)
-    turn = np.array(((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)))
-    skew = np.array(((1, math.tan(shear_x), 0), (math.tan(shear_y), 1, 0), (0, 0, 1)))
-    move = np.array(((1, 0, x * out_width), (0, 1, y * out_height), (0, 0, 1)))
+    to_origin, tilt, turn, skew, move = np.tile(np.eye(3), (5, 1, 1))
+    to_origin[:2, 2] = -width / 2, -height / 2
+    tilt[2, :2] = tilt_x, tilt_y
+    turn[:2, :2] = (cos, sin), (-sin, cos)
+    skew[0, 1], skew[1, 0] = math.tan(shear_x), math.tan(shear_y)
+    move[:2, 2] = x * out_width, y * out_height
     return move @ skew @ turn @ tilt @ to_origin, s
 
 
