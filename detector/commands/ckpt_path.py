@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from boltbox.detector.checkpoint.reader import find_trained
-from boltbox.detector.checkpoint.runs import path_from, run_of, start_folders
+from boltbox.detector.checkpoint.runs import path_from, run_of
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import parse_yaml
 from boltbox.detector.weights.trained import Trained, is_published
 
-# groups of config.yaml that a command takes besides those of all
-GROUPS = {"anchors": ("autoanchor",), "doctor": ("doctor",)}
+MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
+GROUPS = ("seed_everything", "data", "model")  # of config.yaml that all commands take over
 OF_THE_DATA_SET = ("split", "format")  # options that do not describe another one
 
 
 @dataclass
-class ResolvedCkptPath:
+class CkptPath:
     """What `--ckpt_path` means, read: a command works with it instead of fresh weights.
 
     path: the file · options: by flat name, those that it brings · trained: a checkpoint of ours, or
-    YOLOv5's published weights · exported: an exported file · home: the run folder whose config.yaml
-    counts · paths: by option, files that were taken over from there.
+    YOLOv5's published weights · exported: an exported file.
     """
 
     path: Path
     options: dict[str, Any]
     trained: Trained | None = None
     exported: Exported | None = None
-    home: Path | None = None
-    paths: dict[str, str] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
@@ -43,15 +40,14 @@ class ResolvedCkptPath:
         return self.trained.content if self.trained else None
 
     @property
+    def home(self) -> Path | None:
+        """The run folder whose config.yaml counts."""
+        return run_of(self.path) if self.exported or self.checkpoint else None
+
+    @property
     def source(self) -> str:
         """The file that options are inherited from."""
         return str(self.home / "config.yaml" if self.home else self.path)
-
-    def release(self) -> dict[str, Any]:
-        """The same, for the last time: nothing here holds its tensors any more."""
-        content, self.trained = self.checkpoint, None
-        assert content is not None
-        return content
 
     def inherit(self, command: str, dataset: str | None) -> dict[str, Any]:
         """Options of the run's config.yaml, in groups. `fit` continues with all of them; other
@@ -67,35 +63,21 @@ class ResolvedCkptPath:
         if self.home is None:
             return {}
         options = read_config(self.home / "config.yaml")
-        if command != "fit":
-            trainer = options.get("trainer") or {}
-            groups = ("seed_everything", "data", "model", *GROUPS.get(command, ()))
-            options = {name: options[name] for name in groups if name in options}
-            options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
-        data, model = options.get("data") or {}, options.get("model") or {}
+        data, trainer = options.get("data") or {}, options.get("trainer") or {}
         before = path_from(self.home, str(data.get("dataset")))
-        if command != "fit" and dataset and _folder(before) != _folder(dataset):
-            data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
+        if command != "fit":
+            options = {name: options[name] for name in GROUPS if name in options}
+            options["trainer"] = {k: v for k, v in trainer.items() if k == "precision"}
+            if dataset and _folder(before) != _folder(dataset):
+                data = {name: value for name, value in data.items() if name not in OF_THE_DATA_SET}
         if data.get("dataset") not in (None, "demo"):
-            data["dataset"] = self.paths["data.dataset"] = before
+            data["dataset"] = before
         if self.exported:  # it may be of another size than the training
             data["image_size"] = self.options["data.image_size"]
-        return {**options, "data": data, "model": model}
-
-    def check_paths(self, options: Any) -> None:
-        """Raises InputError if a file that was taken over is not there."""
-        dataset = options.data.dataset
-        if dataset and dataset == self.paths.get("data.dataset") and not os.path.exists(dataset):
-            assert self.home
-            folders = ", ".join(dict.fromkeys(map(str, start_folders(self.home))))
-            looked = "" if os.path.isabs(dataset) else f" (looked in {folders})"
-            raise InputError(
-                f"data.dataset {dataset}, which {self.source} names, is not there{looked}: give"
-                " --data.dataset FILE"
-            )
+        return options | {"data": data}
 
 
-def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> ResolvedCkptPath | None:
+def read_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> CkptPath | None:
     """Find and read what `--ckpt_path` means.
 
     Args:
@@ -109,7 +91,7 @@ def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> Resolve
         InputError: there is none, or it is damaged, or not for this command.
     """
     if format_of(ckpt_path):
-        if command == "fit" or command in GROUPS:
+        if command in ("fit", "anchors", "doctor"):
             raise InputError(
                 f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
             )
@@ -117,8 +99,7 @@ def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> Resolve
         network = {k: v for k, v in exported.metadata.model.items() if k != "backbone"}
         options = {f"model.network.{name}": value for name, value in network.items()}
         options["data.image_size"] = exported.image_size
-        home = run_of(exported.path)
-        return ResolvedCkptPath(exported.path, options, exported=exported, home=home)
+        return CkptPath(exported.path, options, exported=exported)
     if is_published(ckpt_path) and command == "fit":
         raise InputError(
             f"ckpt_path {ckpt_path}: published weights hold no training to continue; to start one"
@@ -137,11 +118,7 @@ def resolve_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> Resolve
     arguments = trained.arguments()
     options = {f"model.{name}": value for name, value in arguments.items() if name != "names"}
     options["data.image_size"] = trained.image_size
-    home = run_of(trained.path) if trained.content else None
-    return ResolvedCkptPath(trained.path, options, trained, home=home)
-
-
-MACHINES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
+    return CkptPath(trained.path, options, trained)
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -158,7 +135,7 @@ def read_config(file: Path) -> dict[str, Any]:
         raise InputError(
             f"{file}: it does not hold the options of a run in groups, like data, model, trainer"
         )
-    return options
+    return dict(options)
 
 
 def _folder(dataset: str) -> str:

@@ -10,6 +10,7 @@ from boltbox.detector.system.errors import InputError, in_one_line, shortened
 from boltbox.detector.system.rank_zero import printable
 
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
@@ -29,20 +30,12 @@ def one_sentence_errors() -> Iterator[None]:
             hint = "; give another file or folder, or move away what is there"
         elif isinstance(e, OSError) and e.errno in NO_ROOM:
             hint = "; make room, or give another folder with --run"
-        elif not isinstance(e, InputError) and not _is_misconfiguration(e):
+        elif not isinstance(e, InputError) and type(e).__name__ != MISCONFIGURED:
             raise
         if isinstance(e, OSError) or _is_first(str(e)):
             text = shortened(printable(in_one_line(e))) + hint
             print(f"error: {text}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-def _is_misconfiguration(error: Exception) -> bool:
-    if "lightning" not in sys.modules:  # importing it takes seconds
-        return False
-    from lightning.pytorch.utilities.exceptions import MisconfigurationException
-
-    return isinstance(error, MisconfigurationException)
 
 
 def _is_first(error: str) -> bool:

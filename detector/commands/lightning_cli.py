@@ -1,7 +1,6 @@
 """The commands with a Trainer: from the words of the command line to the function that does the
 work."""
 
-import contextlib
 import inspect
 import logging
 import os
@@ -30,16 +29,10 @@ from boltbox.detector.checkpoint.runs import (
     remove_empty,
 )
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
-from boltbox.detector.commands.ckpt_path import ResolvedCkptPath, resolve_ckpt_path
+from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import Command, CommandLine, command_line, program
-from boltbox.detector.commands.parser import Parser
-from boltbox.detector.commands.trust import (
-    check_classes,
-    foreign_packages,
-    only_from_trusted,
-    paths_in,
-    paths_named,
-)
+from boltbox.detector.commands.parser import OFTEN_USED, Parser
+from boltbox.detector.commands.trust import check_classes, only_from_trusted, paths_in
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
@@ -49,12 +42,7 @@ from boltbox.detector.loggers.placement import place_loggers, wandb_offline_with
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
-from boltbox.detector.system.trusted import (
-    package_of,
-    trust_parts,
-    trusts_everything,
-    typed_packages,
-)
+from boltbox.detector.system.trusted import package_of, trust
 from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
@@ -62,31 +50,16 @@ from boltbox.detector.training.trainer_options import (
     DEFAULT,
     TRAINER_OPTIONS,
     as_list,
-    check_accelerator,
     check_combinations,
     check_sync_batchnorm,
     strategy_name,
     usable_precision,
 )
 
-TRUST_PARTS = (
-    "Import code that the run folder or checkpoint names, whatever it is; else only boltbox's"
-    " (docs/parts.md)."
-)
+TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
 # parameters of a command's function that are no options
 OBJECTS: set[str | int] = {"self", "trainer", "model", "datamodule", "dataloaders"}
-OFTEN_USED = {  # options that the short help shows
-    *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
-    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
-    *("data.tile_size", "data.augment.mosaic", "conf", "iou", "tta"),
-    *("model.network.size", "model.network.backbone", "model.start.weights"),
-    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
-    *("early_stop.patience", "report.enabled"),
-    *("trainer.max_epochs", "trainer.accelerator", "trainer.devices", "trainer.precision"),
-    *("trainer.logger", "checkpoints.save_period"),
-    *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
-}
 
 
 class TrainerParser(Parser, LightningArgumentParser):
@@ -104,7 +77,7 @@ class DetectorCLI(LightningCLI):
 
     run_folder: Path
     lock: RunLock | None = None  # of the first process, on its run folder
-    resolved: ResolvedCkptPath | None = None  # what --ckpt_path means
+    found: CkptPath | None = None  # what --ckpt_path means
 
     def __init__(self, command: Command, line: CommandLine) -> None:
         self.function: Callable[..., Any] = resolve_name(command.place)
@@ -114,11 +87,7 @@ class DetectorCLI(LightningCLI):
         die_with_parent()
         wandb_offline_without_key()
         start = f"{program()} {self.command}"
-        about = {
-            "prog": start,
-            "usage": f"{start} [options]",
-            "description": f"{command.help.capitalize()}.",
-        }
+        about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
         try:
             super().__init__(
                 model_class=Detector,
@@ -159,53 +128,43 @@ class DetectorCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """One parse: what a checkpoint or the demo brings comes before what was typed."""
         assert isinstance(parser, TrainerParser)
-        if args == ["--help"] and not self.line.wants_all:
+        line, typed = self.line, paths_in(self.line.options)
+        if args == ["--help"] and not line.wants_all:
             parser.show_only(OFTEN_USED)
-        typed = paths_in(self.line.options)
-        typed_packages.clear()
-        typed_packages.update(map(package_of, typed))
-        self.defaults, inherited = parser.get_defaults(), self._inherited()
-        file = self.resolved.source if self.resolved else ""
-        for layer in inherited:
+        everything = str(line.options.get("trust_parts")).lower() == "true"
+        trust(map(package_of, typed), everything)
+        layers = self._inherited()
+        for layer in layers:
             self.inherited |= flatten(layer)
-        parser.files = {
-            **dict.fromkeys(self.inherited, file),
-            **dict.fromkeys(self.line.options, ""),
-        }
-        parser.files |= self.line.files
-        distrust = self.resolved and not trusts_everything()
-        with only_from_trusted() if distrust else contextlib.nullcontext():
-            layers = [f"--config={yaml.safe_dump(layer)}" for layer in inherited]
-            self.config = parser.parse_args([*layers, *args])
-        if distrust:
+        file = self.found.source if self.found else ""
+        typed_files = dict.fromkeys(line.options, "") | line.files
+        parser.files = dict.fromkeys(self.inherited, file) | typed_files
+        words = [*(f"--config={yaml.safe_dump(layer)}" for layer in layers), *args]
+        if self.found is None or everything:
+            self.config = parser.parse_args(words)
+        else:
+            with only_from_trusted():
+                self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
-        if self.resolved:
-            self.resolved.check_paths(self.config)
-        if "json" in self.line.options:
-            return
-        if self.resolved and self.command != "fit":
-            rank_zero_print(
-                f"{self.command}: weights from {self.resolved.path}, options from {file}"
-            )
-        elif self.resolved is None and inherited[0].get("data.dataset"):
-            rank_zero_print(demo.announcement(self.line.options.get("data.dataset")))
+        if self.found and self.command != "fit":
+            self._print(f"{self.command}: weights from {self.found.path}, options from {file}")
+        elif self.found is None and layers[0].get("data.dataset"):
+            self._print(demo.announcement(line.options.get("data.dataset")))
 
     def _inherited(self) -> list[dict[str, Any]]:
         """Options that count before those that were typed, later ones more: by flat name, or in
         groups."""
         options, command = self.line.options, self.command
-        trust_parts(str(options.get("trust_parts")).lower() == "true")
         run, dataset = options.get("run"), options.get("data.dataset")
+        ckpt_path = options.get("ckpt_path")
         if run:
             check_run(Path(run))
-        ckpt_path = options.get("ckpt_path")
         if command == "fit" and torchrun.is_restart(run):
             ckpt_path = "auto"
         self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
         if ckpt_path:
-            folder = Path(run) if run else None
-            self.resolved = resolve_ckpt_path(str(ckpt_path), folder, command)
-        if self.resolved is None:
+            self.found = read_ckpt_path(str(ckpt_path), Path(run) if run else None, command)
+        if self.found is None:
             return [demo.defaults(command, dataset)]
         for name in STARTS:
             if name in options and name not in self.line.files and ckpt_path != "auto":
@@ -213,18 +172,22 @@ class DetectorCLI(LightningCLI):
                     f"{name} {options[name]}: --ckpt_path {ckpt_path} gives the weights; leave"
                     f" --{name} out"
                 )
-        return [self.resolved.options, self.resolved.inherit(command, dataset)]
+        return [self.found.options, self.found.inherit(command, dataset)]
+
+    def _print(self, text: str) -> None:
+        """What is not the command's result, which may be JSON on the same stream."""
+        if "json" not in self.line.options:
+            rank_zero_print(text)
 
     @property
     def checkpoint(self) -> Path | None:
         """The training checkpoint that Lightning restores."""
-        return self.resolved.path if self.resolved and self.resolved.checkpoint else None
+        return self.found.path if self.found and self.found.checkpoint else None
 
     def before_instantiate_classes(self) -> None:
         options, trainer, command = self.config, self.config.trainer, self.command
         strategy = strategy_name(trainer.strategy)
-        check_accelerator(trainer.accelerator)
-        starts = STARTS if self.resolved else ()
+        starts = STARTS if self.found else ()
         for name in starts:
             options[name] = self.inherited.get(name)
         self.text = self._config_text(options)
@@ -233,10 +196,10 @@ class DetectorCLI(LightningCLI):
         self.run_folder = self._choose_run_folder()
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
         if "ckpt_path" in options:
-            path = self.resolved and self.resolved.path
+            path = self.found and self.found.path
             restored = path if command in ("anchors", "doctor") else self.checkpoint
             options.ckpt_path = str(restored) if restored else None
-        if self.resolved and self.resolved.exported and trainer.precision == DEFAULT:
+        if self.found and self.found.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(
             trainer.precision, trainer.accelerator, command, strategy
@@ -246,24 +209,22 @@ class DetectorCLI(LightningCLI):
         elif strategy == "fsdp2":  # only a training has what it shards
             trainer.strategy = "auto"
         check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
-        continued = self.resolved.checkpoint if self.resolved and self.continues else None
+        continued = self.found.checkpoint if self.found and self.continues else None
         place_loggers(trainer.logger, self.run_folder, continued or {})
         if processes := torchrun.processes_and_machines():
             trainer.devices, trainer.num_nodes = processes
 
     def _choose_run_folder(self) -> Path:
         command, given = self.command, self.config.run and Path(self.config.run)
-        is_trainings = given and command not in ("fit", "evolve") and has_checkpoints(given)
-        if given and not is_trainings:
+        if given and command not in ("fit", "evolve") and has_checkpoints(given):
+            run = own_run(command)
+            self._print(f"{command}: {given} keeps its training's files; the results go to {run}")
+        elif given:
             run = given
         elif self.continues and self.checkpoint:
             run = self.checkpoint.parent.parent
         else:
             run = own_run(command)
-        if is_trainings and "json" not in self.line.options:
-            rank_zero_print(
-                f"{command}: {given} keeps its training's files; the results go to {run}"
-            )
         if command == "evolve":  # several commands may work on one study
             check_run(run)
         elif is_first_process():
@@ -275,58 +236,46 @@ class DetectorCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
-        resolved = self.resolved
-        if resolved is None or self.command in ("anchors", "doctor"):
+        found, model = self.found, self.model
+        if found is None or self.command in ("anchors", "doctor"):
             return
-        if resolved.exported:
-            file = resolved.exported
-            check_names(file.names, self.model.names, file.path)
+        if file := found.exported:
+            check_names(file.names, model.names, file.path)
             self.datamodule.fixed_shape = file.shape_for(self.datamodule.image_size)
-            self.model.exported, self.model.network.origins = file, file.metadata.origins
-        elif resolved.checkpoint:
-            check_network(self.model.names, self.model.state_dict(), resolved.checkpoint)
+            model.exported, model.network.origins = file, file.metadata.origins
+        elif content := found.checkpoint:
+            check_network(model.names, model.state_dict(), content)
             if self.command == "fit":
-                self.model.restore_auto_options(resolved.checkpoint)
-                optimizer = self.model.configure_optimizers()
-                check_resume(optimizer, resolved.checkpoint, self.trainer.max_epochs)
-            # Lightning need not read the file again
-            self.checkpoint_io.preload(resolved.path, resolved.release())
-        elif resolved.trained:
-            resolved.trained.fill(self.model.network, self.model.names)
+                model.restore_auto_options(content)
+                check_resume(model.configure_optimizers(), content, self.trainer.max_epochs)
+            # Lightning need not read the file again, and then nothing here holds its tensors
+            self.checkpoint_io.preload(found.path, content)
+            found.trained = None
+        elif found.trained:
+            found.trained.fill(model.network, model.names)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer, with the callbacks in the recipe's order."""
-        options = self.config_init.trainer
-        foreign = foreign_packages(paths_named(self.config)) or "." in (
-            self.config.data.format or ""
-        )
-        resume = ["--ckpt_path", "last", "--run", str(self.run_folder)]
-        resume += ["--trust_parts", "true"] if foreign else []
+        options, whole = self.config_init.trainer, load_yaml(self.text)
+        defaults = load_yaml(self._config_text(self.parser.get_defaults()))
+        changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
+        resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run_folder))
         first = [
-            RunFolder(self.text, self._changed()),
-            EpochTable(command_line("fit", *resume)),
+            RunFolder(self.text, changed),
+            EpochTable(resume),
             ConsistencyCheck(self.text, self.checkpoint),
             RunState(self.text),
         ]
         chosen = [self.config_init[group] for group in self.parser.callback_keys]
         others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
         self.checkpoint_io = AtomicCheckpointIO()
-        trainer = Trainer(
-            **{
-                **vars(options),
-                "callbacks": in_order(first, chosen, others, bar),
-                "plugins": [*as_list(options.plugins), self.checkpoint_io],
-            }
-        )
+        callbacks = in_order(first, chosen, others, bar)
+        plugins = [*as_list(options.plugins), self.checkpoint_io]
+        trainer = Trainer(**{**vars(options), "callbacks": callbacks, "plugins": plugins})
         trainer.typed, trainer.named_strategy = self.line.typed, self.config.trainer.strategy
-        trainer.configuration = load_yaml(self.text)
+        trainer.configuration = whole
         trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
         return trainer
-
-    def _changed(self) -> dict[str, Any]:
-        """By flat name, the options that differ from the defaults of the command."""
-        before, after = (load_yaml(text) for text in (self._config_text(self.defaults), self.text))
-        return {name: value for name, (_, value) in differences([before, after]).items()}
 
     def _config_text(self, options: Any) -> str:
         """The whole configuration, without what belongs to this one call."""

@@ -27,6 +27,17 @@ BOUNDED = {  # types of the Trainer's options, where they are stricter than Ligh
     "trainer.check_val_every_n_epoch": PositiveInt | None,
     "trainer.gradient_clip_val": NonNegativeFloat | None,
 }
+OFTEN_USED = {  # options that the short help shows
+    *("ckpt_path", "config", "run", "seed_everything", "json", "fix", "strict", "seconds"),
+    *("data.dataset", "data.image_size", "data.batch_size", "data.workers", "data.cache"),
+    *("data.tile_size", "data.augment.mosaic", "conf", "iou", "tta"),
+    *("model.network.size", "model.network.backbone", "model.start.weights"),
+    *("model.start.freeze", "model.optim.optimizer", "model.optim.lr0"),
+    *("early_stop.patience", "report.enabled"),
+    *("trainer.max_epochs", "trainer.accelerator", "trainer.devices", "trainer.precision"),
+    *("trainer.logger", "checkpoints.save_period"),
+    *("evolve.generations", "evolve.population", "evolve.space", "evolve.workers"),
+}
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")

@@ -9,11 +9,11 @@ from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, new_run, 
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
-from boltbox.detector.system import trusted
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
+from boltbox.detector.system.trusted import trust
 
 
 def predict(
@@ -89,7 +89,7 @@ def predict(
         line_width: Of the drawn boxes, in pixels; default: by the size of the image.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
     """
-    trusted.trust_parts(trust_parts)
+    trust(everything=trust_parts)
     if source is None:
         raise InputError(
             "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."

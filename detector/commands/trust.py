@@ -13,19 +13,9 @@ from jsonargparse import Namespace, set_parsing_settings
 # its import policy can be set, but not taken back
 from jsonargparse._common import parsing_settings
 
-from boltbox.detector.model.assigner import Assigner
-from boltbox.detector.model.box_coder import BoxCoder
-from boltbox.detector.model.head import Head
-from boltbox.detector.model.loss import Loss
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.trusted import PACKAGES, package_of, refusal, typed_packages
+from boltbox.detector.system.trusted import PACKAGES, package_of, refusal, trusted
 
-PARTS: dict[str, type] = {  # chosen by class_path
-    "network.head": Head,
-    "network.box_coder": BoxCoder,
-    "loss.assigner": Assigner,
-    "loss.function": Loss,
-}
 # no class of another library is called as a transform is
 TRANSFORMS = "boltbox.detector.data.transforms."
 TAKE_CLASSES = ("model.", "trainer.", "data.augment.", "data.format")
@@ -40,23 +30,12 @@ def paths_in(options: Mapping[str, Any]) -> set[str]:
     return {path for path in found if not os.path.exists(path)}
 
 
-def paths_named(options: Namespace) -> set[str]:
-    """The import paths of all classes and functions that parsed options name."""
-    return {path for _, path, _ in _named(options, "")}
-
-
-def foreign_packages(paths: Collection[str]) -> set[str]:
-    """The top-level packages of import paths that are not in PACKAGES."""
-    return {package_of(path) for path in paths} - set(PACKAGES)
-
-
 @contextmanager
 def only_from_trusted() -> Iterator[None]:
-    """While this lasts the parser imports nothing that a value names but from PACKAGES and the
-    packages of what the user typed; what `torch.os.system` leads to is not of torch."""
+    """While this lasts the parser imports nothing that a value names but from trusted packages;
+    what `torch.os.system` leads to is not of torch."""
     before = dict(parsing_settings)
-    allowed = [*PACKAGES, *typed_packages]
-    set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=allowed)
+    set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=[*trusted])
     try:
         yield
     finally:
@@ -65,26 +44,25 @@ def only_from_trusted() -> Iterator[None]:
 
 def check_classes(options: Namespace, typed: Collection[str], file: str) -> None:
     """Whether all that options name, but what the user typed or what is of the same foreign
-    package, is what the option takes. Nothing is called.
+    package, is a class of a trusted package; that it is one of the kind which the option takes, the
+    parser has checked, but for transforms. Nothing is called.
 
     Raises:
-        InputError: a function, or a class of another kind.
+        InputError: it is not.
     """
     for option, path, found in _named(options, ""):
-        package = package_of(path)
-        if path in typed or package in typed_packages - set(PACKAGES):
+        if path in typed or package_of(path) in trusted - {*PACKAGES}:
             continue
-        if package not in PACKAGES:
+        if package_of(path) not in PACKAGES:
             raise InputError(f"{file}: {refusal(option, path)}")
         try:
             kind = resolve_name(path) if found is None else found
-        except (ImportError, AttributeError, ValueError) as e:
-            raise InputError(f"{file}: {option} names {path}, which is not found ({e})") from None
-        base = PARTS.get(option.rpartition(".")[2], object)
-        fits = inspect.isclass(kind) and package_of(kind.__module__) in PACKAGES
+        except (ImportError, AttributeError, ValueError):
+            kind = None
+        is_ours = inspect.isclass(kind) and package_of(kind.__module__) in PACKAGES
         if option.startswith("data.augment.after"):
-            fits = fits and kind.__module__.startswith(TRANSFORMS)
-        if not fits or not issubclass(kind, base):
+            is_ours = is_ours and kind.__module__.startswith(TRANSFORMS)
+        if not is_ours:
             raise InputError(
                 f"{file}: {option} names {path}, which is not what it takes, so it is not called;"
                 " correct the file, or name it on the command line if it is meant so"

@@ -4,7 +4,6 @@ any other run."""
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, StrategyRegistry
 from torch import Tensor
@@ -66,16 +65,9 @@ class FSDP2(ModelParallelStrategy):
         keep_whole(self._detector.evaluated, False)
 
     def _broadcast_buffers(self) -> None:
-        alike: dict[torch.dtype, list[Tensor]] = {}
-        for buffer in self._detector.buffers():
-            alike.setdefault(buffer.dtype, []).append(buffer)
-        for buffers in alike.values():
-            flat = torch.cat([b.flatten() for b in buffers])
-            dist.broadcast(flat, src=0)
-            parts = flat.split([b.numel() for b in buffers])
-            torch._foreach_copy_(
-                buffers, [part.view_as(b) for part, b in zip(parts, buffers, strict=True)]
-            )
+        # as DDP does it
+        group = dist.distributed_c10d._get_default_group()
+        dist._broadcast_coalesced(group, [*self._detector.buffers()], 2**28, 0)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Whole tensors, in the first process; empty in the others."""

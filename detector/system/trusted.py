@@ -2,22 +2,19 @@
 imported only if it belongs to boltbox or to a library that boltbox uses, or if the user trusts
 it."""
 
-import os
 import sys
+from collections.abc import Iterable
 
 PACKAGES = ("boltbox", "lightning", "torch", "timm", "albumentations", "torchvision")
-typed_packages: set[str] = set()  # of what the user named on the command line
-VARIABLE = "BOLTBOX_TRUST_PARTS"  # set by --trust_parts, for this process and those that it starts
+ALL = "*"
+trusted = {*PACKAGES}  # in this process
 
 
-def trust_parts(everything: bool) -> None:
-    """Say whether files may name any code from now on (--trust_parts)."""
-    os.environ[VARIABLE] = "true" if everything else ""
-
-
-def trusts_everything() -> bool:
-    """What `trust_parts` said last."""
-    return bool(os.environ.get(VARIABLE))
+def trust(packages: Iterable[str] = (), everything: bool = False) -> None:
+    """Trust, besides PACKAGES, those that the user named on the command line, or files with
+    whatever they name (--trust_parts)."""
+    trusted.clear()
+    trusted.update(PACKAGES, packages, [ALL] if everything else [])
 
 
 def package_of(path: str) -> str:
@@ -26,13 +23,9 @@ def package_of(path: str) -> str:
 
 
 def may_import(path: str) -> bool:
-    """Whether a class that a file names may be looked up: it is of PACKAGES, the command line
-    named its package, its module was imported for another reason, or files may name any code."""
-    return (
-        package_of(path) in {*PACKAGES, *typed_packages}
-        or path.rpartition(".")[0] in sys.modules
-        or trusts_everything()
-    )
+    """Whether a class that a file names may be looked up: it is trusted, or its module was imported
+    for another reason."""
+    return bool({package_of(path), ALL} & trusted) or path.rpartition(".")[0] in sys.modules
 
 
 def refusal(option: str, path: str) -> str:

@@ -78,14 +78,6 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     return chosen
 
 
-def check_accelerator(accelerator: str) -> None:
-    """Raises InputError for a GPU that is not there."""
-    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise InputError(
-            f"trainer.accelerator {accelerator}: torch finds no GPU here; use cpu or auto"
-        )
-
-
 def check_sync_batchnorm(sync_batchnorm: bool, accelerator: str) -> None:
     """Raises InputError without GPUs."""
     if sync_batchnorm and (accelerator == "cpu" or not torch.cuda.is_available()):

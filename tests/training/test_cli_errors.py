@@ -25,7 +25,7 @@ ERRORS = {
     "line of YOLOv5": (["--epochs", "3"], "--trainer.max_epochs 1 --trainer.max_epochs 3"),
     "wrong type": (["--data.batch_size", "many"], "data.batch_size"),
     "no such data": (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
-    "no such GPU": (["--trainer.accelerator", "gpu"], "no GPU"),
+    "no such GPU": (["--trainer.accelerator", "gpu"], "No supported gpu backend"),
     "no such size": (["--model.network.size", "xx"], "model.network.size 'xx' is not known"),
     "no such weights": (
         ["--model.start.weights", "nowhere.pt"],

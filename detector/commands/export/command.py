@@ -17,10 +17,10 @@ from boltbox.detector.inference.export_metadata import (
     Suppression,
 )
 from boltbox.detector.inference.exported import ENDINGS, format_of, load_exported
-from boltbox.detector.system import trusted
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.trusted import trust
 
 Format = Literal["onnx", "openvino"]
 
@@ -79,7 +79,7 @@ def export(
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
     """
-    trusted.trust_parts(trust_parts)
+    trust(everything=trust_parts)
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
     if format_of(ckpt_path):
