@@ -7,7 +7,6 @@ import lightning as L
 import numpy as np
 import torch
 
-from boltbox.callbacks.pictures import are_drawn
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
 from boltbox.detector.report.anchors import AnchorReport, no_anchors
@@ -26,7 +25,7 @@ class AutoAnchor(L.Callback):
     accepted only if neither best possible recall nor fitness falls, on the labels and on these.
     Anchors that model.network.anchors lists are measured and kept; `model.network.anchors: N` asks
     for N new ones per level. A resumed run keeps those of its checkpoint. The report is written to
-    anchors.json and (see Pictures) plots/anchors.png.
+    anchors.json.
 
     Args:
         enabled: Off: the anchors stay as they are.
@@ -61,8 +60,6 @@ class AutoAnchor(L.Callback):
         folder = Path(trainer.default_root_dir)
         with not_fatal(folder / "anchors.json"):
             report.save(folder)
-            if are_drawn(trainer):
-                report.draw(folder / "plots/anchors.png")
 
     def examine(self, detector: Detector, data: DetectionData) -> AnchorReport:
         """Measure the detector's anchors, of a head that has some, on the training labels, and

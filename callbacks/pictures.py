@@ -25,7 +25,7 @@ class Pictures(L.Callback):
     .25 are not drawn.
 
     Args:
-        enabled: Off: none is drawn, nor AutoAnchor's anchors.png.
+        enabled: Off: none is drawn.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -91,8 +91,3 @@ class Pictures(L.Callback):
 
 def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) / "plots"
-
-
-def are_drawn(trainer: L.Trainer) -> bool:
-    """Whether a training's pictures are wanted."""
-    return all(c.enabled for c in trainer.callbacks if isinstance(c, Pictures))  # type: ignore[attr-defined]

@@ -41,7 +41,6 @@ def anchors(
         auto = next(c for c in trainer.callbacks if isinstance(c, AutoAnchor))  # type: ignore[attr-defined]
         report = auto.examine(model, datamodule)
         report.save(run)
-        report.draw(run / "plots/anchors.png")
     if json:
         print(json_.dumps({**report.content(), "yaml": report.yaml_line()}))
     else:

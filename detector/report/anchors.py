@@ -1,7 +1,7 @@
-"""A report on the anchors: a table by level, a picture."""
+"""A report on the anchors: how well they fit, by level."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,9 @@ import numpy as np
 
 from boltbox.detector.model.anchors import Choice, measure, side_ratios
 from boltbox.detector.model.head import Head
-from boltbox.detector.report.charts import picture
 from boltbox.detector.report.table import aligned, number
 from boltbox.detector.system.atomic_file import write_atomically
 
-MOST_DRAWN = 4000  # labels
 COLUMNS = ("labels", "BPR", "AAT", "fitness")
 
 
@@ -64,11 +62,7 @@ class AnchorReport:
 
     def table(self) -> str:
         """The rows as text."""
-        content, lines = self.content(), [["anchors", *COLUMNS]]
-        for when in ("before", "after"):
-            for name, labels, *fit in map(dict.values, content.get(when, {}).get("rows", ())):
-                lines.append([f"{when}, {name}", str(labels), *map(number, fit)])
-        return aligned(lines)
+        return aligned(anchor_rows(self.content()))
 
     def yaml_line(self) -> str:
         """The anchors in use, to paste into a configuration."""
@@ -79,27 +73,16 @@ class AnchorReport:
         text = json.dumps(self.content(), indent=1)
         write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
 
-    def draw(self, path: Path) -> None:
-        """Width and height of the labels, and both sets of anchors, to a PNG file."""
-        count = len(self.sizes)
-        shown = self.sizes[:: count // MOST_DRAWN + 1]
-        with picture(path, 7.5, 7) as figure:
-            axis = figure.add_subplot()
-            axis.set(title=self.choice.reason, xlabel="width, px", ylabel="height, px")
-            axis.scatter(shown[:, 0], shown[:, 1], s=4, color="0.7", label=f"labels ({count})")
-            if self.choice.changed:
-                x, y = self.before.reshape(-1, 2).T
-                axis.scatter(x, y, marker="x", label="before")
-            for stride, anchors in zip(self.strides, self.choice.anchors, strict=True):
-                axis.scatter(anchors[:, 0], anchors[:, 1], s=60, label=f"in use, stride {stride}")
-            axis.set(xscale="log", yscale="log")
-            for side in (axis.xaxis, axis.yaxis):
-                side.set_major_formatter("{x:g}")
-                side.set_minor_formatter("{x:g}")
-            axis.tick_params(which="minor", labelsize=6)
-            axis.legend(fontsize=8)
-
 
 def _lists(anchors: np.ndarray) -> list[list[float]]:
     """(levels, A, 2) -> a list of 2 A numbers a level."""
     return anchors.reshape(len(anchors), -1).round(2).tolist()
+
+
+def anchor_rows(content: Mapping[str, Any]) -> list[list[str]]:
+    """The cells of a table of what anchors.json holds, the first row is the header."""
+    lines = [["anchors", *COLUMNS]]
+    for when in ("before", "after"):
+        for name, labels, *fit in map(dict.values, content.get(when, {}).get("rows", ())):
+            lines.append([f"{when}, {name}", str(labels), *map(number, fit)])
+    return lines

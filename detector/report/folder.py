@@ -19,14 +19,15 @@ from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 @dataclass
 class RunFiles:
     """path: the folder · config: config.yaml · changed: changed.yaml · machine: machine.json ·
-    metrics: metrics.json · epochs: rows of metrics.csv · iterations: rows of iterations.csv; empty
-    where there is no such file."""
+    metrics: metrics.json · anchors: anchors.json · epochs: rows of metrics.csv · iterations: rows
+    of iterations.csv; empty where there is no such file."""
 
     path: Path
     config: dict[str, Any]
     changed: dict[str, Any]
     machine: dict[str, Any]
     metrics: dict[str, Any]
+    anchors: dict[str, Any]
     epochs: list[dict[str, str]]
     iterations: list[dict[str, str]]
 
@@ -34,10 +35,9 @@ class RunFiles:
     def read(cls, path: Path) -> RunFiles:
         """Raises InputError if the folder holds neither metrics.json nor metrics.csv, or a file
         that cannot be read."""
-        names = ("config.yaml", "changed.yaml", "machine.json", "metrics.json")
-        config, changed, machine, metrics = (_map(path / name) for name in names)
-        epochs, iterations = _rows(path / "metrics.csv"), _rows(path / "iterations.csv")
-        files = cls(path, config, changed, machine, metrics, epochs, iterations)
+        names = "config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"
+        tables = [_rows(path / name) for name in ("metrics.csv", "iterations.csv")]
+        files = cls(path, *(_map(path / name) for name in names), *tables)
         if not files.metrics and not files.epochs:
             raise InputError(
                 f"{path}: no metrics of a run (neither metrics.json nor metrics.csv); give the"

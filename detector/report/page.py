@@ -24,6 +24,7 @@ from boltbox.detector.evaluation.error_kinds import (
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.evaluation.results import COLUMNS
 from boltbox.detector.model.origin import Origin, describe_origins
+from boltbox.detector.report.anchors import anchor_rows
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
 from boltbox.detector.report.crops import crop_detection, crop_label
 from boltbox.detector.report.drawing import encoded, grid
@@ -40,7 +41,6 @@ COMMONEST = 10  # confusions of two classes in the table
 LEGEND = "Orange: detections. Blue: labels."
 PICTURES = {  # of the run's callbacks, in plots/
     "Labels": ("labels.png",),
-    "Anchors": ("anchors.png",),
     "Training batches, as the network sees them": tuple(f"train_batch{k}.jpg" for k in range(3)),
     "Validation: labels, then predictions": ("val_labels.jpg", "val_predictions.jpg"),
 }
@@ -63,6 +63,8 @@ def write_report(run: Path) -> Path:
         if draw_curves(rows, picture):
             sections.append(Section(title, pictures=[picture]))
     sections += _detections(files, plots)
+    if files.anchors:
+        sections.append(Section("Anchors", [files.anchors["reason"]], anchor_rows(files.anchors)))
     for title, names in PICTURES.items():
         images = [read_image(plots / name) for name in names if (plots / name).is_file()]
         if images:  # small enough for the page

@@ -259,7 +259,6 @@ def test_new_anchors_travel(
     assert not np.allclose(stored, np.array(report["before"]["anchors"]))
     assert report["after"]["fit"]["labels"]["bpr"] > report["before"]["fit"]["labels"]["bpr"]
     assert report["after"]["fit"]["augmented"]["bpr"] >= report["before"]["fit"]["augmented"]["bpr"]
-    assert cv2.imread(str(here / "run/plots/anchors.png")).std() > 5
 
     for label in (here / "data/labels/train").iterdir():
         label.write_text("0 .5 .5 .1 .9\n")
@@ -299,7 +298,6 @@ def test_the_command_trains_nothing_and_its_line_can_be_pasted(
         **json.loads((here / "runs/anchors-1/anchors.json").read_text()),
         "yaml": report["yaml"],
     }
-    assert (here / "runs/anchors-1/plots/anchors.png").is_file()
     cli.main(["anchors", *options])
     told = capsys.readouterr().out
     assert report["yaml"] in told

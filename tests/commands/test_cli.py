@@ -44,7 +44,6 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         "iterations.csv",
         "detections.npz",
         "anchors.json",
-        "plots/anchors.png",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
         "checkpoints/previous.ckpt",

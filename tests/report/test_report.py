@@ -40,7 +40,7 @@ QUICK += [
     "--trainer.accelerator",
     "cpu",
 ]
-PLOTS = ("curves", "iterations", "confidence", "confusion_matrix", "labels", "anchors")
+PLOTS = ("curves", "iterations", "confidence", "confusion_matrix", "labels")
 HEADINGS = [
     "Metrics",
     "Options that differ from the defaults",
@@ -51,8 +51,8 @@ HEADINGS = [
     "Confusion",
     "Errors",
     "Largest missed objects",
-    "Labels",
     "Anchors",
+    "Labels",
     "Training batches, as the network sees them",
     "Validation: labels, then predictions",
 ]
@@ -232,7 +232,7 @@ def test_the_page_is_whole(trained: Path) -> None:
     # two epochs may find nothing that is confident enough to be wrong
     assert [title for title in titles if title in HEADINGS] == HEADINGS
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
-    assert set(shown) >= {"Curves", "Iterations", "Confidence", "Confusion", "Labels", "Anchors"}
+    assert set(shown) >= {"Curves", "Iterations", "Confidence", "Confusion", "Labels"}
     assert shown.count("Training batches, as the network sees them") == 3
     for text in (
         "model.network.width_multiple",
@@ -256,7 +256,7 @@ def test_nothing_is_fetched_or_run(trained: Path) -> None:
 def test_what_a_run_lacks_is_left_out(copy: Path, capsys: pytest.CaptureFixture) -> None:
     for name in ("iterations.csv", "detections.npz", "changed.yaml", "machine.json"):
         (copy / name).unlink()
-    (copy / "plots/anchors.png").unlink()
+    (copy / "anchors.json").unlink()
     cli.main(["report", str(copy)])
     assert f"report: {copy / 'report.html'} (" in capsys.readouterr().out
     page = Reader(copy)

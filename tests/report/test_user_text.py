@@ -18,9 +18,7 @@ from matplotlib.text import Text
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.evaluation.results import class_table
-from boltbox.detector.model.anchors import Choice
 from boltbox.detector.report import charts
-from boltbox.detector.report.anchors import AnchorReport
 from boltbox.detector.report.charts import picture, short
 from boltbox.detector.report.drawing import draw_boxes
 from boltbox.detector.report.folder import RunFiles
@@ -129,15 +127,6 @@ def test_doctor(tmp_path: Path, here: Path) -> None:
     read = Reader((here / "out/doctor.html").read_text(encoding="utf-8"))
     assert not TAGS & set(read.tags)
     assert all(name in read.text for name in NAMES)
-
-
-def test_anchors(tmp_path: Path, drawn: list[str]) -> None:
-    anchors = np.array([[[10.0, 13.0], [16.0, 30.0], [33.0, 23.0]]])
-    sizes = np.array([[20.0, 20.0], [5.0, 90.0]])
-    choice = Choice(anchors, False, f"kept: {NAMES[0]}")
-    report = AnchorReport(anchors, choice, [8], sizes, None, 64, 4.0)
-    report.draw(tmp_path / "anchors.png")
-    assert f"kept: {NAMES[0]}" in drawn
 
 
 def test_boxes_are_drawn_with_any_name() -> None:

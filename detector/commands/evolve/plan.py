@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from boltbox.detector.commands.evolve.command import DEFAULT, Evolution
+from jsonargparse.typing import PositiveFloat, PositiveInt
+
 from boltbox.detector.commands.evolve.space import (
     EVOLVED,
     YOLOV5_GENES,
@@ -15,6 +16,7 @@ from boltbox.detector.commands.evolve.space import (
     start_values,
 )
 from boltbox.detector.system.configuration import flatten
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.optimizer import OptimOptions
 
 # What may differ from one command for a study to the next.
@@ -31,6 +33,47 @@ OF_A_COMMAND = (
 
 
 @dataclass(frozen=True)
+class Evolution:
+    """How to search.
+
+    Args:
+        generations: Of the population; in all generations x population individuals are trained.
+        population: Individuals of a generation.
+        sampler: What chooses values: YOLOv5's genetic algorithm, or Optuna's TPE.
+        literal: YOLOv5's algorithm to the letter: mutations of 0.1 in any unit, no elite of earlier
+            generations, mAP50 alone, new anchors.
+        space: File of the values to search for, with bounds; default: YOLOv5's 13 augmentation
+            values.
+        workers: Trainings at a time; default: one on each GPU, without GPUs one.
+        hours: No new training after so many.
+    """
+
+    generations: PositiveInt = 300
+    population: PositiveInt = 50
+    sampler: Literal["yolov5", "tpe"] = "yolov5"
+    literal: bool = False
+    space: str | None = None
+    workers: PositiveInt | None = None
+    hours: PositiveFloat | None = None
+
+    @property
+    def size(self) -> int:
+        """Individuals in all."""
+        return self.population * self.generations
+
+    def check(self) -> None:
+        """Raises:
+        InputError: options do not go together.
+        """
+        if self.sampler == "yolov5" and self.population < 2:
+            raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
+        if self.literal and self.sampler != "yolov5":
+            raise InputError(
+                "evolve.literal true is about the sampler yolov5; leave it out with tpe"
+            )
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a study searches.
 
@@ -43,7 +86,7 @@ class Plan:
     """
 
     genes: tuple[Gene, ...]
-    evolve: Evolution = DEFAULT
+    evolve: Evolution = field(default_factory=Evolution)
     start: tuple[Mapping[str, float], ...] = ()
     seed: int = 0
     fixed: Mapping[str, float] = field(default_factory=dict)
