@@ -50,7 +50,8 @@ class Trouble(L.Callback):
 
 
 def command(data: Path, run: Path, *more: str) -> list[str]:
-    return ["fit", "--data.dataset", str(data), *SMALL, "--data.batch_size", "4", "--trainer.max_epochs", "2",
+    return ["fit", "--data.dataset", str(data), *SMALL, "--model.network.levels", "[5]",
+            "--data.batch_size", "4", "--trainer.max_epochs", "2",
             "--trainer.devices", "2", "--trainer.callbacks", "test_ranks_die.Trouble", "--checkpoints.every_minutes", "1e-9",
             "--model.optim.nominal_batch_size", "64", "--run", str(run), *more]  # fmt: skip
 
