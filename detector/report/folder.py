@@ -36,8 +36,9 @@ class RunFiles:
         """Raises InputError if the folder holds neither metrics.json nor metrics.csv, or a file
         that cannot be read."""
         names = "config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"
-        tables = [_rows(path / name) for name in ("metrics.csv", "iterations.csv")]
-        files = cls(path, *(_map(path / name) for name in names), *tables)
+        content: list[Any] = [_map(path / name) for name in names]
+        content += [_rows(path / name) for name in ("metrics.csv", "iterations.csv")]
+        files = cls(path, *content)
         if not files.metrics and not files.epochs:
             raise InputError(
                 f"{path}: no metrics of a run (neither metrics.json nor metrics.csv); give the"
