@@ -52,17 +52,17 @@ def line(data: Path, run: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module", autouse=True)
 def chosen_fitness() -> Iterator[None]:
     """The epochs are as good as FITNESS says."""
-    finish = Detector._finish_evaluation
+    finish = Detector.on_validation_epoch_end
 
-    def finish_as_chosen(self: Detector, split: str) -> None:
+    def finish_as_chosen(self: Detector) -> None:
         result = self.metrics.compute()
         result.summary["fitness"] = FITNESS[self.current_epoch]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.metrics, "compute", lambda: result)
-            finish(self, split)
+            finish(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Detector, "_finish_evaluation", finish_as_chosen)
+        patch.setattr(Detector, "on_validation_epoch_end", finish_as_chosen)
         yield
 
 
