@@ -149,7 +149,6 @@ WORDS = {
     "fit --model.optim.optimizer sgd": "model.optim.optimizer is sgd; it must be SGD, Adam, AdamW, Muon, auto or ",
     "fit --data.rect maybe": "data.rect is maybe; it must be true or false",
     "fit --trainer.max_epochs many": "trainer.max_epochs is many; it must be int >=0 or null",
-    "evolve --evolve.prune x": "evolve.prune is x; it must be none or halving",
     "export --format x": "format is x; it must be onnx or openvino",
 }
 

@@ -255,7 +255,7 @@ def test_objects_that_share_a_cell(tmp_path: Path) -> None:
         losses.test_loss(changed(case, sort_obj_iou=None))
 
 
-def test_decay_and_tau_of_the_average(tmp_path: Path) -> None:
+def test_decay_and_tau_of_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the formula of specification 3.5."""
     decay, tau, start, steps, rng = 0.97, 30.0, 4, 6, np.random.default_rng(0)
     sequences = {
@@ -291,10 +291,10 @@ def test_decay_and_tau_of_the_average(tmp_path: Path) -> None:
         out_decay_at=[decay * (1 - np.exp(-n / tau)) for n in counted],
         **arrays,
     )
-    recipe.test_ema(case)
+    recipe.test_ema(case, monkeypatch)
     for entry in ("decay", "tau"):
         with pytest.raises(AssertionError):
-            recipe.test_ema(changed(case, **{entry: None}))
+            recipe.test_ema(changed(case, **{entry: None}), monkeypatch)
 
 
 def test_labels_below_two_pixels(tmp_path: Path) -> None:
