@@ -78,8 +78,9 @@ def fitness(map50: float, map50_95: float) -> float:
 
 def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """(101,) precision at RECALLS: the best at that recall or more, between the points linear, from
-    1 at recall 0 to 0 at recall 1, as in YOLOv5. It is what AP is the area of and what the report,
-    W&B and TensorBoard draw.
+    1 at recall 0 to 0 at recall 1, as in YOLOv5. AP is its area by trapezoids; it is what the
+    report, W&B and TensorBoard draw. COCO takes the mean of the 101 values of a step function
+    instead, which is usually a little less.
 
     Args:
         recall (n,), precision (n,): after each detection, most confident first.
@@ -88,15 +89,6 @@ def precision_at_recall(recall: np.ndarray, precision: np.ndarray) -> np.ndarray
     p = np.concatenate(([1.0], precision, [0.0]))
     envelope = np.maximum.accumulate(p[::-1])[::-1]
     return np.interp(RECALLS, r, envelope)
-
-
-def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
-    """Area under `precision_at_recall`, by trapezoids, as in YOLOv5.
-
-    COCO takes the mean of the 101 values of a step function instead, which is usually a little
-    less.
-    """
-    return float(np.trapezoid(precision_at_recall(recall, precision), RECALLS))
 
 
 def class_metrics(
@@ -126,13 +118,13 @@ def class_metrics(
         recall, precision = tp / (n + EPS), tp / (tp + fp)
         recall_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], recall[:, 0], left=0)
         precision_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], precision[:, 0], left=1)
-        ap[i] = [average_precision(recall[:, j], precision[:, j]) for j in range(ap.shape[1])]
-        at_recall[i] = precision_at_recall(recall[:, 0], precision[:, 0])
+        curves = [precision_at_recall(*pair) for pair in zip(recall.T, precision.T, strict=True)]
+        ap[i], at_recall[i] = np.trapezoid(curves, RECALLS), curves[0]
     f1_curve = 2 * precision_curve * recall_curve / (precision_curve + recall_curve + EPS)
     best = int(_smooth(f1_curve.mean(0)).argmax()) if k else 0
     at_best = precision_curve[:, best], recall_curve[:, best]
-    curves = precision_curve, recall_curve, at_recall
-    return ClassMetrics(present, objects, *at_best, ap, *curves, float(CONFIDENCES[best]))
+    drawn = precision_curve, recall_curve, at_recall
+    return ClassMetrics(present, objects, *at_best, ap, *drawn, float(CONFIDENCES[best]))
 
 
 def _smooth(y: np.ndarray, fraction: float = 0.1) -> np.ndarray:

@@ -66,10 +66,9 @@ class Confusion:
         k = len(kept)
         position = np.full(self.num_classes + 1, k)
         position[kept], position[-1] = np.arange(k), k + 1
-        rows, columns = position[self.cells].T
         matrix = np.zeros((k + 2, k + 2))
-        np.add.at(matrix, (rows, columns), self.counts)
-        others = k in rows or k in columns
+        np.add.at(matrix, tuple(position[self.cells].T), self.counts)
+        others = matrix[k].any() or matrix[:, k].any()
         return matrix if others else np.delete(np.delete(matrix, k, 0), k, 1)
 
     def commonest_classes(self, most: int) -> list[int]:

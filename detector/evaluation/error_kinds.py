@@ -129,20 +129,9 @@ def count_errors(
     return {kind: np.bincount(size_of(of), minlength=len(SIZES)) for kind, of in areas.items()}
 
 
-def most_confident(record: PredictionRecord, chosen: np.ndarray, most: int) -> list[int]:
-    """Rows of the most confident detections among those where `chosen` (n,) is true, at most two of
-    one image."""
-    return _first(chosen, record.score, record.image, most)
-
-
-def largest(record: PredictionRecord, chosen: np.ndarray, most: int) -> list[int]:
-    """Rows of the labels that take up most of their image, among those where `chosen` (m,) is
-    true, at most two of one image."""
-    share = area_xyxy(record.label_box) / record.sizes[record.label_image].prod(1)
-    return _first(chosen, share, record.label_image, most)
-
-
-def _first(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
+def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
+    """Rows of the greatest values (n,) among those where `chosen` (n,) is true, at most two of one
+    image; image: the number of each row's."""
     taken, result = Counter[int](), list[int]()
     for k in np.argsort(-value, kind="stable").tolist():
         if chosen[k] and taken[image[k]] < 2 and len(result) < most:

@@ -16,10 +16,9 @@ from boltbox.detector.evaluation.error_kinds import (
     Errors,
     classify,
     count_errors,
+    greatest,
     label_suspects,
-    largest,
     map50_if_fixed,
-    most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.evaluation.results import COLUMNS
@@ -152,9 +151,15 @@ def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iter
     ]
     for title, kept, count in galleries:
         if kept.any():
-            crops = [crop_detection(record, errors, k) for k in most_confident(record, kept, count)]
+            crops = [
+                crop_detection(record, errors, k)
+                for k in greatest(kept, record.score, record.image, count)
+            ]
             yield Section(title, [f"{kept.sum()} in all. {LEGEND}"], crops=crops)
     missed = errors.missed(len(record.label_kind), sure)
     if missed.any():
-        crops = [crop_label(record, k, confidence) for k in largest(record, missed, SHOWN)]
+        crops = [
+            crop_label(record, k, confidence)
+            for k in greatest(missed, record.label_area, record.label_image, SHOWN)
+        ]
         yield Section("Largest missed objects", [f"{missed.sum()} in all. {LEGEND}"], crops=crops)

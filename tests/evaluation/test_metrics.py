@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 from made_detections import random_set
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.class_metrics import ClassMetrics, average_precision, class_metrics
+from boltbox.detector.evaluation.class_metrics import (
+    RECALLS,
+    ClassMetrics,
+    class_metrics,
+    precision_at_recall,
+)
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.evaluation.results import class_table, result_json
+
+
+def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
+    return float(np.trapezoid(precision_at_recall(recall, precision), RECALLS))
 
 
 def slow_average_precision(recall: list[float], precision: list[float]) -> float:

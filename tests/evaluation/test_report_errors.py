@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from made_evidence import NAMES, drawn_evidence, evidence_of
 
-from boltbox.detector.evaluation.class_metrics import RECALLS, average_precision
+from boltbox.detector.evaluation.class_metrics import RECALLS, precision_at_recall
 from boltbox.detector.evaluation.error_kinds import (
     BACKGROUND,
     BOTH,
@@ -18,10 +18,9 @@ from boltbox.detector.evaluation.error_kinds import (
     Errors,
     classify,
     count_errors,
+    greatest,
     label_suspects,
-    largest,
     map50_if_fixed,
-    most_confident,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
@@ -72,7 +71,8 @@ def slow_map50(rows: list[tuple[float, bool, int]], objects: dict[int, int]) -> 
             right, wrong = right + hit, wrong + (not hit)
             recall.append(right / n)
             precision.append(right / (right + wrong))
-        found.append(average_precision(np.array(recall), np.array(precision)) if recall else 0.0)
+        curve = precision_at_recall(np.array(recall), np.array(precision))
+        found.append(float(np.trapezoid(curve, RECALLS)) if recall else 0.0)
     return float(np.mean(found)) if found else 0.0
 
 
@@ -184,8 +184,10 @@ def test_each_kind_of_error() -> None:
 def test_galleries() -> None:
     errors: Errors = classify(SCENE, SCENE.true_positives()[:, 0])
     wrong = errors.verdict != TRUE_POSITIVE
-    assert most_confident(SCENE, wrong, 4) == [6, 1, 2]
-    assert largest(SCENE, np.array([False, True, True, True]), 2) == [1, 2]
+    assert greatest(wrong, SCENE.score, SCENE.image, 4) == [6, 1, 2]
+    assert greatest(
+        np.array([False, True, True, True]), SCENE.label_area, SCENE.label_image, 2
+    ) == [1, 2]
     assert np.flatnonzero(label_suspects(SCENE, errors, 0.5)).tolist() == [2, 4, 6]
     assert np.flatnonzero(label_suspects(SCENE, errors, 0.6)).tolist() == [2, 6]
 
