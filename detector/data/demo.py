@@ -10,6 +10,7 @@ counts.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import tempfile
@@ -96,30 +97,23 @@ def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
     """
     mark = f"# boltbox demo data set, version {VERSION} ({train} train, {val} val)"
     config = root / "data.yaml"
-    if _first_line(config) == mark:
-        return config
-    if root.is_file() or (root.exists() and any(root.iterdir())):
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as beside:
+            new = Path(beside, "new")
+            for split, count in enumerate((train, val)):
+                _write_split(new, split, count)
+            names = "".join(f"  {i}: {name}\n" for i, name in enumerate(NAMES))
+            head = f"{mark}\npath: .\ntrain: images/train\nval: images/val\nnc: {len(NAMES)}\n"
+            (new / "data.yaml").write_text(f"{head}names:\n{names}", encoding="utf-8")
+            with contextlib.suppress(OSError):  # another process was first
+                os.replace(new, root)
+    text = config.read_text(errors="replace") if config.is_file() else ""
+    if text.partition("\n")[0] != mark:
         raise InputError(
             f"{root} exists and is not the demo data set of this version: move it away or remove it"
         )
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as beside:
-        new = Path(beside, "new")
-        for split, count in enumerate((train, val)):
-            _write_split(new, split, count)
-        names = "".join(f"  {i}: {name}\n" for i, name in enumerate(NAMES))
-        head = f"{mark}\npath: .\ntrain: images/train\nval: images/val\nnc: {len(NAMES)}\n"
-        (new / "data.yaml").write_text(f"{head}names:\n{names}", encoding="utf-8")
-        try:
-            os.replace(new, root)
-        except OSError:
-            if _first_line(config) != mark:  # else another process was first
-                raise
     return config
-
-
-def _first_line(path: Path) -> str:
-    return path.read_text(errors="replace").partition("\n")[0] if path.is_file() else ""
 
 
 def draw_image(

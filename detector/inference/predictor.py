@@ -116,9 +116,9 @@ class Predictor:
             InputError: no such file, not a detector, or other classes.
         """
         device = _device(device)
-        member, names, size, literal = _member(path, device, run)
+        member, names, own = _member(path, device, run)
         members = [member, *load_ensemble(ensemble, names, device)]
-        return cls(members, names, **{"image_size": size, "rounded": literal, **options})
+        return cls(members, names, **{**own, **options})
 
     def __call__(
         self, batch: Batch, at_once: int = 16
@@ -229,8 +229,8 @@ def load_ensemble(
     """
     members = []
     for file in files:
-        member, own, *_ = _member(file, device, None)
-        check_names(own, names, file)
+        member, found, _ = _member(file, device, None)
+        check_names(found, names, file)
         members.append(member)
     return members
 
@@ -246,17 +246,17 @@ def check_names(names: Sequence[str], wanted: Sequence[str], file: object) -> No
 
 def _member(
     path: str | Path, device: torch.device, run: Path | None
-) -> tuple[YOLOv5 | Exported, list[str], int, bool]:
-    """A network or an exported file, its class names, its image size, and whether it was trained
-    with model.literal."""
+) -> tuple[YOLOv5 | Exported, list[str], dict[str, Any]]:
+    """A network or an exported file, its class names, and what its training says of a Predictor."""
     if format_of(path):
         file = load_exported(path)
-        return file, file.names, file.image_size, False
+        return file, file.names, {"image_size": file.image_size}
     trained = find_trained(str(path), run)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
     network = trained.network.to(device).to(memory_format=torch.channels_last)
-    return network.eval(), trained.names, trained.image_size, trained.literal
+    own = {"image_size": trained.image_size, "rounded": trained.literal}
+    return network.eval(), trained.names, own
 
 
 def _device(name: str | torch.device | None) -> torch.device:
