@@ -33,10 +33,6 @@ cv2.setNumThreads(0)  # a loader's parallelism is its workers
 Image.MAX_IMAGE_PIXELS = None
 
 
-class TooManyPixels(ValueError):
-    """A header promises more pixels than are decoded."""
-
-
 def most_pixels() -> int:
     """Images of more pixels are not decoded: a file of a few bytes can promise any number.
 
@@ -55,10 +51,10 @@ def most_pixels() -> int:
 def check_pixels(width: int, height: int) -> None:
     """
     Raises:
-        TooManyPixels: an image of this size is not to be decoded.
+        InputError: an image of this size is not to be decoded.
     """
     if width * height > most_pixels():
-        raise TooManyPixels(
+        raise InputError(
             f"image too large ({width}x{height} px, most {most_pixels()} pixels; the environment"
             f" variable {MAX_PIXELS_VARIABLE}={width * height} allows it)"
         )
@@ -91,7 +87,7 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
             with Image.open(path) as file:
                 image = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
         return image
-    except TooManyPixels as e:
+    except InputError as e:
         raise InputError(f"{path}: {e}") from None
     except UNREADABLE as e:
         raise InputError(
@@ -119,7 +115,7 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """(height, width) in pixels as `read_image` gives them, from the file's header.
 
     Raises:
-        TooManyPixels: it is not to be decoded.
+        InputError: it is not to be decoded.
         UNREADABLE: the header cannot be read.
     """
     with Image.open(path) as file:
@@ -161,7 +157,7 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             if not is_file(path):
                 return "no regular file" if exists(path) else "no such image file"
             size = image_size(path)
-        except TooManyPixels as e:
+        except InputError as e:
             return str(e)
         except UNREADABLE as e:
             return f"not a readable image ({e})"

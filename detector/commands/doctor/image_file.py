@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image
 
-from boltbox.detector.data.images import MIN_SIDE, UNREADABLE, TooManyPixels, image_size, read_image
+from boltbox.detector.data.images import MIN_SIDE, UNREADABLE, image_size, read_image
 from boltbox.detector.system.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
@@ -73,7 +73,7 @@ def look_at(path: str) -> ImageFile:
                 kind, remarks = str(file.format), _header_remarks(file, data, path, *size)
     except FileNotFoundError:
         return ImageFile([("fault", "missing_image", "no such image file")])
-    except TooManyPixels as e:
+    except InputError as e:
         return ImageFile([("fault", "too_large_image", str(e))])
     except UNREADABLE as e:
         return ImageFile([("fault", "unreadable_image", f"not a readable image ({e})")])
