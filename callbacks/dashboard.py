@@ -35,8 +35,8 @@ class Dashboard(L.Callback):
     that fails here is printed as a warning and gets nothing more; training continues.
 
     Args:
-        images: Images of the first validation batch that are shown with their boxes, of those that
-            Pictures draws (16); 0 is off.
+        images: Images of the first validation batch that are shown with their boxes, at most
+            16; 0 is off.
     """
 
     def __init__(self, images: NonNegativeInt = 8) -> None:

@@ -30,7 +30,7 @@ class Pictures(L.Callback):
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
-        self.shown: list[Picture] = []  # of the last validation
+        self.shown: list[Picture] = []  # of the last validation; Dashboard shows them too
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
@@ -49,7 +49,7 @@ class Pictures(L.Callback):
         batch_idx: int,
         *_: Any,
     ) -> None:
-        if self.enabled and trainer.is_global_zero and batch_idx == 0:
+        if trainer.is_global_zero and batch_idx == 0:
             self.shown = pictures_of(whole(batch), outputs["detections"])
 
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
@@ -70,7 +70,7 @@ class Pictures(L.Callback):
     on_test_end = on_validation_end
 
     def _write_validation(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.shown:
+        if self.enabled and self.shown:
             self._write(trainer, pl_module, "val_labels", self.shown, "labels")
             self._write(trainer, pl_module, "val_predictions", self.shown, "predictions")
 
