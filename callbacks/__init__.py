@@ -3,7 +3,6 @@ the result."""
 
 from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.callbacks.checkpoints import Checkpoints
-from boltbox.callbacks.consistency_check import ConsistencyCheck
 from boltbox.callbacks.dashboard import Dashboard
 from boltbox.callbacks.doctor import DoctorCheck
 from boltbox.callbacks.early_stop import EarlyStop
@@ -25,7 +24,6 @@ __all__ = [
     "EMA",
     "AutoAnchor",
     "Checkpoints",
-    "ConsistencyCheck",
     "Dashboard",
     "DoctorCheck",
     "EarlyStop",

@@ -255,4 +255,4 @@ def _record(trainer: L.Trainer) -> Path:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     with not_fatal(path):
-        write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
+        write_atomically(path, json.dumps(content, indent=1))

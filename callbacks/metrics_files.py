@@ -83,9 +83,9 @@ class MetricsFiles(L.Callback):
         self._write_json(trainer)
 
     def _write_json(self, trainer: L.Trainer) -> None:
-        path, text = _json_path(trainer), json.dumps(self._content, indent=1)
+        path = _json_path(trainer)
         with not_fatal(path):
-            write_atomically(path, lambda file: file.write(text.encode()))
+            write_atomically(path, json.dumps(self._content, indent=1))
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best}

@@ -82,7 +82,6 @@ class RunFolder(L.Callback):
         if not trainer.is_global_zero:
             return
         folder = Path(trainer.default_root_dir)
-        folder.mkdir(parents=True, exist_ok=True)
         command = trainer.state.fn.value if trainer.state.fn else ""
         started = datetime.now().astimezone().isoformat(timespec="seconds")
         machine = {
@@ -92,10 +91,10 @@ class RunFolder(L.Callback):
             "run": os.path.abspath(folder),
             **host(),
         }
-        _write(folder / "machine.json", json.dumps(machine, indent=1))
-        _write(folder / "config.yaml", self.config or configuration(trainer, pl_module))
+        write_atomically(folder / "machine.json", json.dumps(machine, indent=1))
+        write_atomically(folder / "config.yaml", self.config or configuration(trainer, pl_module))
         if self.changed is not None:
-            _write(
+            write_atomically(
                 folder / "changed.yaml",
                 yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True),
             )
@@ -106,7 +105,7 @@ class RunFolder(L.Callback):
             for fault in data.report.left_out
         ]
         if dropped:
-            _write(folder / "dropped.txt", "".join(dropped))
+            write_atomically(folder / "dropped.txt", "".join(dropped))
 
 
 def refuse_another(folder: Path) -> None:
@@ -121,7 +120,3 @@ def refuse_another(folder: Path) -> None:
 
 def _move(trainer: L.Trainer, folder: str) -> None:
     trainer._default_root_dir = folder  # type: ignore[attr-defined]  # Lightning's property has no setter
-
-
-def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))

@@ -71,7 +71,7 @@ class AnchorReport:
     def save(self, folder: Path) -> None:
         """To anchors.json."""
         text = json.dumps(self.content(), indent=1)
-        write_atomically(folder / "anchors.json", lambda file: file.write(text.encode()))
+        write_atomically(folder / "anchors.json", text)
 
 
 def _lists(anchors: np.ndarray) -> list[list[float]]:

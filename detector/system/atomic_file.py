@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,8 +33,13 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     return beside
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write beside `path`, then move into place: `path` holds the old content or the new, whole."""
+def write_atomically(path: Path, content: str | Callable[[BinaryIO], object]) -> None:
+    """Write beside `path`, then move into place: `path` holds the old content or the new, whole.
+
+    Args:
+        content: the text, or what writes into the file.
+    """
+    write = methodcaller("write", content.encode()) if isinstance(content, str) else content
     beside = write_beside(path, write)
     try:
         os.replace(beside, path)

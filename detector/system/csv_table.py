@@ -30,4 +30,4 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     with not_fatal(path):
-        write_atomically(path, lambda file: file.write(text.getvalue().encode()))
+        write_atomically(path, text.getvalue())
