@@ -80,7 +80,6 @@ class DetectionLoss(Loss):
         cls_pw, obj_pw: weight of the positives in the two cross-entropies.
         label_smoothing: eps; classes are pulled to eps / 2 and 1 - eps / 2.
         fl_gamma: focal loss exponent; 0 is plain cross-entropy.
-        iou_ratio: share of the predicted box's overlap in the objectness target; the rest is 1.
         autobalance: let the levels' weights follow their losses, slowly.
         shared_cell: objectness target of a cell and anchor that several objects were given: the
             `best` overlap, or the `last` in assignment order, as YOLOv5 on a CPU.
@@ -100,7 +99,6 @@ class DetectionLoss(Loss):
         obj_pw: float = 1.0,
         label_smoothing: float = 0.0,
         fl_gamma: float = 0.0,
-        iou_ratio: float = 1.0,
         autobalance: bool = False,
         shared_cell: Literal["best", "last"] = "best",
     ) -> None:
@@ -111,7 +109,6 @@ class DetectionLoss(Loss):
         self.cls_pw, self.obj_pw = cls_pw, obj_pw
         self.positive, self.negative = 1 - 0.5 * label_smoothing, 0.5 * label_smoothing
         self.fl_gamma = fl_gamma
-        self.iou_ratio = iou_ratio
         self.shared_cell = shared_cell
         self.autobalance = autobalance
         self.reference_level = strides.index(16) if 16 in strides else 0
@@ -147,9 +144,7 @@ class DetectionLoss(Loss):
             anchors = None if head.anchors is None else head.anchors[level][rows.anchor]  # (n, 2)
             iou = iou_cxcywh(head.box_coder.decode(pred[:, :4], anchors), true_box)  # (n,)
             box_loss = box_loss + _mean(1 - iou, valid)
-            overlap = self._overlap_map(
-                maps, cell, (1 - self.iou_ratio) + self.iou_ratio * iou.detach().clamp(0), valid
-            )
+            overlap = self._overlap_map(maps, cell, iou.detach().clamp(0), valid)
             level_losses.append(self._cross_entropy(maps[..., 4], overlap, self.obj_pw))
             obj_loss = obj_loss + level_losses[-1] * balance
             if self.num_classes > 1:

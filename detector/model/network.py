@@ -91,11 +91,11 @@ class Network(nn.Module):
         return self.head if isinstance(self.head, AnchorHead) else None
 
     def fused(self) -> Self:
-        """A copy in evaluation mode: batch norms are folded into their convolutions, and so is a
-        timm backbone's normalisation of images."""
+        """A copy in evaluation mode: batch norms are folded into their convolutions, but for those
+        of a timm backbone."""
         network = copy.deepcopy(self).eval()
         for module in network.modules():
-            if isinstance(module, Conv | TimmBackbone):
+            if isinstance(module, Conv):
                 module.fuse()
         return network.requires_grad_(False)
 

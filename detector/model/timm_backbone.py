@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.depthwise import depthwise_in_float32
-from boltbox.detector.model.folding import fold_batch_norms
 from boltbox.detector.model.layers import SPPF, Conv
 from boltbox.detector.system.errors import InputError, nearest
 
@@ -36,11 +35,10 @@ class Maps(NamedTuple):
 
 
 class Normalise(nn.Module):
-    """Image (B, 3, H, W) in 0..1 -> (image - mean) * scale, as far as these are not folded into the
-    convolution after it."""
+    """Image (B, 3, H, W) in 0..1 -> (image - mean) * scale."""
 
-    mean: Tensor | None
-    scale: Tensor | None
+    mean: Tensor
+    scale: Tensor
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -48,24 +46,7 @@ class Normalise(nn.Module):
         self.register_buffer("scale", 1 / torch.tensor(std).view(3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x if self.mean is None else x - self.mean
-        return x if self.scale is None else x * self.scale
-
-    @torch.no_grad()
-    def fold_into(self, conv: nn.Conv2d, pads: bool) -> None:
-        """The factor goes into the weights. What is subtracted goes into the bias unless the
-        convolution pads: the zeros beside an image stand for its mean. So the output is the same
-        everywhere."""
-        assert self.mean is not None
-        assert self.scale is not None
-        conv.weight.mul_(self.scale)
-        self.scale = None
-        if not pads:
-            shift = -(conv.weight * self.mean).sum((1, 2, 3))
-            conv.bias = nn.Parameter(
-                shift if conv.bias is None else conv.bias + shift, requires_grad=False
-            )
-            self.mean = None
+        return (x - self.mean) * self.scale
 
 
 class TimmBackbone(nn.Module):
@@ -125,20 +106,6 @@ class TimmBackbone(nn.Module):
         `freeze: 10` means it too."""
         return ["", *[None] * (2 * self.top - 1)]
 
-    def fuse(self) -> None:
-        """Fold the normalisation into the first convolution, if that is an ordinary one, and batch
-        norms into theirs."""
-        convs = [m for m in self.body.modules() if isinstance(m, nn.Conv2d) and m.in_channels == 3]
-        if (
-            len(convs) == 1
-            and convs[0].groups == 1
-            and type(convs[0]).__name__ in ("Conv2d", "Conv2dSame")
-        ):
-            self.normalise.fold_into(
-                convs[0], type(convs[0]) is not nn.Conv2d or convs[0].padding != (0, 0)
-            )
-        fold_batch_norms(self.body)
-
 
 def body_of(backbone: nn.Module) -> nn.Module:
     """What a rate of its own and frozen layers are for: of a timm backbone its body, without the
@@ -163,19 +130,15 @@ def maps_of(name: str, levels: Sequence[int]) -> Maps:
             f" {nearest(arch, known)}"
         )
     found = _maps(name)
-    if isinstance(found, str) or not found.number.keys() >= set(levels):
-        strides = ", ".join(str(2**k) for k in levels)
-        reason = (
-            found
-            if isinstance(found, str)
-            else f"only of {', '.join(str(2**k) for k in found.number)}"
-        )
-        raise InputError(
-            f"model.network.backbone {PREFIX}{name} gives no maps of the strides {strides} for"
-            " images of"
-            f" any size ({reason}); see docs/backbones.md for some that do"
-        )
-    return found
+    if isinstance(found, Maps):
+        if found.number.keys() >= set(levels):
+            return found
+        found = f"only of {', '.join(str(2**k) for k in found.number)}"
+    strides = ", ".join(str(2**k) for k in levels)
+    raise InputError(
+        f"model.network.backbone {PREFIX}{name} gives no maps of the strides {strides} for images"
+        f" of any size ({found}); see docs/backbones.md for some that do"
+    )
 
 
 def timm() -> Any:
@@ -209,7 +172,7 @@ def _maps(name: str) -> Maps | str:
             outputs, about = body(torch.zeros(TRIAL)), body.feature_info
             info = list(zip(map(int, about.reduction()), map(int, about.channels()), strict=True))
         except Exception as e:  # whatever a model raises that has no maps to give
-            return _first_line(e)
+            return (str(e).strip().splitlines() or [type(e).__name__])[0]
     channels_last = str(getattr(body, "output_fmt", "")).endswith("NHWC")
     # of the last map of each stride
     numbers = {stride.bit_length() - 1: i for i, (stride, _) in enumerate(info)}
@@ -221,7 +184,3 @@ def _maps(name: str) -> Maps | str:
         ):
             return f"its map of stride {2**level} has the shape {tuple(outputs[i].shape)}"
     return Maps(numbers, {level: info[i][1] for level, i in numbers.items()}, channels_last)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().rstrip(".").splitlines() or [type(error).__name__])[0]

@@ -22,7 +22,7 @@ from made_payloads import Call
 from ranks import together
 from safetensors.torch import save_file
 from small_fit import small_fit
-from torch import Tensor, nn
+from torch import Tensor
 
 import cli
 from benchmarks.resume_fuzz import command, start, trial
@@ -67,21 +67,6 @@ def test_maps_are_those_of_timm_with_the_weights_of_a_file(name: str, tmp_path: 
         4: (2, 128, 4, 6),
         5: (2, 256, 2, 3),
     }
-
-
-@pytest.mark.parametrize("name", [RESNET, CONVNEXT, MAMBAOUT, EFFICIENT])
-@torch.no_grad()
-def test_folding_changes_nothing(name: str) -> None:
-    """The normalisation's factor into the first convolution, the mean too where that pads nothing;
-    all batch norms."""
-    torch.manual_seed(0)
-    network = settled(YOLOv5(2, backbone=f"timm/{name}", width_multiple=0.125))
-    fused, images = network.fused(), torch.rand(2, 3, 64, 96)
-    assert fused.backbone.normalise.scale is None
-    assert (fused.backbone.normalise.mean is None) == (name == CONVNEXT)
-    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
-    for a, b in zip(network(images), fused(images), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("size", "strides"), [("p2", [4, 8, 16, 32]), ("p34", [8, 16]), ("n6", [8, 16, 32, 64]),

@@ -39,7 +39,7 @@ def test_loss_is_the_definition_in_a_loop() -> None:
     """Specification 2.3 and 2.4 row by row, in float64, with every weight away from its default."""
     rng = torch.Generator().manual_seed(1)
     raw, targets, anchors = raw_maps(rng), random_targets(rng, 30), the_anchors()
-    options = {"cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1, "iou_ratio": 0.9}
+    options = {"cls_pw": 1.3, "obj_pw": 0.8, "label_smoothing": 0.1}
     _, parts = losses(
         DetectionLoss(4, STRIDES, box=0.3, obj=0.5, cls=0.7, **options), raw, targets, anchors
     )
@@ -63,9 +63,7 @@ def test_loss_is_the_definition_in_a_loop() -> None:
             pred = (2 * y[0] - 0.5, 2 * y[1] - 0.5, (2 * y[2]) ** 2 * aw, (2 * y[3]) ** 2 * ah)
             similarity = slow_ciou(pred, true)
             distances.append(1 - similarity)
-            wanted_map[tuple(cell)] = max(
-                wanted_map.get(tuple(cell), 0.0), 0.1 + 0.9 * max(similarity, 0.0)
-            )
+            wanted_map[tuple(cell)] = max(wanted_map.get(tuple(cell), 0.0), max(similarity, 0.0))
             entropies += [
                 entropy(v, 0.95 if k == c else 0.05, 1.3) for k, v in enumerate(logits[5:])
             ]
