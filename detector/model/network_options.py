@@ -13,7 +13,7 @@ from boltbox.detector.model.box_coder import BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.parts import part_config
-from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveFloat
+from boltbox.detector.system.ranges import AboveZero, PositiveFloat
 
 
 @dataclass
@@ -45,7 +45,7 @@ class NetworkOptions:
     levels: list[int] | None = None
     anchors: list[list[float]] | int | None = None
     activation: str = "silu"
-    bn_momentum: ClosedUnitInterval | None = None
+    bn_momentum: AboveZero | None = None
     head: Callable[[Sequence[int], Sequence[int], int], Head] | None = None
     box_coder: Callable[[], BoxCoder] | None = None
 

@@ -15,6 +15,7 @@ from jsonargparse.typing import (
     restricted_number_type,
 )
 
+AboveZero = restricted_number_type("AboveZero", float, [(">", 0), ("<=", 1)])
 BelowOne = restricted_number_type("BelowOne", float, [(">=", 0), ("<", 1)])
 
 
@@ -26,6 +27,7 @@ def _plain(kind: Any, value: Any) -> int | float:
 
 
 for _kind in (
+    AboveZero,
     BelowOne,
     ClosedUnitInterval,
     NonNegativeFloat,
