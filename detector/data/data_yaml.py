@@ -33,9 +33,9 @@ def read_content(path: Path, content: dict[str, Any], format: str | None) -> dic
         raise InputError(f"{path}: none of the keys train, val, test is given")
     kind = format or str(content.get("format") or _guess_format(root, splits))
     if not format and kind not in FORMATS:
-        own = f"; for a class of your own give --data.format {kind}" if "." in kind else ""
         raise InputError(
-            f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}{own}"
+            f"{path}: format '{kind}' is not known; choose from {', '.join(FORMATS)}, or for a"
+            f" class of your own give --data.format {kind}"
         )
     more = {
         "images": [root / folder for folder in _listed(content, "images")],
@@ -101,9 +101,11 @@ def _read_names(path: Path, content: dict[str, Any]) -> list[str] | None:
     if not isinstance(names, list):
         raise InputError(f"{path}: `names` must be a list or a map of class names, not {names!r}")
     names = [str(name) for name in names]
-    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
-    if times > 1:
-        raise InputError(f"{path}: `names` holds '{name}' twice; every class needs its own name")
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise InputError(
+            f"{path}: `names` holds {twice[0]!r} twice; every class needs its own name"
+        )
     if count is not None and count != len(names):
         raise InputError(
             f"{path}: nc is {count}, but `names` has {len(names)} entries; leave nc out or"

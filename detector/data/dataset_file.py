@@ -103,12 +103,6 @@ class DatasetFile:
         self.splits = {"train": train, "val": train, **self.splits}
         return self
 
-    def part(self, split: str) -> Part | None:
-        """Which of the images of its paths belong to a split; None: all."""
-        if self.share is None or split == "test":
-            return None
-        return Part(self.share, split == "val", self.root)
-
     def prepare(self) -> None:
         """In one process only: draw the demo data set if it was asked for and is not there yet; say
         what was not given."""
@@ -134,7 +128,7 @@ class DatasetFile:
             single_class: every object becomes class 0.
 
         Raises:
-            InputError: no usable box, or a class without a name.
+            InputError: see `open`; or a class without a name.
         """
         dataset = self.open(split)
         if single_class:
@@ -142,20 +136,14 @@ class DatasetFile:
         dataset.check_classes()
         for line in dataset.report.lines(split):
             rank_zero_print(line)
-        if not dataset.report.boxes:
-            hint = f", first: {dataset.report.faults[0]}" if dataset.report.faults else ""
-            raise InputError(
-                f"{self.source}: no usable box in {split} ({dataset.report.images} images{hint})"
-            )
         return dataset
 
     def open(self, split: str, strict: bool = True) -> DetectionDataset:
         """The split, read and checked. Not strict: objects whose class has no name are dropped and
-        named like other faults, and no image need be usable.
+        named like other faults, and no box need be usable.
 
         Raises:
-            InputError: the split is not given, holds no usable image, or class numbers without a
-                name.
+            InputError: the split is not given, or holds no usable box.
         """
         if split not in self.splits:
             hint = "; --data.split 0.2 sets a fifth of train aside for it, always the same"
@@ -174,19 +162,20 @@ class DatasetFile:
             paths = self.splits[split], self.root, self.images
             place = Split(split, *paths, self.keep_difficult)
             form = format_class(self.format)(place)
-            reader = SplitReader(form, self.names, strict, self.part(split))
-            return reader.read(), place.origins
+            part = None
+            if self.share is not None and split != "test":
+                part = Part(self.share, split == "val", self.root)
+            return SplitReader(form, self.names, strict, part).read(), place.origins
 
         if not strict:
             return read()[0]
         dataset = cached(split, self.places(split), options, read)
-        if hint := self.unread_labels(dataset):
-            raise InputError(f"{self.source}: no image of {split} has labels{hint}")
-        if not len(dataset):
-            lost = dataset.report.lost_images
-            why = f"all {len(lost)} were left out, first: {lost[0]}" if lost else "no image file"
+        report = dataset.report
+        if not report.boxes:
+            lost = f", first left out: {report.left_out[0]}" if report.left_out else ""
             raise InputError(
-                f"{self.source}: {split} has no usable image under {self.splits[split][0]} ({why})"
+                f"{self.source}: no usable box in {split} ({report.images} images under"
+                f" {self.splits[split][0]}{lost}){self.unread_labels(dataset)}"
             )
         return dataset
 

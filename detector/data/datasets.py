@@ -2,6 +2,7 @@
 files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ class DetectionDataset(Dataset):
         """Single-class mode: every object becomes class 0, named `item` unless there is just one
         name."""
         self.names = self.names if len(self.names) == 1 else ["item"]
-        self.labels = self.labels.merged()
+        self.labels = replace(self.labels, classes=np.zeros_like(self.labels.classes))
 
     def check_classes(self) -> None:
         """Raises InputError, naming a file, if a class number has no name."""

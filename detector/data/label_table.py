@@ -109,10 +109,6 @@ class LabelTable:
             points=self.points * of_points,
         )
 
-    def merged(self) -> LabelTable:
-        """The same with every object of class 0."""
-        return replace(self, classes=np.zeros_like(self.classes))
-
     def image_of(self, k: int) -> int:
         """The image that object k belongs to."""
         return int(np.searchsorted(self.starts, k, "right")) - 1

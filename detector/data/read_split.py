@@ -49,12 +49,11 @@ class Part:
         if there are two."""
 
         def rank(path: str) -> bytes:
-            name = os.path.relpath(path, self.root).replace(os.sep, "/")
-            return sha256(name.encode(errors="surrogateescape")).digest()
+            return sha256(os.fsencode(os.path.relpath(path, self.root))).digest()
 
         ranked = sorted(set(paths), key=rank)
         count = min(max(round(len(ranked) * self.share), 1), len(ranked) - 1)
-        chosen = set(ranked[: max(count, 0)])
+        chosen = set(ranked[:count])
         return [path for path in paths if (path in chosen) == self.val]
 
 

@@ -108,7 +108,8 @@ def test_path_beside_the_file_comes_before_the_current_folder(
     save(tmp_path / "about/set/images/right.png", picture(20, 20))
     lay_out(tmp_path, {"about/data.yaml": "path: set\ntrain: images\nnames: [cat]\n"})
     monkeypatch.chdir(tmp_path)
-    assert files_of(load(Path("about/data.yaml"))) == ["right.png"]
+    file = DatasetFile.read("about/data.yaml")
+    assert files_of(file.open("train", strict=False)) == ["right.png"]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,8 @@ def test_splits_are_separate(tmp_path: Path) -> None:
             "data.yaml": "train: images/train\nval: images/val\ntest: [images/val, images/train]\nnames: [cat, dog]\n"
         },
     )
-    assert [len(load(tmp_path, split)) for split in ("train", "val", "test")] == [3, 1, 4]
+    file = DatasetFile.read(str(tmp_path))
+    assert [len(file.open(s, strict=False)) for s in ("train", "val", "test")] == [3, 1, 4]
 
 
 def test_demo_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

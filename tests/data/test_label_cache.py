@@ -173,6 +173,8 @@ def test_an_image_that_appears_where_it_is_looked_for_first(kind: str, tmp_path:
             tmp_path,
             {
                 "lists/early/": "",
+                "late/x.txt": "0 .5 .5 .5 .5\n",
+                "lists/late/x.txt": "0 .5 .5 .5 .5\n",
                 "lists/train.txt": "late/x.png\n",
                 "data.yaml": "train: lists/train.txt\n" + PAIR,
             },
@@ -182,7 +184,7 @@ def test_an_image_that_appears_where_it_is_looked_for_first(kind: str, tmp_path:
         images = {
             "images": [{"id": 1, "file_name": "x.png"}],
             "categories": [{"id": 1, "name": "cat"}],
-            "annotations": [],
+            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 9, 9]}],
         }
         lay_out(
             tmp_path,

@@ -122,7 +122,7 @@ def test_wrong_class_number_and_empty_sets(
     )
     for data, wanted in {
         "few.yaml": r"\d+\.jpg: its labels hold class \d, but the data set has 1 names",
-        "empty.yaml": "train has no usable image",
+        "empty.yaml": "no usable box in train",
         "unlabelled.yaml": "no usable box in train",
     }.items():
         with pytest.raises(SystemExit):

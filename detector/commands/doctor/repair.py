@@ -98,7 +98,7 @@ def _same_splits(file: DatasetFile, splits: Sequence[str]) -> dict[str, str]:
     """Splits that are given as the very same as an earlier one, and that one."""
     same: dict[str, str] = {}
     for earlier, later in combinations(splits, 2):
-        if (file.splits[earlier], file.part(earlier)) == (file.splits[later], file.part(later)):
+        if file.share is None and file.splits[earlier] == file.splits[later]:
             same.setdefault(later, same.get(earlier, earlier))
     return same
 

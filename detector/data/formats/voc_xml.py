@@ -50,7 +50,7 @@ class VocXml(PerImageFormat):
         splits = {s: [path] for s, path in lists.items() if is_file(path)}
         if splits and any(is_dir(root / name) for name in _ANNOTATIONS):
             return splits
-        images = _image_folder(root) or root
+        images = _image_folder(root)
         splits = {}
         for split, names in _SPLIT_FOLDERS.items():
             folders = [folder / name for name in names for folder in (images, root)]
@@ -87,11 +87,6 @@ class VocXml(PerImageFormat):
 
     def listed_images(self, source: Path) -> list[Path]:
         folder = _image_folder(self.split.root)
-        if folder is None:
-            raise InputError(
-                f"{self.split.root}: format voc wants the folder JPEGImages (or images) here;"
-                " correct the key `path`"
-            )
         images = self.split.find_images(folder)
         of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in images}
         ids = [line.split()[0] for line in read_lines(source)]
@@ -126,9 +121,9 @@ def _annotation_places(image: str | Path) -> list[Path]:
     return [*places, xml, *(xml.parent / name / xml.name for name in _ANNOTATIONS)]
 
 
-def _image_folder(root: Path) -> Path | None:
-    """The folder of a root that holds its images."""
-    return next(filter(is_dir, (root / n for n in ("JPEGImages", "images", "Images"))), None)
+def _image_folder(root: Path) -> Path:
+    """The folder of a root that holds its images: the root itself, if there is no other."""
+    return next(filter(is_dir, (root / n for n in ("JPEGImages", "images", "Images"))), root)
 
 
 def _has_xml(folder: Path, most: int = 100) -> bool:
