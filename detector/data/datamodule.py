@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +13,12 @@ from typing import Any, Literal
 import lightning as L
 import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
+from boltbox.detector.data.cache.labels import states
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.fingerprint import all_changes, fingerprints
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
     EvaluationSamples,
@@ -166,10 +167,9 @@ class DetectionData(L.LightningDataModule):
         """The augmentation, and the order of the images if it is fixed."""
         _, world = self._rank_and_world
         if self.batch_size % world:
-            lower = self.batch_size // world * world
             raise InputError(
                 f"data.batch_size {self.batch_size} does not divide by {world} devices; nearest: "
-                f"{f'{lower} or ' if lower else ''}{lower + world}"
+                f"{-(-self.batch_size // world) * world}"
             )
         shapes = None
         if self.rect:
@@ -259,20 +259,34 @@ class DetectionData(L.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epoch_maps = state_dict["epoch_maps"]
         self.images_done = state_dict["images_done"]
-        if self.trainer and self._fitting:
-            what = all_changes(state_dict["fingerprints"], self._fingerprints)
-            then = f"; the epoch resumes after {self.images_done} of today's images"
-            if what:
-                rank_zero_print(
-                    "warning: the data set has changed since the checkpoint was written"
-                    f" ({what}){then if self.images_done else ''}"
-                )
+        if not self.trainer or not self._fitting:
+            return
+        changes = [
+            f"{split}: {then[0]} images with {then[1]} objects, now {now[0]} with {now[1]}"
+            for split, now in self._fingerprints.items()
+            if (then := state_dict["fingerprints"][split]) != now
+        ]
+        if changes:
+            rank_zero_print(
+                "warning: the data set has changed since the checkpoint was written"
+                f" ({'; '.join(changes)})"
+            )
 
     @cached_property
-    def _fingerprints(self) -> dict[str, Tensor]:
+    def _fingerprints(self) -> dict[str, list[int]]:
         """Of the data that is trained and validated on."""
-        return fingerprints(self.datasets, self.file.root)
+        return {split: fingerprint(self.datasets[split], self.file.root) for split in self.images}
 
     def path(self, split: str, index: int) -> Path:
         """The file of an image."""
         return Path(self.datasets[split].files[index])
+
+
+def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
+    """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
+    sizes and of the labels. Images are not opened."""
+    names = [file.removeprefix(f"{root}/") for file in dataset.files]
+    checksum = zlib.crc32(json.dumps([names, states(dataset.files)[:, 0].tolist()]).encode())
+    for array in vars(dataset.labels).values():
+        checksum = zlib.crc32(array.tobytes(), checksum)
+    return [len(dataset), len(dataset.labels.boxes), checksum]
