@@ -2,6 +2,7 @@
 delete."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -10,19 +11,12 @@ _reported: set[str] = set()
 
 
 def cache_folder() -> Path:
-    """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox. Nothing is created.
-
-    Raises:
-        OSError: the user has no home.
-    """
+    """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox, or where there is no
+    home, one for temporary files. Nothing is created."""
     if own := os.environ.get("BOLTBOX_CACHE"):
         return Path(own).absolute()
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared).absolute() / "boltbox"
-    try:
-        return Path.home() / ".cache" / "boltbox"
-    except RuntimeError:
-        raise OSError("no home folder; set BOLTBOX_CACHE") from None
+    home = Path(os.environ.get("HOME") or tempfile.gettempdir())
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache").absolute() / "boltbox"
 
 
 def say_without(what: str, why: OSError) -> None:

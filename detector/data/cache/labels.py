@@ -89,11 +89,7 @@ def cached(
         options: what else decides the content, as JSON can hold it; `names` are the class names.
     """
     key, options = json.dumps([str(Path.cwd()), *places]), {**options, "version": VERSION}
-    try:
-        path = cache_folder() / "labels" / f"{split}-{sha256(key.encode()).hexdigest()[:24]}.npz"
-    except OSError as e:
-        say_without("labels", e)
-        return read()[0]
+    path = cache_folder() / "labels" / f"{split}-{sha256(key.encode()).hexdigest()[:24]}.npz"
     found = _load(path, options)
     if isinstance(found, DetectionDataset):
         return found
