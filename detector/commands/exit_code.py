@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 
-from boltbox.detector.system.errors import InputError, in_one_line, shortened
+from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.rank_zero import printable
 
 WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
@@ -33,8 +34,10 @@ def one_sentence_errors() -> Iterator[None]:
         elif not isinstance(e, InputError) and type(e).__name__ != MISCONFIGURED:
             raise
         if isinstance(e, OSError) or _is_first(str(e)):
-            text = shortened(printable(in_one_line(e))) + hint
-            print(f"error: {text}", file=sys.stderr)
+            text = printable(in_one_line(e))
+            if len(text) > LONGEST:
+                text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+            print(f"error: {text}{hint}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

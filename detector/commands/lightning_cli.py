@@ -272,8 +272,7 @@ class DetectorCLI(LightningCLI):
         callbacks = in_order(first, chosen, others, bar)
         plugins = [*as_list(options.plugins), self.checkpoint_io]
         trainer = Trainer(**{**vars(options), "callbacks": callbacks, "plugins": plugins})
-        trainer.typed, trainer.named_strategy = self.line.typed, self.config.trainer.strategy
-        trainer.configuration = whole
+        trainer.typed, trainer.configuration = self.line.typed, whole
         trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
         return trainer
 

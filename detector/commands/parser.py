@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from boltbox.detector.commands.command_line import program
-from boltbox.detector.system.errors import InputError, nearest, one_of
+from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -116,8 +116,8 @@ def allowed(kind: Any) -> str:
 
     >>> allowed(Literal["best", "last"]), allowed(int | None), allowed(list[int | str] | None)
     ('best or last', 'int or null', 'list[int | str] or null')
-    >>> allowed(ClosedUnitInterval)
-    'float >=0 and <=1'
+    >>> allowed(NonNegativeInt | None)
+    'int >=0 or null'
     """
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     words: list[str] = []
@@ -130,7 +130,8 @@ def allowed(kind: Any) -> str:
             if bounds := getattr(part, "_expression", None):
                 name = f"{part._type.__name__} {bounds.replace('v', '')}"
             words.append({"NoneType": "null", "bool": "true or false"}.get(name, name))
-    return one_of(list(dict.fromkeys(words)))
+    *most, last = dict.fromkeys(words)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def call(function: Callable[..., None], command: str, words: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 exit code 2."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 LIKE = 0.6  # words that are so alike may be meant
 
@@ -20,36 +20,14 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(text.split())
 
 
-def shortened(sentence: str, most: int = 2000) -> str:
-    """A sentence without its middle, if what the user gave makes it longer than anyone reads."""
-    return (
-        sentence
-        if len(sentence) <= most
-        else f"{sentence[: most // 2]} ... {sentence[-most // 2 :]}"
-    )
-
-
-def one_of(words: Sequence[str]) -> str:
-    """
-    >>> one_of(["a", "b", "c"]), one_of(["a"])
-    ('a, b or c', 'a')
-    """
-    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
-
-
-def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = None) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a name that is not known: the nearest one, or the list when nothing is near.
 
     Dotted names are compared with those of their group first, then with the same name elsewhere.
     Names that begin with the word come first; parts of a name count too, so `wdth` finds
     `width_multiple`.
-
-    Args:
-        also: further words for the names, not seen in lists.
     """
     names = [str(k) for k in known]
-    if also and word in also:
-        return f"did you mean '{also[word]}'?"
     group, dot, leaf = word.rpartition(".")
     inside = [name for name in names if name.startswith(group + dot)]
     elsewhere = [name for name in names if name.rpartition(".")[2] == leaf]

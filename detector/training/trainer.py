@@ -59,12 +59,10 @@ class Trainer(L.Trainer):
         typed: the user's options, as typed after the command.
         train: beginning of a command line that trains; options follow.
         configuration: all options, in groups, as plain values.
-        named_strategy: trainer.strategy as the user gave it.
     """
 
     typed: list[str]
     train: list[str]
     configuration: dict[str, Any]
-    named_strategy: Any
     validate = _with_thresholds(L.Trainer.validate)
     test = _with_thresholds(L.Trainer.test)

@@ -1,10 +1,9 @@
 """The command `benchmark`: trains some seconds by each setting, and recommends the fastest."""
 
-import argparse
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import lightning as L
@@ -22,6 +21,7 @@ from boltbox.detector.commands.benchmark.search import (
     worker_counts,
 )
 from boltbox.detector.commands.benchmark.trial import Trial, attempt
+from boltbox.detector.commands.command_line import split_options
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
@@ -75,7 +75,7 @@ def benchmark(
             "benchmark measures one machine and starts its processes itself: no torchrun, no"
             " trainer.num_nodes"
         )
-    strategy, options = trainer.named_strategy, typed_for_fit(trainer.typed)
+    strategy = trainer.configuration["trainer"]["strategy"]
     if not isinstance(strategy, str):
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
     if datamodule.file is None:
@@ -94,6 +94,7 @@ def benchmark(
         "data.cache": datamodule.cache,
         "model.compile": "false",
     }
+    options = without(trainer.typed, {"seconds", "deadline", "run", *plain})
     changes: list[Setting] = [{"trainer.precision": p} for p in PRECISIONS[1 : 3 if on_gpu else 2]]
     changes += [{"data.workers": n} for n in worker_counts(datamodule.workers)]
     changes += [{"data.cache": "none"}] if datamodule.cache == "auto" else []
@@ -138,21 +139,11 @@ def measure(fit: Sequence[str], seconds: float, deadline: float) -> Trial:
         return attempt(line, watch, deadline)
 
 
-def typed_for_fit(typed: Sequence[str]) -> list[str]:
-    """What the user typed without the options that `fit` has not or that each row sets.
+def without(typed: Sequence[str], names: Collection[str]) -> list[str]:
+    """What the user typed without these options.
 
-    >>> typed_for_fit(["--seconds", "3", "--data.image_size", "320", "--run=x", "--data.workers", "4"])
+    >>> without(["--seconds", "3", "--data.image_size", "320", "--run=x"], ["seconds", "run"])
     ['--data.image_size', '320']
-    """  # noqa: E501
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    rows_own = (
-        "trainer.precision",
-        "trainer.strategy",
-        "trainer.devices",
-        "model.compile",
-        "data.cache",
-        "data.workers",
-    )
-    for option in ("seconds", "deadline", "run", *rows_own):
-        parser.add_argument(f"--{option}")
-    return parser.parse_known_args(typed)[1]
+    """
+    parts = split_options(typed)
+    return [word for part in parts if part[0].lstrip("-") not in names for word in part]
