@@ -97,7 +97,9 @@ class Parser(ArgumentParser):
         for action in self._actions:
             given = getattr(action, "_typehint", None)
             kind = int | float | None if given == int | float | None else given
-            action._typehint = BOUNDED.get(action.dest, kind)  # type: ignore[attr-defined]
+            kind = BOUNDED.get(action.dest, kind)
+            if kind is not given:
+                action._typehint = kind  # type: ignore[attr-defined]
 
     def show_only(self, names: Collection[str]) -> None:
         """Leave all other options out of the help."""
