@@ -56,7 +56,9 @@ def diagnose(
     """
     images = {split: all_images(dataset) for split, dataset in datasets.items()}
     pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds; lines add up in a log file
-    bar = partial(tqdm, desc="images", disable=not show_progress, mininterval=pause)
+    total = len({image for paths in images.values() for image in paths})
+    how = {"desc": "images", "total": total, "mininterval": pause, "disable": not show_progress}
+    bar = partial(tqdm, **how)
     findings = examine_images(images, bar)
     broken = {f.file for f in findings if f.severity == "fault"}
     findings += _different_labels(datasets, findings)

@@ -14,7 +14,8 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image
 
-from boltbox.detector.data.images import MIN_SIDE, UNREADABLE, image_size, read_image
+from boltbox.detector.data.images import UNREADABLE, image_sizes, read_image
+from boltbox.detector.data.report import Fault
 from boltbox.detector.system.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives
@@ -34,7 +35,6 @@ LOST = {  # kinds of faults for which an image cannot be used
     "damaged_image",
     "too_small_image",
     "too_large_image",
-    "size_unlike_header",
 }
 END_OF_JPEG = b"\xff\xd9"
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
@@ -64,22 +64,13 @@ class ImageFile(NamedTuple):
 
 def look_at(path: str) -> ImageFile:
     """Read and decode an image file."""
-    try:
-        data = Path(path).read_bytes()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, on EXIF data that is damaged
-            size = image_size(path)
-            with Image.open(path) as file:
-                kind, remarks = str(file.format), _header_remarks(file, data, path, *size)
-    except FileNotFoundError:
-        return ImageFile([("fault", "missing_image", "no such image file")])
-    except InputError as e:
-        return ImageFile([("fault", "too_large_image", str(e))])
-    except UNREADABLE as e:
-        return ImageFile([("fault", "unreadable_image", f"not a readable image ({e})")])
-    if min(size) < MIN_SIDE:
-        problem = f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
-        return ImageFile([*remarks, ("fault", "too_small_image", problem)])
+    (size,) = image_sizes([path])
+    if isinstance(size, str):  # why training leaves it out
+        return ImageFile([("fault", Fault("", "", size).kind, size)])
+    data = Path(path).read_bytes()
+    with warnings.catch_warnings(), Image.open(path) as file:
+        warnings.simplefilter("ignore")  # Pillow's, on EXIF data that is damaged
+        kind, remarks = str(file.format), _header_remarks(file, path, *size)
 
     is_jpeg = kind in ("JPEG", "MPO")
     scale = next(k for k in _REDUCED if k == 1 or (is_jpeg and min(size) >= 4 * k * _HASH_SIDE))
@@ -98,9 +89,6 @@ def look_at(path: str) -> ImageFile:
     if is_jpeg and END_OF_JPEG not in data[-1024:]:
         problem = "the JPEG lacks its end marker; all of its pixels are there"
         remarks.append(("warning", "no_end_marker", problem))
-    if grey.shape not in (size, tuple(-(-side // scale) for side in size)):
-        sizes = f"{grey.shape[1]}x{grey.shape[0]} px, its header says {size[1]}x{size[0]}"
-        remarks.append(("fault", "size_unlike_header", f"decodes to {sizes}; boxes are misplaced"))
     return ImageFile(remarks, sha256(data).hexdigest(), difference_hash(grey))
 
 
@@ -147,45 +135,29 @@ def standard_error() -> Iterator[Callable[[], list[str]]]:
             os.close(before)
 
 
-def _header_remarks(
-    file: Image.Image, data: bytes, path: str, height: int, width: int
-) -> list[Remark]:
+def _header_remarks(file: Image.Image, path: str, height: int, width: int) -> list[Remark]:
     """On format, orientation, colours and size."""
-    kind, suffix = str(file.format), Path(path).suffix
+    kind, suffix, orientation = str(file.format), Path(path).suffix, 1
+    with contextlib.suppress(*UNREADABLE):  # damaged EXIF data is not followed
+        orientation = file.getexif().get(ExifTags.Base.Orientation, 1)
+    bands, size = file.getbands(), f"{width}x{height} px"
     remarks: list[Remark] = []
     if suffix.lower() not in SUFFIXES_OF.get(kind, ()):
         problem = f"the file is a {kind}, its name says {suffix or 'nothing'}"
         remarks.append(("warning", "wrong_suffix", problem))
-    bands, size, orientation = file.getbands(), f"{width}x{height} px", 1
-    with contextlib.suppress(*UNREADABLE):  # damaged EXIF data is not followed
-        orientation = file.getexif().get(ExifTags.Base.Orientation, 1)
-    bits = 8
-    if kind == "PNG":
-        bits = data[24]  # of the header chunk
-    elif kind == "TIFF":
-        bits = max(file.tag_v2.get(258, (8,)))  # type: ignore[attr-defined]
     notes = {
-        "exif_rotation": (
-            orientation in range(2, 9),
-            f"EXIF turns it (orientation {orientation}); boxes are those of the turned picture",
+        f"exif_rotation: EXIF turns it (orientation {orientation}); boxes are those of the turned"
+        " picture": orientation in range(2, 9),
+        "grey_image: grey: it is read as three equal colours": bands[0][0] in "1LIF",
+        "alpha_channel: it has transparency, which is dropped: what lies under it shows": (
+            bands[-1] in ("A", "a") or "transparency" in file.info
         ),
-        "grey_image": (
-            bands[0][0] in "1LIF",
-            "grey: it is read as three equal colours",
+        f"large_image: very large ({size}): smaller copies would train faster, tiles see more": (
+            height * width > LARGE
         ),
-        "alpha_channel": (
-            bands[-1] in ("A", "a") or "transparency" in file.info,
-            "it has transparency, which is dropped: what lies under it shows",
-        ),
-        "deep_colours": (bits > 8, f"{bits} bits a colour: 8 are used"),
-        "large_image": (
-            height * width > LARGE,
-            f"very large ({size}): smaller copies would train faster, tiles see more",
-        ),
-        "narrow_image": (
-            max(height, width) > NARROW * min(height, width),
-            f"very narrow ({size}): most of a square input is padding",
+        f"narrow_image: very narrow ({size}): most of a square input is padding": (
+            max(height, width) > NARROW * min(height, width)
         ),
     }
-    found = [("note", kind, problem) for kind, (applies, problem) in notes.items() if applies]
-    return [*remarks, *found]
+    found = [note.split(": ", 1) for note, applies in notes.items() if applies]
+    return [*remarks, *(("note", kind, problem) for kind, problem in found)]

@@ -3,12 +3,13 @@ others."""
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
@@ -28,14 +29,13 @@ class _File(NamedTuple):
 
 
 def examine_images(
-    splits: Mapping[str, Collection[str]],
-    show: Callable[[DataLoader], Any] = iter,
+    splits: Mapping[str, Collection[str]], show: Callable[..., Iterable[ImageFile]] = iter
 ) -> list[Finding]:
     """Decode every image, each file once, on all processors.
 
     Args:
         splits: image paths by split, the training split first.
-        show: wraps the loader, in a progress bar for instance.
+        show: what the images pass through, a progress bar for instance.
 
     Raises:
         InputError: a decoder crashed; it names an image at or shortly before the one.
@@ -45,12 +45,10 @@ def examine_images(
         for path in paths:
             file = found.setdefault(os.path.realpath(path), _File(path, []))
             file.splits.extend([] if split in file.splits else [split])
-    files = list(found.values())
-    looks: list[ImageFile] = []
+    files, looks = list(found.values()), list[ImageFile]()
     try:
-        for look in show(_loader([file.path for file in files])):
-            looks.append(look)
-    except RuntimeError as e:  # of a loader whose worker ended
+        looks.extend(show(_decoded([file.path for file in files])))
+    except BrokenProcessPool as e:
         raise InputError(
             f"{files[len(looks)].path}: a decoder crashed on this image or on one of the next, or"
             f" memory ran out ({e}); remove the image"
@@ -63,30 +61,14 @@ def examine_images(
     return [*remarks, *_shared(files), *_duplicates(files, looks), *_similar(files, looks)]
 
 
-class _Looks(Dataset):
-    """Item i is the ImageFile of path i."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, i: int) -> ImageFile:
-        return look_at(self.paths[i])
-
-
-def _loader(paths: list[str]) -> DataLoader:
-    """ImageFiles, in the order of the paths."""
+def _decoded(paths: list[str]) -> Iterator[ImageFile]:
+    """In the order of the paths."""
     workers = min(len(os.sched_getaffinity(0)), len(paths) // FEW)
-    return DataLoader(
-        _Looks(paths),
-        batch_size=None,
-        num_workers=workers,
-        collate_fn=ImageFile._make,
-        worker_init_fn=prepare_worker,
-        multiprocessing_context=WorkerContext() if workers else None,
-    )
+    if not workers:
+        yield from map(look_at, paths)
+        return
+    with ProcessPoolExecutor(workers, WorkerContext(), prepare_worker, (0,)) as pool:
+        yield from pool.map(look_at, paths)
 
 
 def _shared(files: list[_File]) -> Iterator[Finding]:
