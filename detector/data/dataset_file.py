@@ -105,16 +105,11 @@ class DatasetFile:
 
     def prepare(self) -> None:
         """In one process only: draw the demo data set if it was asked for and is not there yet; say
-        what was not given."""
+        which names were found."""
         self.draw_demo()
         if self.found_names:
             names = ", ".join(self.names[:20])
             rank_zero_print(f"names: {len(self.names)} found in the labels: {names}")
-        if self.share is not None:
-            rank_zero_print(
-                f"split: {self.share:g} of the images of train are val, chosen by the hash of their"
-                " names"
-            )
 
     def draw_demo(self) -> None:
         """Draw the demo data set if it was asked for and is not there yet."""

@@ -19,7 +19,6 @@ _KINDS = {  # how a reason begins -> its slug
     "class": "class_not_an_integer",
     "marked difficult": "difficult_object",
     "its image": "orphan_annotation",
-    "no map": "not_an_annotation",
     "no such image file": "missing_image",
     "no regular file": "missing_image",
     "not a readable image": "unreadable_image",

@@ -80,7 +80,6 @@ def test_data_yaml_without_names_format_and_val(
     assert [len(data.datasets[split]) for split in ("train", "val")] == [16, 4]
     told = capsys.readouterr().out
     assert "names: 2 found in the labels: cat, dog" in told
-    assert "split: 0.2 of the images of train are val" in told
 
 
 def test_yolo_and_coco_are_divided_too(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:
     each dropped line."""
     lines = list(parse_yolo(text))
     kept = [line for line in lines if not line.problem]
-    rows = np.array([(line.class_number, *line.box) for line in kept], np.float32).reshape(-1, 5)
-    faults = [(f"line {line.number}", line.problem) for line in lines if line.problem]
+    rows = np.array([(line.name, *line.box) for line in kept], np.float32).reshape(-1, 5)
+    faults = [(line.place, line.problem) for line in lines if line.problem]
     return rows, [line.polygons for line in kept], faults
 
 

@@ -66,16 +66,12 @@ class CocoJson(Format):
         listed = Counter(image["id"] for image in content["images"])
         of_image: dict[Id, list] = {number: [] for number, n in listed.items() if n == 1}
         for position, a in enumerate(content.get("annotations", []), 1):
-            if not isinstance(a, dict):
-                where = f"annotation at position {position}"
-                problem = "no map with image_id, category_id and bbox"
-            elif _is_id(image := a.get("image_id")) and image in of_image:
+            a = a if isinstance(a, dict) else {"id": f"at position {position}"}
+            if _is_id(image := a.get("image_id")) and image in of_image:
                 of_image[image].append(a)
-                continue
             else:
-                where = f"annotation {a.get('id')}"
                 problem = f"its image {image} is not listed, or more than once"
-            self.faults.append(Fault(str(source), where, problem))
+                self.faults.append(Fault(str(source), f"annotation {a.get('id')}", problem))
         return of_image
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
@@ -152,13 +148,11 @@ def _number(value: object) -> float:
 
 
 def _polygons(segmentation: object) -> list[np.ndarray]:
-    """COCO's list of flat polygons -> parts (k, 2); none for run-length masks, and if one of the
-    parts makes no sense."""
-    parts = segmentation if isinstance(segmentation, list) else []
-    if not all(isinstance(part, list) for part in parts):
-        return []
-    flat = [[_number(v) for v in part] for part in parts]
-    if not all(abs(v) < FARTHEST for part in flat for v in part):
-        return []
-    shaped = [part for part in flat if len(part) >= 6 and len(part) % 2 == 0]
-    return [np.array(part, np.float32).reshape(-1, 2) for part in shaped]
+    """COCO's list of flat polygons -> parts (k, 2) that make sense; none for run-length masks."""
+    given = segmentation if isinstance(segmentation, list) else []
+    parts = []
+    for numbers in given:
+        flat = [_number(v) for v in numbers] if isinstance(numbers, list) else []
+        if len(flat) >= 6 and len(flat) % 2 == 0 and all(abs(v) < FARTHEST for v in flat):
+            parts.append(np.array(flat, np.float32).reshape(-1, 2))
+    return parts

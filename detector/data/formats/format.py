@@ -69,7 +69,7 @@ class LabelObject:
 
     place: str
     name: str | int
-    box: Sequence[float]
+    box: Sequence[float] | np.ndarray
     problem: str = ""
     polygons: list[np.ndarray] = field(default_factory=list)
     crowd: bool = False

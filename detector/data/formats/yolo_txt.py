@@ -1,9 +1,8 @@
 """YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object:
 `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,36 +45,20 @@ class YoloText(PerImageFormat):
         if not exists(entry.file) or is_dir(entry.file):
             return None
         # bytes that are no UTF-8 become no number
-        lines = list(parse_yolo(read_text(entry.file, replace=True)))
-        fractions = np.array([line.box for line in lines], np.float32).reshape(-1, 4)
+        objects = list(parse_yolo(read_text(entry.file, replace=True)))
+        fractions = np.array([item.box for item in objects], np.float32).reshape(-1, 4)
         with np.errstate(over="ignore"):
             boxes = cxcywhn_to_xyxy(fractions, width, height).tolist()
         side = np.array((width, height), np.float32)
-        objects = []
-        for line, box in zip(lines, boxes, strict=True):
-            polygons = [part * side for part in line.polygons]
-            place = f"line {line.number}"
-            objects.append(LabelObject(place, line.class_number, box, line.problem, polygons))
+        for item, box in zip(objects, boxes, strict=True):
+            item.box, item.polygons = box, [part * side for part in item.polygons]
         return ImageLabels(objects)
 
 
-class Line(NamedTuple):
-    """One line of a label file that is not empty.
-
-    number: from 1 · class_number: -1 if there is none · box (4,) float32 cx, cy, w, h as fractions,
-    of a polygon too; NO_BOX if it cannot be read · polygons: one part (k, 2) in fractions, or none
-    · problem: why it cannot be used, or an empty string.
-    """
-
-    number: int
-    class_number: int
-    box: Sequence[float] | np.ndarray
-    polygons: list[np.ndarray]
-    problem: str = ""
-
-
-def parse_yolo(text: str) -> Iterator[Line]:
-    """The lines of a label file; exact duplicates have a problem too."""
+def parse_yolo(text: str) -> Iterator[LabelObject]:
+    """The lines of a label file that are not empty, with box (4,) float32 cx, cy, w, h, of a
+    polygon too, and polygon, one part (k, 2) or none, as fractions; exact duplicates have a problem
+    too."""
     seen = set()  # numbers of a line
     for number, line in enumerate(text.split("\n"), 1):
         fields = line.split()
@@ -85,7 +68,7 @@ def parse_yolo(text: str) -> Iterator[Line]:
             with np.errstate(over="ignore"):
                 values = np.array(fields, np.float32)
         except ValueError:
-            yield Line(number, -1, NO_BOX, [], "not a number")
+            yield LabelObject(f"line {number}", -1, NO_BOX, "not a number")
             continue
         problem = _problem(float(fields[0]), values)
         polygons = [values[1:].reshape(-1, 2)] if len(values) > 5 and not problem else []
@@ -96,10 +79,10 @@ def parse_yolo(text: str) -> Iterator[Line]:
         elif not problem and key in seen:
             problem = "duplicate of an earlier line"
         if problem:
-            yield Line(number, -1, box if len(box) == 4 else NO_BOX, polygons, problem)
+            yield LabelObject(f"line {number}", -1, box if len(box) == 4 else NO_BOX, problem)
         else:
             seen.add(key)
-            yield Line(number, int(values[0]), box, polygons)
+            yield LabelObject(f"line {number}", int(values[0]), box, polygons=polygons)
 
 
 def _problem(number: float, values: np.ndarray) -> str:
