@@ -59,15 +59,15 @@ def test_the_rate_it_finds_is_trained_with(
 ) -> None:
     """Every rate of the search is the one of a step, across epochs; the run after it is that of a
     Detector(lr0=...)."""
-    trainer, detector, data = made(small_data, "tuned", 3)
+    trainer, detector, data = made(small_data, "tuned", 5)
     with monkeypatch.context() as patch:
         rates = Rates(patch)
         finder = Tuner(trainer).lr_find(
-            detector, datamodule=data, num_training=12, max_lr=0.1, early_stop_threshold=None
+            detector, datamodule=data, num_training=15, max_lr=0.1, early_stop_threshold=None
         )
     assert finder is not None
-    assert [groups[0] for groups in rates.seen[:12]] == pytest.approx(finder.results["lr"][:12])
-    assert all(len(set(groups)) == 1 for groups in rates.seen[:12])
+    assert [groups[0] for groups in rates.seen[:15]] == pytest.approx(finder.results["lr"][:15])
+    assert all(len(set(groups)) == 1 for groups in rates.seen[:15])
     found = finder.suggestion()
     assert found is not None
     assert found != 0.008
@@ -79,7 +79,7 @@ def test_the_rate_it_finds_is_trained_with(
     assert "run folder tuned, new;" in told
     assert yaml.safe_load(Path("tuned/config.yaml").read_text())["model"]["optim"]["lr0"] == found
 
-    trainer, detector, data = made(small_data, "given", 3, lr0=found)
+    trainer, detector, data = made(small_data, "given", 5, lr0=found)
     trainer.fit(detector, data)
     assert equal("tuned", "given")
 
