@@ -29,7 +29,6 @@ def predict(
     ensemble: list[str] | None = None,
     image_size: PositiveInt | None = None,
     batch_size: PositiveInt = 16,
-    tiled: bool = False,
     tile_size: PositiveInt | None = None,
     tile_overlap: BelowOne = 0.2,
     frame_step: PositiveInt = 1,
@@ -69,8 +68,8 @@ def predict(
         ensemble: Further files like ckpt_path that predict too, with the same classes.
         image_size: Longer side of the input in pixels; default: that of the training.
         batch_size: Images a batch.
-        tiled: Predict on large images whole and in overlapping tiles (docs/predict.md).
-        tile_size: Side of a tile in pixels of the image file; default: image_size.
+        tile_size: Predict on larger images whole and in overlapping tiles, whose sides are this
+            many pixels of the image file (docs/predict.md); default: no tiles.
         tile_overlap: Least share of a tile that neighbours have in common.
         frame_step: Of videos and streams: every N-th frame.
         buffer: Of live streams: every frame, however late; false: the newest one.
@@ -98,7 +97,7 @@ def predict(
     options = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic, "tta": tta}
     sources, also = Sources.find(source), {"classes": classes, "precision": precision}
     predictor = Predictor.load(ckpt_path, ensemble or (), device, training, **options, **also)
-    inputs = predictor.inputs(image_size, tiled, tile_size, tile_overlap)
+    inputs = predictor.inputs(image_size, tile_size, tile_overlap)
 
     folder = Path(run) if run and not training else new_run("predict")
     if training:

@@ -150,7 +150,6 @@ class Predictor:
     def inputs(
         self,
         image_size: int | None = None,
-        tiled: bool = False,
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
     ) -> EvaluationInput:
@@ -159,8 +158,7 @@ class Predictor:
         size = image_size or self.image_size
         fixed = next(filter(None, [file.shape_for(size) for file in self.exported]), None)
         size = round_up(size, self.stride)
-        tile = (tile_size or size) if tiled else None
-        return EvaluationInput(size, self.stride, 0.0, fixed, tile, tile_overlap)
+        return EvaluationInput(size, self.stride, 0.0, fixed, tile_size, tile_overlap)
 
     @torch.inference_mode()
     def find(
@@ -178,7 +176,6 @@ class Predictor:
         self,
         images: Image | Sequence[Image],
         image_size: int | None = None,
-        tiled: bool = False,
         tile_size: int | None = None,
         tile_overlap: float = 0.2,
         batch_size: int = 16,
@@ -189,8 +186,8 @@ class Predictor:
             images: one or a list of: path of an image file, (H, W, 3) uint8 RGB array ((H, W):
                 grey), PIL image.
             image_size: longer side of the input in pixels; default: that of the training.
-            tiled: predict on large images whole and in tiles of tile_size pixels (default:
-                image_size) that overlap by tile_overlap.
+            tile_size: predict on larger images whole and in tiles whose sides are this many pixels
+                and which overlap by tile_overlap; default: no tiles.
             batch_size: most images, or tiles of one, that go through the network together.
 
         Returns:
@@ -200,7 +197,7 @@ class Predictor:
             InputError: something that is no image.
         """
         given = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
-        inputs = self.inputs(image_size, tiled, tile_size, tile_overlap)
+        inputs = self.inputs(image_size, tile_size, tile_overlap)
         pictures, found = Pictures(given, inputs, batch_size), dict[int, Detections]()
         batches = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
         for batch, rows in self.find(batches, batch_size):

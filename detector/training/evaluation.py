@@ -83,7 +83,7 @@ class EvaluationModule(L.LightningModule):
         for many calls, load a Predictor.
 
         Args:
-            options: of Predictor (conf, iou, ...) and of its method `predict` (tiled, ...).
+            options: of Predictor (conf, iou, ...) and of its method `predict` (tile_size, ...).
         """
         parameters = inspect.signature(Predictor.predict).parameters
         how = {name: options.pop(name) for name in parameters if name in options}

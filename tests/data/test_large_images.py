@@ -80,10 +80,10 @@ def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> N
     seen = look_at(str(path))
     assert (seen.remarks, seen.bits) == ([("fault", "too_large_image", said)], b"")
     detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
-    for tiled in (False, True):
+    for tile_size in (None, 640):
         for given in (path, Image.open(path)):
             with pytest.raises(InputError, match="image too large"):
-                detector.predict(given, tiled=tiled)
+                detector.predict(given, tile_size=tile_size)
 
 
 def test_predict_and_doctor_name_it(

@@ -391,7 +391,7 @@ def test_an_image_no_larger_than_a_tile_is_looked_at_as_ever(
 ) -> None:
     detector = Detector.load(checkpoint, "cpu")
     whole = detector.predict("pictures/0000.jpg", conf=0.0005)
-    same = detector.predict("pictures/0000.jpg", conf=0.0005, tiled=True, tile_size=300)
+    same = detector.predict("pictures/0000.jpg", conf=0.0005, tile_size=300)
     np.testing.assert_array_equal(same.xyxy, whole.xyxy)
-    tiled = detector.predict("pictures/0000.jpg", conf=0.0005, tiled=True)
+    tiled = detector.predict("pictures/0000.jpg", conf=0.0005, tile_size=64)
     assert len(tiled) != len(whole)

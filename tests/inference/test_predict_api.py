@@ -17,12 +17,12 @@ from boltbox.detector.training.module import Detector
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"tta": True}, {"tiled": True, "classes": ["star", 0]}], ids=str
+    "options", [{}, {"tta": True}, {"tile_size": 64, "classes": ["star", 0]}], ids=str
 )
 def test_the_numbers_of_the_command(options: dict, checkpoint: Path, pictures: Path) -> None:
     typed = []
     for name in options:
-        text = "[star,0]" if name == "classes" else "true"
+        text = {"classes": "[star,0]", "tile_size": "64", "tta": "true"}[name]
         typed += [f"--{name}", text]
     run = predict(checkpoint, "pictures", "--images", "false", *typed)
     files = sorted(pictures.iterdir())
