@@ -22,7 +22,7 @@ from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.inference.rows import DecodedRows, class_numbers, rows_of_tiles, to_rows
 from boltbox.detector.inference.tta import Rows, augmented
-from boltbox.detector.model.network import Network, YOLOv5
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line
 
 Precision = Literal["16-mixed", "16-true", "32-true"]
@@ -211,7 +211,7 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
     return next(module.parameters()).dtype
 
 
-def forward_function(network: Network) -> Rows:
+def forward_function(network: YOLOv5) -> Rows:
     """A network and its decoding in one, in float32 outside, whatever the network's precision."""
     return lambda images: network.decode(network(images.to(dtype_of(network))))
 

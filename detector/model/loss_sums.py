@@ -19,9 +19,9 @@ class LossSums(NamedTuple):
     sums: Tensor
 
     @classmethod
-    def empty(cls, names: tuple[str, ...] = (), dtype: torch.dtype = torch.float32) -> LossSums:
+    def empty(cls, names: tuple[str, ...] = ()) -> LossSums:
         """Of no batch yet."""
-        return cls(names, torch.zeros(len(names) + 1, dtype=dtype))
+        return cls(names, torch.zeros(len(names) + 1))
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> LossSums:
@@ -44,7 +44,7 @@ class LossSums(NamedTuple):
                 f"the loss has a part {odd!r}: give names of letters, digits and _, like box_loss"
             )
         values = torch.stack(list(parts.values()))
-        before = self if self.names else LossSums.empty(tuple(parts), self.sums.dtype)
+        before = self if self.names else LossSums.empty(tuple(parts))
         if before.names != tuple(parts):
             raise InputError(
                 f"the loss has the parts {', '.join(parts)} now; it had {', '.join(before.names)}"

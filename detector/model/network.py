@@ -37,71 +37,11 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 BACKBONES = {"yolov5": STAGE_REPEATS, "yolox": YOLOX_REPEATS}
 
 
-class Network(nn.Module):
-    """Image (B, 3, H, W) in 0..1, sides multiples of `max_stride` -> the head's raw prediction, a
-    tensor a level.
+class YOLOv5(nn.Module):
+    """YOLOv5's neck, its backbone or another, and its head or another: image (B, 3, H, W) in 0..1,
+    sides multiples of `max_stride` -> the head's raw prediction, a tensor a level.
 
-    Args:
-        backbone: images -> maps by level. neck: these -> a list of maps, finest first. head: these
-            -> the raw prediction.
-        levels: of the maps that the head gets. max_stride: of the coarsest map within.
-
-    In a state_dict the head's anchors are `anchors`, not `head.anchors`: so they are in all files
-    there are.
-    """
-
-    def __init__(
-        self,
-        backbone: nn.Module,
-        neck: nn.Module,
-        head: Head,
-        levels: Sequence[int],
-        max_stride: int,
-    ) -> None:
-        super().__init__()
-        self.levels, self.strides, self.max_stride = (
-            tuple(levels),
-            [2**k for k in levels],
-            max_stride,
-        )
-        self.backbone, self.neck, self.head = backbone, neck, head
-        self.origins: list[Origin] = []  # of the weights; whoever loads some says which
-        self.register_state_dict_post_hook(_anchors_go_up)
-        self.register_load_state_dict_pre_hook(_anchors_come_down)
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        return self.head(self.neck(self.backbone(images)))
-
-    def decode(self, raw: list[Tensor]) -> Tensor:
-        """What `forward` gives -> (B, R, 5 + C); see `Head.decode`."""
-        return self.head.decode(raw)
-
-    @property
-    def num_classes(self) -> int:
-        return self.head.num_classes
-
-    @property
-    def anchors(self) -> Tensor | None:
-        """(levels, A, 2) width and height in units of each level's stride, if the head has
-        anchors."""
-        return self.head.anchors
-
-    def anchor_head(self) -> AnchorHead | None:
-        """The head, if it is one with anchors."""
-        return self.head if isinstance(self.head, AnchorHead) else None
-
-    def fused(self) -> Self:
-        """A copy in evaluation mode: batch norms are folded into their convolutions, but for those
-        of a timm backbone."""
-        network = copy.deepcopy(self).eval()
-        for module in network.modules():
-            if isinstance(module, Conv):
-                module.fuse()
-        return network.requires_grad_(False)
-
-
-class YOLOv5(Network):
-    """YOLOv5's neck, its backbone or another, and its head or another.
+    In a state_dict the head's anchors are `anchors`, not `head.anchors`.
 
     Args:
         num_classes: number of classes C.
@@ -116,9 +56,6 @@ class YOLOv5(Network):
     Raises:
         InputError: options that make no network.
     """
-
-    backbone: Backbone | TimmBackbone
-    neck: Neck
 
     def __init__(
         self,
@@ -152,27 +89,62 @@ class YOLOv5(Network):
             )
         top = max(5, levels[-1])
         channels = {k: scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
-
-        the_backbone = _backbone(backbone, channels, depth, min(levels))
         repeats = {k: scaled_repeats(3 if k > 2 else 1, depth) for k in range(min(levels), top + 1)}
-        neck = Neck(channels, levels, repeats)
-        of_head = [channels[k] for k in levels], [2**k for k in levels], num_classes
+
+        super().__init__()
+        self.levels, self.strides, self.max_stride = levels, [2**k for k in levels], 2**top
+        self.backbone = _backbone(backbone, channels, depth, min(levels))
+        self.neck = Neck(channels, levels, repeats)
+        of_head = [channels[k] for k in levels], self.strides, num_classes
+        self.head: Head
         if head is None:
-            the_head: Head = AnchorHead(*of_head, anchors)
+            self.head = AnchorHead(*of_head, anchors)
         elif anchors is None:
-            the_head = build_part(head, Head, "model.network.head", *of_head)  # type: ignore[type-abstract]
+            self.head = build_part(head, Head, "model.network.head", *of_head)  # type: ignore[type-abstract]
         else:
             raise InputError(
                 "model.network.anchors is for the head that boltbox has; give those of your own to"
                 " model.network.head.init_args"
             )
         if box_coder is not None:
-            the_head.box_coder = build_part(box_coder, BoxCoder, "model.network.box_coder")  # type: ignore[type-abstract]
-        super().__init__(the_backbone, neck, the_head, levels, 2**top)
+            self.head.box_coder = build_part(box_coder, BoxCoder, "model.network.box_coder")  # type: ignore[type-abstract]
         if activation != "silu":
             for module in self.modules():
                 if isinstance(module, Conv) and not isinstance(module.act, nn.Identity):
                     module.act = ACTIVATIONS[activation]()
+        self.origins: list[Origin] = []  # of the weights; whoever loads some says which
+        self.register_state_dict_post_hook(_anchors_go_up)
+        self.register_load_state_dict_pre_hook(_anchors_come_down)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return self.head(self.neck(self.backbone(images)))
+
+    def decode(self, raw: list[Tensor]) -> Tensor:
+        """What `forward` gives -> (B, R, 5 + C); see `Head.decode`."""
+        return self.head.decode(raw)
+
+    @property
+    def num_classes(self) -> int:
+        return self.head.num_classes
+
+    @property
+    def anchors(self) -> Tensor | None:
+        """(levels, A, 2) width and height in units of each level's stride, if the head has
+        anchors."""
+        return self.head.anchors
+
+    def anchor_head(self) -> AnchorHead | None:
+        """The head, if it is one with anchors."""
+        return self.head if isinstance(self.head, AnchorHead) else None
+
+    def fused(self) -> Self:
+        """A copy in evaluation mode: batch norms are folded into their convolutions, but for those
+        of a timm backbone."""
+        network = copy.deepcopy(self).eval()
+        for module in network.modules():
+            if isinstance(module, Conv):
+                module.fuse()
+        return network.requires_grad_(False)
 
     def layer_names(self) -> dict[int, str]:
         """YOLOv5's layer number -> the module here, in forward order: what `freeze: 10` and

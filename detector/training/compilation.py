@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.layers import Bottleneck, Conv
-from boltbox.detector.model.network import Network
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.sharding import is_sharded
 from boltbox.detector.system.rank_zero import rank_zero_print
 
@@ -25,7 +25,7 @@ class Compilation(NamedTuple):
 
     shape: tuple[int, ...] | None = None
 
-    def start(self, network: Network, shape: tuple[int, ...], varied: bool) -> Compilation:
+    def start(self, network: YOLOv5, shape: tuple[int, ...], varied: bool) -> Compilation:
         """Compile the blocks of a network for a training, if that is possible and not yet done;
         prints a line about it.
 

@@ -9,7 +9,7 @@ from torchvision.ops import nms as suppress
 
 from boltbox.detector.inference.export_metadata import Suppression
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
-from boltbox.detector.model.network import Network
+from boltbox.detector.model.network import YOLOv5
 
 ACROSS = 4  # images side by side in the plane where boxes are kept apart
 
@@ -23,7 +23,7 @@ class Decoded(nn.Module):
         half: weights and maps in float16; input and output stay float32.
     """
 
-    def __init__(self, network: Network, half: bool = False) -> None:
+    def __init__(self, network: YOLOv5, half: bool = False) -> None:
         super().__init__()
         self.network = network.fused()
         self.dtype = torch.float16 if half else torch.float32
