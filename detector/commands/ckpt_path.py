@@ -91,7 +91,7 @@ def read_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> CkptPath |
         InputError: there is none, or it is damaged, or not for this command.
     """
     if format_of(ckpt_path):
-        if command in ("fit", "anchors", "doctor"):
+        if command in ("fit", "anchors"):
             raise InputError(
                 f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
             )

@@ -197,7 +197,7 @@ class DetectorCLI(LightningCLI):
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
         if "ckpt_path" in options:
             path = self.found and self.found.path
-            restored = path if command in ("anchors", "doctor") else self.checkpoint
+            restored = path if command == "anchors" else self.checkpoint
             options.ckpt_path = str(restored) if restored else None
         if self.found and self.found.exported and trainer.precision == DEFAULT:
             trainer.precision = "32-true"  # the file has a precision of its own
@@ -237,7 +237,7 @@ class DetectorCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         super().instantiate_classes()
         found, model = self.found, self.model
-        if found is None or self.command in ("anchors", "doctor"):
+        if found is None or self.command == "anchors":
             return
         if file := found.exported:
             check_names(file.names, model.names, file.path)

@@ -86,7 +86,7 @@ CRAFTED: dict[str, Craft] = {  # the command that meets it, and what
     "ensemble: a huge network": huge,
     "export: a huge network": huge,
     "export: a word": lambda c: c["hyper_parameters"]["network"].update(depth_multiple="much"),
-    "doctor: anchors": lambda c: [
+    "anchors: anchors": lambda c: [
         c["state_dict"].update({f"{p}.anchors": torch.zeros(2)}) for p in ("ema", "network")
     ],
     "python: options": lambda c: c["hyper_parameters"]["network"].update(size=3),
@@ -120,7 +120,7 @@ def test_one_sentence_and_nothing_lost(
         "predict": ["predict", "--ckpt_path", crafted, *image],
         "ensemble": ["predict", "--ckpt_path", good, "--ensemble", f"[{crafted}]", *image],
         "export": ["export", "--ckpt_path", crafted],
-        "doctor": ["doctor", "--ckpt_path", crafted, *data],
+        "anchors": ["anchors", "--ckpt_path", crafted, *data],
     }
     if command == "python":
         with pytest.raises(InputError, match=r"best\.ckpt: "):

@@ -11,9 +11,7 @@ from boltbox.detector.commands.doctor.finding import Diagnosis, Finding
 from boltbox.detector.commands.doctor.page import write_diagnosis
 from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.model.anchors import default_anchors
 
-ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
 VOID = {"meta", "img", "br"}
 
 
@@ -51,7 +49,7 @@ class Reader(HTMLParser):
 
 
 def page(tmp_path: Path, findings: list[Finding], datasets: dict[str, DetectionDataset]) -> Reader:
-    figures, more = statistics(datasets, 640, ANCHORS)
+    figures, more = statistics(datasets, 640)
     write_diagnosis(
         tmp_path / "out/doctor.html",
         Diagnosis(str(tmp_path), [*findings, *more], figures),

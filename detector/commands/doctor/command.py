@@ -16,7 +16,6 @@ from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
-from boltbox.detector.weights.trained import take_anchors
 
 
 def run_doctor(
@@ -26,7 +25,6 @@ def run_doctor(
     json: bool = False,
     strict: bool = False,
     fix: str | None = None,
-    ckpt_path: str | None = None,
 ) -> None:
     """What is wrong with a data set: labels, images, folders, classes, sizes. Nothing is trained,
     and the data is never changed.
@@ -38,21 +36,16 @@ def run_doctor(
         json: Print the diagnosis as JSON instead of a summary.
         strict: Exit code 1 if there are warnings.
         fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
-        ckpt_path: Report how well the anchors of this checkpoint fit (last, best or a file).
     """
     file = datamodule.file
     if file is None:
         raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        if ckpt_path:
-            take_anchors(model.network, ckpt_path)
         datamodule.prepare_data()
         size = round_up(datamodule.image_size, model.network.max_stride)
-        head = model.network.anchor_head()
-        anchors = None if head is None else head.anchors_px.cpu().numpy()
         datasets, unusable = open_splits(file)
-        diagnosis = diagnose(file, datasets, size, anchors, show_progress=True)
+        diagnosis = diagnose(file, datasets, size, show_progress=True)
         diagnosis.findings += unusable
         for split, dataset in datasets.items():
             rank_zero_print(dataset.report.lines(split, most=0)[0])

@@ -43,15 +43,12 @@ def diagnose(
     file: DatasetFile,
     datasets: dict[str, DetectionDataset],
     image_size: int,
-    anchors: np.ndarray | None = None,
     show_progress: bool = False,
 ) -> Diagnosis:
     """Everything that is to be reported of the splits that could be opened; every image is decoded.
 
     Args:
         image_size: longer side of the network's input in pixels.
-        anchors: (levels, A, 2) pixels of the network's input, to report how well they fit; None:
-            not measured.
         show_progress: on stderr.
     """
     images = {split: all_images(dataset) for split, dataset in datasets.items()}
@@ -64,7 +61,7 @@ def diagnose(
     findings += _different_labels(datasets, findings)
     for split, dataset in datasets.items():
         findings += [f for f in left_out(split, dataset) if f.file not in broken]
-    values, more = _without_images(file, datasets, image_size, anchors)
+    values, more = _without_images(file, datasets, image_size)
     return Diagnosis(file.source, [*findings, *more], values)
 
 
@@ -77,7 +74,7 @@ def brief(
     Args:
         datasets: the splits in use, opened for training. image_size: see `diagnose`.
     """
-    _, findings = _without_images(file, datasets, image_size, None)
+    _, findings = _without_images(file, datasets, image_size)
     groups = by_kind(f for f in findings if f.severity != "note")
     if not groups:
         return []
@@ -96,11 +93,10 @@ def _without_images(
     file: DatasetFile,
     datasets: dict[str, DetectionDataset],
     image_size: int,
-    anchors: np.ndarray | None,
 ) -> tuple[dict, list[Finding]]:
     """Statistics, and what labels, folders and statistics give rise to."""
     usable = {split: dataset for split, dataset in datasets.items() if len(dataset)}
-    values, of_values = statistics(usable, image_size, anchors)
+    values, of_values = statistics(usable, image_size)
     findings = list(examine_folders(file, datasets))
     for split, dataset in datasets.items():
         findings += examine_labels(file, split, dataset)

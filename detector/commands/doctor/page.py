@@ -66,11 +66,6 @@ def _labels(statistics: Mapping[str, Any], pictures: Sequence[Path]) -> Iterator
         f"Sizes are square roots of areas at {statistics['image_size']} px: small is under"
         f" {low:g} px, large from {high:g} px. Background: images without objects."
     ]
-    if anchors := statistics.get("anchors"):
-        text.append(
-            f"The anchors reach {anchors['bpr']:.1%} of the boxes (best possible recall),"
-            f" {anchors['aat']:.2f} anchors a box, fitness {anchors['fitness']:.3f}."
-        )
     rows = [("split", *SPLIT_COLUMNS)]
     for split, counts in splits.items():
         rows.append((split, *(_cell(counts[column]) for column in SPLIT_COLUMNS)))

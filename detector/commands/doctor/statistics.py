@@ -9,7 +9,6 @@ import numpy as np
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.labels import of_objects
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.model.anchors import AnchorFit, measure
 
 # pixels; the augmentation keeps only boxes with both sides above
 TINY = 2.0
@@ -19,12 +18,11 @@ STRIDE = 8
 COCO_BORDERS = (32.0, 96.0)  # square root of the area in pixels: COCO's small, medium, large
 # Boxes of the commonest class for one of the rarest; the literature calls 100 a high imbalance.
 UNEVEN, VERY_UNEVEN = 10, 100
-GOOD_BPR = 0.98  # AutoAnchor's own limit
 LISTED = 10  # class names in a sentence
 
 
 def statistics(
-    datasets: Mapping[str, DetectionDataset], image_size: int, anchors: np.ndarray | None
+    datasets: Mapping[str, DetectionDataset], image_size: int
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Counts and sizes by split, and findings about them. Crowd regions, which are not trained on,
     are left out.
@@ -33,13 +31,12 @@ def statistics(
         datasets: by split; the first is the one that is trained on.
         image_size: longer side of the network's input in pixels; all sizes are those of images
             scaled to it.
-        anchors: (levels, A, 2) pixels of the network's input; None: they are not measured.
 
     Returns:
         Plain JSON types: `image_size`; `names`; `splits`, for each: `images`, `boxes`, `background`
             (images without objects), `class_counts` in the order of the names, shares of COCO's
             `small`, `medium` and `large` objects, `median_size` in pixels (square root of the area,
-            None without objects); `anchors`: BPR, AAT, fitness. Then the findings.
+            None without objects). Then the findings.
     """
     names = next(iter(datasets.values())).names if datasets else []
     values: dict[str, Any] = {"image_size": image_size, "names": list(names), "splits": {}}
@@ -61,10 +58,8 @@ def statistics(
         trained = split == next(iter(datasets)) and any(counts)
         findings += _classes(split, counts, names, trained)
         findings += _extreme_boxes(split, dataset, sizes, image_size)
-        if trained:
-            fit = None if anchors is None else measure(anchors.reshape(-1, 2), sizes[counted])
-            values |= {"anchors": fit._asdict()} if fit else {}
-            findings += _sizes_in_network(split, float(np.median(lengths)), fit, image_size)
+        if trained and (median := float(np.median(lengths))) < STRIDE:
+            findings.append(_small_objects(split, median, image_size))
     return values, findings
 
 
@@ -117,23 +112,13 @@ def _extreme_boxes(
         yield from of_objects("warning", kind, split, dataset, problems)
 
 
-def _sizes_in_network(
-    split: str, median: float, fit: AnchorFit | None, image_size: int
-) -> Iterator[Finding]:
-    """Sizes that the network's grid or its anchors do not fit."""
-    if median < STRIDE:
-        enough = math.ceil(image_size * STRIDE / median / 32) * 32
-        problem = (
-            f"half of the objects are under {median:.1f} px (square root of the area) at"
-            f" --data.image_size {image_size}, and the cells of the finest grid are {STRIDE} px: at"
-            f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
-            " cells of 4 px"
-        )
-        yield Finding("warning", "small_objects", split, "", "", problem)
-    if fit and fit.bpr < GOOD_BPR:
-        problem = (
-            f"the anchors fit {fit.bpr:.1%} of the boxes at --data.image_size {image_size} (best"
-            f" possible recall; {GOOD_BPR:.0%} is good); AutoAnchor will look for better ones at"
-            " the start of fit, `cli.py anchors` does it now"
-        )
-        yield Finding("note", "bad_anchors", split, "", "", problem)
+def _small_objects(split: str, median: float, image_size: int) -> Finding:
+    """Objects that are smaller than a cell of the network's grid."""
+    enough = math.ceil(image_size * STRIDE / median / 32) * 32
+    problem = (
+        f"half of the objects are under {median:.1f} px (square root of the area) at"
+        f" --data.image_size {image_size}, and the cells of the finest grid are {STRIDE} px: at"
+        f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
+        " cells of 4 px"
+    )
+    return Finding("warning", "small_objects", split, "", "", problem)

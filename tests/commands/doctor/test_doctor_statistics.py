@@ -29,9 +29,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.data.report import DataReport
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.model.anchors import default_anchors, label_sizes, measure
 
-ANCHORS = np.array(default_anchors([3, 4, 5])).reshape(-1, 2)
 Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2
 
 
@@ -64,7 +62,7 @@ boxes = st.tuples(st.integers(0, 1), *[st.floats(0.5, 600, width=32)] * 2).map(l
 @settings(max_examples=60)
 def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
     dataset = dataset_of(*images)
-    figures, _ = statistics({"train": dataset}, 320, None)
+    figures, _ = statistics({"train": dataset}, 320)
     told = figures["splits"]["train"]
     sides = [((o[3] - o[1]) / 2, (o[4] - o[2]) / 2) for image in images for o in image]
     lengths = [math.sqrt(w * h) for w, h in sides]
@@ -86,24 +84,9 @@ def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
     assert json.loads(json.dumps(figures)) == figures, "plain types"
 
 
-def test_anchors_are_measured_as_autoanchor_does() -> None:
-    dataset = load(shared("data/coco128_val128"))
-    figures, findings = statistics({"train": dataset}, 640, ANCHORS.reshape(3, 3, 2))
-    sizes = np.concatenate([label_sizes(x.boxes, x.height, x.width, 640) for x in dataset.labels])
-    fit = measure(ANCHORS, sizes)
-    assert figures["anchors"] == pytest.approx(fit._asdict())
-    assert "bad_anchors" not in {f.kind for f in findings}
-    _, findings = statistics({"train": dataset}, 640, np.array([[400.0, 400.0]]))
-    (bad,) = [f for f in findings if f.kind == "bad_anchors"]
-    assert bad.severity == "note"
-    assert f"{measure(np.array([[400.0, 400.0]]), sizes).bpr:.1%}" in bad.problem
-
-
 def test_bccd_and_its_clean_images() -> None:
     root = shared("data/bccd") / "BCCD"
-    figures, findings = statistics(
-        {s: load(root, s) for s in ("train", "val", "test")}, 640, ANCHORS
-    )
+    figures, findings = statistics({s: load(root, s) for s in ("train", "val", "test")}, 640)
     assert [x["class_counts"] for x in figures["splits"].values()] == [
         [209, 2381, 214],
         [83, 967, 87],
@@ -116,7 +99,7 @@ def test_bccd_and_its_clean_images() -> None:
 
 def test_the_tiny_box_of_real_faults() -> None:
     root = shared("data/real_faults")
-    _, findings = statistics({s: load(root, s) for s in ("train", "val")}, 640, ANCHORS)
+    _, findings = statistics({s: load(root, s) for s in ("train", "val")}, 640)
     (tiny,) = [f for f in findings if f.kind == "tiny_box"]
     line = int(tiny.where.removeprefix("line "))
     text = Path(tiny.file).read_text().splitlines()[line - 1]
@@ -134,7 +117,7 @@ def test_line_of_a_yolo_file(tmp_path: Path) -> None:
     good = yolo_line(0, 5, 10, 30, 39, 60, 40)
     tiny = yolo_line(1, 5, 10, 5.1, 39, 60, 40)
     lay_out(tmp_path, {"labels/train/a.txt": f"{good}\n\n0 0.5 0.5 0 0\n{good}\n0 x\n{tiny}\n"})
-    _, findings = statistics({"train": load(tmp_path)}, 60, None)
+    _, findings = statistics({"train": load(tmp_path)}, 60)
     (found,) = [f for f in findings if f.kind == "tiny_box"]
     assert (found.file, found.where) == (str(tmp_path / "labels/train/a.txt"), "line 6")
     assert "0.1x29.0 px at --data.image_size 60" in found.problem
@@ -148,7 +131,7 @@ def test_polygon_of_a_yolo_file(tmp_path: Path) -> None:
             "labels/train/a.txt": f"{yolo_line(0, 5, 10, 30, 39, 60, 40)}\n0 0.1 0.1 0.11 0.1 0.11 0.9\n"
         },
     )
-    _, findings = statistics({"train": load(tmp_path)}, 60, None)
+    _, findings = statistics({"train": load(tmp_path)}, 60)
     assert [f.where for f in findings if f.kind == "tiny_box"] == ["line 2"]
 
 
@@ -162,7 +145,7 @@ def test_object_of_a_voc_file(tmp_path: Path) -> None:
             )
         },
     )
-    _, findings = statistics({"train": load(tmp_path)}, 60, None)
+    _, findings = statistics({"train": load(tmp_path)}, 60)
     (found,) = [f for f in findings if f.kind == "tiny_box"]
     assert (found.file, found.where) == (str(tmp_path / "Annotations/a.xml"), "object 3 (cat)")
 
@@ -179,7 +162,7 @@ def test_object_of_a_coco_image(tmp_path: Path) -> None:
             ]
         ),
     )
-    figures, findings = statistics({"train": load(tmp_path)}, 60, None)
+    figures, findings = statistics({"train": load(tmp_path)}, 60)
     (found,) = [f for f in findings if f.kind == "tiny_box"]
     assert (found.file, found.where) == (str(tmp_path / "train.json"), "annotation 103 (cat)")
     assert figures["splits"]["train"]["boxes"] == 2
@@ -198,7 +181,7 @@ def test_object_of_a_coco_image(tmp_path: Path) -> None:
 )
 def test_imbalance(common: int, rare: int, severity: str | None) -> None:
     dataset = dataset_of([box(0, 20, 20)] * common, [box(1, 20, 20)] * rare)
-    _, findings = statistics({"train": dataset}, 640, None)
+    _, findings = statistics({"train": dataset}, 640)
     assert [f.severity for f in findings if f.kind == "class_imbalance"] == (
         [severity] if severity else []
     )
@@ -207,13 +190,13 @@ def test_imbalance(common: int, rare: int, severity: str | None) -> None:
 def test_classes_without_examples() -> None:
     train, val = (dataset_of([box(c, 20, 20)], names="abc") for c in (0, 1))
     val.labels[0].classes[:] = 2
-    _, findings = statistics({"train": train, "val": val}, 640, None)
+    _, findings = statistics({"train": train, "val": val}, 640)
     missing = [f for f in findings if f.kind == "class_without_examples"]
     assert [(f.severity, f.split, f.problem) for f in missing] == [
         ("warning", "train", "2 of 3 classes without an example in train: b, c"),
         ("warning", "val", "2 of 3 classes without an example in val: a, b"),
     ]
-    _, findings = statistics({"train": dataset_of([box(0, 20, 20)])}, 640, None)
+    _, findings = statistics({"train": dataset_of([box(0, 20, 20)])}, 640)
     assert findings[0].problem == "1 of 2 classes without an example in train: b"
 
 
@@ -225,13 +208,13 @@ def test_most_objects_too_small(side: float, size: int, enough: int | None) -> N
     """Of a 640 px image: 5 px reach 8 at 640 * 8 / 5 = 1024; 15 px are 7.5 at 320 and 8 at 341.3,
     rounded up to 352."""
     dataset = dataset_of([box(0, side, side)] * 2 + [box(1, 100, 100)])
-    _, findings = statistics({"train": dataset}, size, None)
+    _, findings = statistics({"train": dataset}, size)
     small = [f for f in findings if f.kind == "small_objects"]
     if enough is None:
         assert small == []
     else:
         assert f"at --data.image_size {enough} the median object" in small[0].problem
-        assert statistics({"train": dataset}, enough, None)[1] == [], "the advice is good"
+        assert statistics({"train": dataset}, enough)[1] == [], "the advice is good"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +229,7 @@ def test_most_objects_too_small(side: float, size: int, enough: int | None) -> N
 )
 def test_odd_boxes(width: float, height: float, found: list[tuple[str, str, str]]) -> None:
     dataset = dataset_of([box(0, width, height), *[box(0, 30, 30)] * 3], names="a")
-    assert kinds(statistics({"train": dataset}, 640, None)[1]) == found
+    assert kinds(statistics({"train": dataset}, 640)[1]) == found
 
 
 def test_only_the_first_split_is_trained_on() -> None:
@@ -254,26 +237,25 @@ def test_only_the_first_split_is_trained_on() -> None:
         dataset_of([box(0, 20, 20), box(1, 20, 20)]),
         dataset_of([box(0, 3, 3)] * 30 + [box(1, 3, 3)]),
     )
-    assert statistics({"train": even, "val": uneven}, 640, ANCHORS)[1] == []
-    assert {f.kind for f in statistics({"val": uneven}, 640, ANCHORS)[1]} == {
+    assert statistics({"train": even, "val": uneven}, 640)[1] == []
+    assert {f.kind for f in statistics({"val": uneven}, 640)[1]} == {
         "class_imbalance",
         "small_objects",
-        "bad_anchors",
     }
 
 
 def test_nothing_to_count(tmp_path: Path) -> None:
     """No split, no object, a class number beyond the names."""
-    figures, findings = statistics({}, 640, ANCHORS)
+    figures, findings = statistics({}, 640)
     assert (figures["splits"], findings) == ({}, [])
-    figures, findings = statistics({"train": dataset_of([], [])}, 640, ANCHORS)
+    figures, findings = statistics({"train": dataset_of([], [])}, 640)
     assert figures["splits"]["train"]["background"] == 2
     assert kinds(findings) == [("warning", "class_without_examples", "train")]
-    figures, _ = statistics({"train": dataset_of([box(7, 20, 20), box(1, 20, 20)])}, 640, None)
+    figures, _ = statistics({"train": dataset_of([box(7, 20, 20), box(1, 20, 20)])}, 640)
     assert figures["splits"]["train"]["class_counts"] == [0, 1]
     save(tmp_path / "images/train/x.png", picture(40, 40))
     lay_out(
         tmp_path,
         {"labels/train/x.txt": "0 .5 .5 .5 .5", "data.yaml": "train: images/train\nnames: [a]\n"},
     )
-    assert statistics({"train": load(tmp_path)}, 640, None)[1] == []
+    assert statistics({"train": load(tmp_path)}, 640)[1] == []
