@@ -47,32 +47,30 @@ class ImageStore:
         file: open for reading and writing, of `store_bytes`; one in memory is gone when all
             processes have closed it.
         shapes: (n, 2) height and width of each image.
+
+    Attributes:
+        checks: (n,) int64, 0 where an image is not there yet · nbytes: of the file.
     """
 
     def __init__(self, file: BinaryIO, shapes: np.ndarray) -> None:
         self.file, self._shapes = file, shapes
         content = mmap.mmap(file.fileno(), 0)
         self.nbytes = len(content)
-        self._checks = np.frombuffer(content, np.int64, len(shapes), _KEY)
+        self.checks = np.frombuffer(content, np.int64, len(shapes), _KEY)
         self._pixels = np.frombuffer(content, np.uint8)
-        self._ends = self.nbytes - shapes.prod(1)[::-1].cumsum()[::-1] * 3
+        self._starts = self.nbytes - shapes.prod(1)[::-1].cumsum()[::-1] * 3
         self._intact = bytearray(len(shapes))  # 1: this process has compared pixels and checksum
-
-    @property
-    def stored(self) -> int:
-        """Number of images that are there."""
-        return int((self._checks > 0).sum())
 
     def _image(self, i: int) -> np.ndarray:
         height, width = self._shapes[i].tolist()
-        start = self._ends[i]
+        start = self._starts[i]
         return self._pixels[start : start + height * width * 3].reshape(height, width, 3)
 
     def read(self, i: int) -> np.ndarray | None:
         """Image i, (h, w, 3) uint8 RGB, read-only; None if it is not there, or damaged."""
         pixels = self._image(i)
         if not self._intact[i]:
-            if not self._checks[i] or self._checks[i] != 1 + zlib.crc32(pixels.data):
+            if not self.checks[i] or self.checks[i] != 1 + zlib.crc32(pixels.data):
                 return None
             self._intact[i] = 1
         pixels.flags.writeable = False
@@ -81,7 +79,7 @@ class ImageStore:
     def write(self, i: int, pixels: np.ndarray) -> None:
         """Processes that write the same image at once write the same."""
         self._image(i)[:] = pixels
-        self._checks[i] = 1 + zlib.crc32(np.ascontiguousarray(pixels).data)
+        self.checks[i] = 1 + zlib.crc32(np.ascontiguousarray(pixels).data)
 
 
 class ResizedImages:
