@@ -122,7 +122,7 @@ def waits_of_batches(patch: pytest.MonkeyPatch) -> Iterator[list[Counter]]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "wanted"), [("off", {}), ("stop", {("tolist", "finite.py"): 1})]
+    ("policy", "wanted"), [("off", {}), ("stop", {("tolist", "gradient_window.py"): 1})]
 )
 def test_a_batch_waits_at_most_once(
     small_data: Path,
