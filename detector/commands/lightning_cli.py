@@ -32,7 +32,7 @@ from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import Command, CommandLine, command_line, program
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
-from boltbox.detector.commands.trust import check_classes, only_from_trusted, paths_in
+from boltbox.detector.commands.trust import check_classes, needs_trust, only_from_trusted, paths_in
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
@@ -259,10 +259,11 @@ class DetectorCLI(LightningCLI):
         options, whole = self.config_init.trainer, load_yaml(self.text)
         defaults = load_yaml(self._config_text(self.parser.get_defaults()))
         changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
-        resume = command_line("fit", "--ckpt_path", "last", "--run", str(self.run_folder))
+        trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
+        resume = ["fit", "--ckpt_path", "last", "--run", str(self.run_folder), *trusting]
         first = [
             RunFolder(self.text, changed),
-            EpochTable(resume),
+            EpochTable(command_line(*resume)),
             ConsistencyCheck(self.text, self.checkpoint),
             RunState(self.text),
         ]
