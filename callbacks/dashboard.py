@@ -21,10 +21,11 @@ from boltbox.detector.loggers.media import (
     show_precision_recall,
 )
 from boltbox.detector.report.folder import best_epoch
-from boltbox.detector.system.ranges import NonNegativeInt
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.module import Detector
+
+IMAGES = 8  # of the first validation batch, shown with their boxes
 
 
 class Dashboard(L.Callback):
@@ -33,14 +34,9 @@ class Dashboard(L.Callback):
 
     Tables, curves and images are shown about 20 times in a run, and after its last epoch. A logger
     that fails here is printed as a warning and gets nothing more; training continues.
-
-    Args:
-        images: Images of the first validation batch that are shown with their boxes, at most
-            16; 0 is off.
     """
 
-    def __init__(self, images: NonNegativeInt = 8) -> None:
-        self.images = images
+    def __init__(self) -> None:
         self._loggers: list[Logger] = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -85,7 +81,7 @@ class Dashboard(L.Callback):
         time = Time(epoch, max(trainer.global_step - 1, 0))
         content = result_json(result, names)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[: self.images]]
+        pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[:IMAGES]]
 
         def show(logger: Logger) -> None:
             show_precision_recall(logger, "val/precision_recall", result, names, time)
