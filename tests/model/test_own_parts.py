@@ -25,6 +25,7 @@ from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.trusted import trust
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.start import StartOptions
 
@@ -213,6 +214,7 @@ def test_a_checkpoint_calls_nothing_else(
     trained: Path, own: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither functions nor other classes; and modules of others are not imported."""
+    trust()  # nothing of what --trust_parts true in a test before let in
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
     (here / "trap.py").write_text(
         "import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n"
