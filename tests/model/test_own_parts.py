@@ -214,7 +214,7 @@ def test_a_checkpoint_calls_nothing_else(
     trained: Path, own: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither functions nor other classes; and modules of others are not imported."""
-    trust()  # nothing of what --trust_parts true in a test before let in
+    trust(["my_parts"])  # and nothing else, as --trust_parts true in a test before has done
     content = torch.load(trained / "checkpoints/last.ckpt", weights_only=True)
     (here / "trap.py").write_text(
         "import pathlib\npathlib.Path('sprung').touch()\n\ndef Trap(*a): ...\n"
