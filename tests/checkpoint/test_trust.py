@@ -178,9 +178,7 @@ def test_a_resume_runs_nothing(
             assert f"{foreign}/config.yaml: {option}" in said or name in ("text", "file"), said
 
 
-@pytest.mark.parametrize(
-    "command", ["validate", "test", "anchors", "doctor", "predict", "export", "report"]
-)
+@pytest.mark.parametrize("command", ["validate", "test", "anchors", "predict", "export", "report"])
 def test_other_commands_run_nothing(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,7 +196,7 @@ def test_other_commands_run_nothing(
     line = ["report", str(foreign)] if command == "report" else line
     if command == "export":
         line += ["--out", "made.onnx", "--source", str(small_data)]  # no images: it ends there
-    taken = command in ("validate", "test", "anchors", "doctor")  # the others take over no class
+    taken = command in ("validate", "test", "anchors")  # the others take over no class
     for option in (
         ("model.network.head", "data.augment.after", "data.format") if taken else ("data.format",)
     ):
@@ -227,7 +225,7 @@ def change_checkpoint(foreign: Path, head: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", ["fit", "validate", "test", "anchors", "doctor", "predict", "export", "ensemble"]
+    "command", ["fit", "validate", "test", "anchors", "predict", "export", "ensemble"]
 )
 def test_a_checkpoint_alone(
     command: str, foreign: Path, mark: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
