@@ -78,7 +78,7 @@ def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> N
             read_image(path, shrink)
         assert str(refused.value) == f"{path}: {said}"
     seen = look_at(str(path))
-    assert (seen.remarks, seen.bits) == ([("fault", "too_large_image", said)], b"")
+    assert (seen.remarks, seen.digest) == ([("fault", "too_large_image", said)], "")
     detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
     for tile_size in (None, 640):
         for given in (path, Image.open(path)):
