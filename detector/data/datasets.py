@@ -82,6 +82,13 @@ class DetectionDataset(Dataset):
         """(C,) number of boxes of each class, crowd regions left out."""
         return np.bincount(self.labels.classes[~self.labels.crowd], minlength=len(self.names))
 
+    def object_sizes(self, image_size: int) -> np.ndarray:
+        """(objects, 2) width and height in pixels of the network's input, crowd regions
+        too. image_size: its longer side."""
+        table = self.labels
+        gain = image_size / np.repeat(table.sizes.max(1, initial=1), np.diff(table.starts))
+        return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)
+
     def shapes(self) -> np.ndarray:
         """(n, 2) height and width of every image in pixels."""
         return self.labels.sizes

@@ -42,7 +42,7 @@ def statistics(
     values: dict[str, Any] = {"image_size": image_size, "names": list(names), "splits": {}}
     findings: list[Finding] = []
     for split, dataset in datasets.items():
-        sizes, counted = _sizes(dataset, image_size), ~dataset.labels.crowd
+        sizes, counted = dataset.object_sizes(image_size), ~dataset.labels.crowd
         lengths = np.sqrt(sizes[counted].prod(1, dtype=float))
         groups = np.bincount(np.digitize(lengths, COCO_BORDERS), minlength=3) / max(len(lengths), 1)
         counts = dataset.class_counts()[: len(names)].tolist()  # the rest is a finding of its own
@@ -61,13 +61,6 @@ def statistics(
         if trained and (median := float(np.median(lengths))) < STRIDE:
             findings.append(_small_objects(split, median, image_size))
     return values, findings
-
-
-def _sizes(dataset: DetectionDataset, image_size: int) -> np.ndarray:
-    """(objects, 2) width and height in pixels of the network's input, crowd regions too."""
-    table = dataset.labels
-    gain = image_size / np.repeat(table.sizes.max(1, initial=1), np.diff(table.starts))
-    return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)
 
 
 def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> Iterator[Finding]:
