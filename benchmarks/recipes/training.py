@@ -130,10 +130,10 @@ class Training:
 
     def _curve(self) -> Curve:
         rows = RunFiles.read(self.folder).epochs
-        scores, times = points(rows, "epoch", f"val/{METRIC}"), points(rows, "epoch", "seconds")
+        scores, times = points(rows, f"val/{METRIC}"), points(rows, "seconds")
         seconds = accumulate(spent for _, spent in times)
         curve = [
-            (int(epoch) + 1, passed, score)
+            (int(epoch), passed, score)
             for (epoch, score), passed in zip(scores, seconds, strict=True)
         ]
         return tuple(curve)

@@ -56,10 +56,10 @@ def compare(runs: list[str], run: str | None = None) -> None:
     losses = loss_names([row for r in found.values() for row in r.epochs])
     columns = {**CURVES, **{f"{loss_title(n)}, validation": f"val/{n}" for n in losses}}
     panels = {
-        title: {name: points(r.epochs, "epoch", column, first=1) for name, r in found.items()}
+        title: {name: points(r.epochs, column) for name, r in found.items()}
         for title, column in columns.items()
     }
-    if draw_panels(panels, "epoch", picture):
+    if draw_panels(panels, picture):
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
     rank_zero_print(f"\npage: {page}")
@@ -79,7 +79,7 @@ def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:
     """Header and a row a run."""
     rows = [["run", "command", "epochs", "images", *METRICS, "training"]]
     for name, r in runs.items():
-        seconds = sum(y for _, y in points(r.epochs, "epoch", "seconds"))
+        seconds = sum(y for _, y in points(r.epochs, "seconds"))
         head = [name, str(r.metrics.get("command", "-")), str(len(r.epochs) or "-")]
         metrics = [number(r.metrics.get(column)) for column in METRICS]
         rows.append([*head, str(r.metrics.get("images", "-")), *metrics, f"{seconds:.0f} s"])

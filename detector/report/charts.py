@@ -3,10 +3,10 @@ mathematics or TeX."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ STYLE: dict[Any, Any] = {
 }
 MARKED = 40  # points; a longer line has no mark at each
 LOSS_TITLES = {"box_loss": "Box loss", "obj_loss": "Objectness loss", "cls_loss": "Class loss"}
-PANELS = {  # title and columns of metrics.csv and iterations.csv; the losses come before
+PANELS = {  # title and columns of metrics.csv; the losses come before
     "Precision and recall": ("val/P", "val/R"),
     "mAP and fitness": ("val/mAP50", "val/mAP50-95", "val/fitness"),
     "COCO's AP by size": (
@@ -47,8 +47,6 @@ PANELS = {  # title and columns of metrics.csv and iterations.csv; the losses co
         *(f"val/coco/AP_{s}" for s in ("small", "medium", "large")),
     ),
     "Learning rate": ("lr/bias", "lr/weight", "lr/norm"),
-    "Momentum": ("momentum",),
-    "Iterations a step": ("accumulate",),
     "Seconds an epoch": ("seconds",),
 }
 NAMED = 6  # classes with colours of their own; more are thin grey lines
@@ -56,7 +54,7 @@ DRAWN = 100  # classes of a confusion matrix, at most
 WRITTEN = 20  # classes up to which the numbers stand in its cells
 
 
-@contextmanager
+@contextlib.contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
     """An empty figure, in inches, which is written to `path` at the end. Names of classes, files
     and runs may be drawn in it as they are, `$` included; ticks of a logarithmic axis need a
@@ -85,22 +83,18 @@ def short(name: str, most: int = 20) -> str:
 
 
 def draw_curves(rows: Rows, path: Path) -> bool:
-    """Losses, metrics and learning rates of a metrics.csv or an iterations.csv, to a PNG file; see
-    `draw_panels`."""
-    if not rows:
-        return False
-    x, first = ("iteration", 0) if "iteration" in rows[0] else ("epoch", 1)
-    losses = {loss_title(n): (n, f"train/{n}", f"val/{n}") for n in loss_names(rows)}
+    """Losses, metrics and learning rates of a metrics.csv, to a PNG file; see `draw_panels`."""
+    losses = {loss_title(n): (f"train/{n}", f"val/{n}") for n in loss_names(rows)}
     panels = {
-        title: {column: points(rows, x, column, first) for column in columns}
+        title: {column: points(rows, column) for column in columns}
         for title, columns in {**losses, **PANELS}.items()
     }
-    return draw_panels(panels, x, path)
+    return draw_panels(panels, path)
 
 
-def draw_panels(panels: Panels, x: str, path: Path) -> bool:
-    """Three panels a row, to a PNG file, or False if there is nothing to draw: lines and panels
-    without a point are left out."""
+def draw_panels(panels: Panels, path: Path) -> bool:
+    """Three panels a row over epochs, to a PNG file, or False if there is nothing to draw: lines
+    and panels without a point are left out."""
     drawn = {title: {name: p for name, p in of.items() if p} for title, of in panels.items()}
     drawn = {title: lines for title, lines in drawn.items() if lines}
     if not drawn:
@@ -110,7 +104,7 @@ def draw_panels(panels: Panels, x: str, path: Path) -> bool:
         for k, (title, lines) in enumerate(drawn.items(), 1):
             axis = figure.add_subplot(rows, 3, k)
             axis.set_title(title)
-            add_lines(axis, x, lines)
+            add_lines(axis, "epoch", lines)
     return True
 
 
@@ -130,11 +124,9 @@ def add_lines(axis: Axes, x: str, lines: Mapping[str, Points]) -> None:
 
 
 def loss_names(rows: Rows) -> list[str]:
-    """Of the parts of the loss in a metrics.csv or an iterations.csv, whatever they are called."""
+    """Of the parts of the loss in a metrics.csv, whatever they are called."""
     columns = dict.fromkeys(column for row in rows for column in row)
-    trained = [name.removeprefix("train/") for name in columns if name.startswith("train/")]
-    others = {"iteration", "epoch", *(name for names in PANELS.values() for name in names)}
-    return trained or [name for name in columns if name not in others and "/" not in name]
+    return [name.removeprefix("train/") for name in columns if name.startswith("train/")]
 
 
 def loss_title(name: str) -> str:
@@ -145,17 +137,13 @@ def loss_title(name: str) -> str:
     return LOSS_TITLES.get(name, name.replace("_", " ").capitalize())
 
 
-def points(rows: Rows, x: str, y: str, first: int = 0) -> Points:
-    """The pairs of numbers that a table holds; x counts from `first`. What is empty or no number is
-    left out."""
+def points(rows: Rows, column: str) -> Points:
+    """Epoch, counted from 1, and value, of the rows of a metrics.csv that hold a number."""
     found = []
     for row in rows:
-        try:
-            pair = float(row[x]) + first, float(row[y])
-        except (KeyError, TypeError, ValueError):
-            continue
-        if all(map(math.isfinite, pair)):
-            found.append(pair)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            pair = float(row["epoch"]) + 1, float(row[column])
+            found += [pair] if all(map(math.isfinite, pair)) else []
     return found
 
 

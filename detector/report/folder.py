@@ -19,8 +19,8 @@ from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
 @dataclass
 class RunFiles:
     """path: the folder · config: config.yaml · changed: changed.yaml · machine: machine.json ·
-    metrics: metrics.json · anchors: anchors.json · epochs: rows of metrics.csv · iterations: rows
-    of iterations.csv; empty where there is no such file."""
+    metrics: metrics.json · anchors: anchors.json · epochs: rows of metrics.csv; empty where there
+    is no such file."""
 
     path: Path
     config: dict[str, Any]
@@ -29,15 +29,13 @@ class RunFiles:
     metrics: dict[str, Any]
     anchors: dict[str, Any]
     epochs: list[dict[str, str]]
-    iterations: list[dict[str, str]]
 
     @classmethod
     def read(cls, path: Path) -> RunFiles:
         """Raises InputError if the folder holds neither metrics.json nor metrics.csv, or a file
         that cannot be read."""
         names = "config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"
-        content: list[Any] = [_map(path / name) for name in names]
-        content += [_rows(path / name) for name in ("metrics.csv", "iterations.csv")]
+        content: list[Any] = [*(_map(path / name) for name in names), _rows(path / "metrics.csv")]
         files = cls(path, *content)
         if not files.metrics and not files.epochs:
             raise InputError(

@@ -57,10 +57,8 @@ def write_report(run: Path) -> Path:
     """
     files, plots, path = RunFiles.read(run), run / "plots", run / "report.html"
     sections = [*_metrics(files), *_run(files)]
-    for title, rows in (("Curves", files.epochs), ("Iterations", files.iterations)):
-        picture = plots / f"{title.lower()}.png"
-        if draw_curves(rows, picture):
-            sections.append(Section(title, pictures=[picture]))
+    if draw_curves(files.epochs, plots / "curves.png"):
+        sections.append(Section("Curves", pictures=[plots / "curves.png"]))
     sections += _detections(files, plots)
     if files.anchors:
         sections.append(Section("Anchors", [files.anchors["reason"]], anchor_rows(files.anchors)))

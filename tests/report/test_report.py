@@ -40,13 +40,12 @@ QUICK += [
     "--trainer.accelerator",
     "cpu",
 ]
-PLOTS = ("curves", "iterations", "confidence", "confusion_matrix", "labels")
+PLOTS = ("curves", "confidence", "confusion_matrix", "labels")
 HEADINGS = [
     "Metrics",
     "Options that differ from the defaults",
     "Machine",
     "Curves",
-    "Iterations",
     "Confidence",
     "Confusion",
     "Errors",
@@ -232,7 +231,7 @@ def test_the_page_is_whole(trained: Path) -> None:
     # two epochs may find nothing that is confident enough to be wrong
     assert [title for title in titles if title in HEADINGS] == HEADINGS
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
-    assert set(shown) >= {"Curves", "Iterations", "Confidence", "Confusion", "Labels"}
+    assert set(shown) >= {"Curves", "Confidence", "Confusion", "Labels"}
     assert shown.count("Training batches, as the network sees them") == 3
     for text in (
         "model.network.width_multiple",
@@ -254,7 +253,7 @@ def test_nothing_is_fetched_or_run(trained: Path) -> None:
 
 
 def test_what_a_run_lacks_is_left_out(copy: Path, capsys: pytest.CaptureFixture) -> None:
-    for name in ("iterations.csv", "detections.npz", "changed.yaml", "machine.json"):
+    for name in ("detections.npz", "changed.yaml", "machine.json"):
         (copy / name).unlink()
     (copy / "anchors.json").unlink()
     cli.main(["report", str(copy)])
