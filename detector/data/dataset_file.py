@@ -11,7 +11,6 @@ from boltbox.detector.data.data_yaml import read_content, read_folder
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import FORMATS, VocXml, YoloText, format_class
 from boltbox.detector.data.formats.format import Split
-from boltbox.detector.data.images import MAX_PIXELS_VARIABLE, most_pixels
 from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -151,7 +150,7 @@ class DatasetFile:
             if not exists(path):
                 raise InputError(f"{self.source}: {split} refers to {path}, which does not exist")
         options = {key: getattr(self, key) for key in ("format", "names", "keep_difficult")}
-        options |= {"split": self.share, MAX_PIXELS_VARIABLE: most_pixels()}
+        options["split"] = self.share
 
         def read() -> tuple[DetectionDataset, Origins]:
             paths = self.splits[split], self.root, self.images

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
@@ -16,11 +17,10 @@ from boltbox.detector.system.text_file import exists, is_dir, is_file
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
-# 23,170 x 23,170, 1.6 GB as RGB: beyond what a camera or a scanner gives; the variable below sets
-# another
-MAX_PIXELS = 2**29
-MAX_PIXELS_VARIABLE = "BOLTBOX_MAX_PIXELS"
-UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, MemoryError)  # what Pillow raises
+UNREADABLE = (  # what Pillow raises
+    *(OSError, ValueError, SyntaxError, struct.error, MemoryError),
+    Image.DecompressionBombError,
+)
 _SHRUNK = {
     2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
     4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
@@ -29,35 +29,10 @@ _SHRUNK = {
 ORIENTATION, ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}
 
 cv2.setNumThreads(0)  # a loader's parallelism is its workers
-# scans and satellite images are large on purpose; `check_pixels` is the limit
-Image.MAX_IMAGE_PIXELS = None
-
-
-def most_pixels() -> int:
-    """Images of more pixels are not decoded: a file of a few bytes can promise any number.
-
-    Raises:
-        InputError: the environment variable is no number.
-    """
-    said = os.environ.get(MAX_PIXELS_VARIABLE, str(MAX_PIXELS))
-    if not said.isdecimal() or not int(said):
-        raise InputError(
-            f"the environment variable {MAX_PIXELS_VARIABLE} is {said!r}; it must be a number of"
-            " pixels"
-        )
-    return int(said)
-
-
-def check_pixels(width: int, height: int) -> None:
-    """
-    Raises:
-        InputError: an image of this size is not to be decoded.
-    """
-    if width * height > most_pixels():
-        raise InputError(
-            f"image too large ({width}x{height} px, most {most_pixels()} pixels; the environment"
-            f" variable {MAX_PIXELS_VARIABLE}={width * height} allows it)"
-        )
+# A file of a few bytes can promise any size. Pillow opens none of more than twice this: 23,170 x
+# 23,170, 1.6 GB as RGB, beyond what a camera or a scanner gives. Its warning comes at half of that.
+Image.MAX_IMAGE_PIXELS = 2**28
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 
 def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
@@ -70,12 +45,11 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
             else the whole image all the same.
 
     Raises:
-        InputError: it cannot be decoded, or promises more pixels than `most_pixels`.
+        InputError: it cannot be decoded, or promises more pixels than Pillow opens.
     """
     try:
         # OpenCV, which reads more formats, would believe any header
         with Image.open(path) as file:
-            check_pixels(*file.size)
             # OpenCV multiplies a TIFF's colours by its alpha
             unfit = file.format == "TIFF" and "A" in file.getbands()
         image = None
@@ -87,8 +61,6 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
             with Image.open(path) as file:
                 image = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
         return image
-    except InputError as e:
-        raise InputError(f"{path}: {e}") from None
     except UNREADABLE as e:
         raise InputError(
             f"{path}: this image cannot be decoded ({e or 'not enough memory'}); remove or"
@@ -115,12 +87,10 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """(height, width) in pixels as `read_image` gives them, from the file's header.
 
     Raises:
-        InputError: it is not to be decoded.
-        UNREADABLE: the header cannot be read.
+        UNREADABLE: the header cannot be read, or promises too many pixels.
     """
     with Image.open(path) as file:
         width, height = file.size
-        check_pixels(width, height)
         try:
             exif = (
                 _png_exif(path)
@@ -157,8 +127,6 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             if not is_file(path):
                 return "no regular file" if exists(path) else "no such image file"
             size = image_size(path)
-        except InputError as e:
-            return str(e)
         except UNREADABLE as e:
             return f"not a readable image ({e})"
         return (

@@ -23,7 +23,6 @@ _KINDS = {  # how a reason begins -> its slug
     "no regular file": "missing_image",
     "not a readable image": "unreadable_image",
     "image too small": "too_small_image",
-    "image too large": "too_large_image",
     "not valid XML": "unreadable_labels",
     "none of its": "no_usable_object",
 }

@@ -34,7 +34,6 @@ LOST = {  # kinds of faults for which an image cannot be used
     "truncated_image",
     "damaged_image",
     "too_small_image",
-    "too_large_image",
 }
 END_OF_JPEG = b"\xff\xd9"
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image as PIL
 from PIL import ImageOps
 
-from boltbox.detector.data.images import check_pixels, image_sizes, read_image
+from boltbox.detector.data.images import image_sizes, read_image
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, unlabelled
 from boltbox.detector.data.sample import Batch, Sample
 from boltbox.detector.system.errors import InputError
@@ -73,7 +73,6 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
     if isinstance(image, str | Path):
         return image
     if isinstance(image, PIL.Image):
-        check_pixels(*image.size)  # it may come from a file that is not decoded yet
         return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size:
         pixels = np.repeat(image[..., None], 3, 2) if image.ndim == 2 else image
