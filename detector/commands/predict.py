@@ -32,7 +32,6 @@ def predict(
     tile_size: PositiveInt | None = None,
     tile_overlap: BelowOne = 0.2,
     frame_step: PositiveInt = 1,
-    buffer: bool = False,
     device: str | None = None,
     precision: Precision = "16-mixed",
     workers: NonNegativeInt = 8,
@@ -71,8 +70,7 @@ def predict(
         tile_size: Predict on larger images whole and in overlapping tiles, whose sides are this
             many pixels of the image file (docs/predict.md); default: no tiles.
         tile_overlap: Least share of a tile that neighbours have in common.
-        frame_step: Of videos and streams: every N-th frame.
-        buffer: Of live streams: every frame, however late; false: the newest one.
+        frame_step: Of videos: every N-th frame.
         device: cpu, or the number of a GPU; default: the first GPU, if there is one.
         precision: 16-mixed (float32 without a GPU), 32-true, or 16-true, which halves the weights.
         workers: Processes that read images, at most; 0: none.
@@ -108,7 +106,7 @@ def predict(
     lock.take()
     files = PredictionFiles(folder, predictor.names, *written, *style)
     started = time.perf_counter()
-    batches = sources.batches(inputs, batch_size, workers, frame_step, buffer)
+    batches = sources.batches(inputs, batch_size, workers, frame_step)
     try:
         with exit_on_signals(), tqdm(unit=" images", disable=None) as bar:
             for batch, rows in predictor.find(batches, batch_size):

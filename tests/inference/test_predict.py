@@ -243,11 +243,11 @@ def test_a_stream_gives_its_newest_frame(here: Path, monkeypatch: pytest.MonkeyP
 ERRORS = {
     "nowhere": "source nowhere: no image or video file there",
     "nothing": "source nothing: no image or video file there",
-    "note.mp4": "source note.mp4: not a video that FFmpeg can open",
-    "empty.avi": "source empty.avi: not a video that FFmpeg can open",
+    "note.mp4": "source note.mp4: not a video",
+    "empty.avi": "source empty.avi: not a video",
     "list.txt": "source: list.txt, line 2: no such file: nowhere.jpg",
-    "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: this stream cannot be opened",
-    "97": "source 97: there is no camera of this number",
+    "rtsp://127.0.0.1:9/none": "source rtsp://127.0.0.1:9/none: not a video",
+    "97": "source 97: not a video, stream or camera",
 }
 
 

@@ -72,15 +72,13 @@ class Sources:
         batch_size: int,
         workers: int,
         frame_step: int = 1,
-        buffer: bool = False,
     ) -> Iterator[Batch]:
         """The image files in batches, then the frames of the videos or of the stream; each batch
         with its pictures. What cannot be used is named and left out.
 
         Args:
             workers: processes that read images, at most.
-            frame_step: every so many frames.
-            buffer: every frame of a stream, however late.
+            frame_step: every so many frames of a video; a stream gives its newest ones.
 
         Raises:
             InputError: the only file cannot be used.
@@ -93,10 +91,11 @@ class Sources:
                 yield batch._replace(
                     pictures=[Picture(names[i], self.images[i]) for i in batch.indices]
                 )
-        live = self.is_stream and not buffer
         for path, name in zip(self.videos, names[len(self.images) :], strict=True):
             try:
-                yield from frame_batches(path, name, pictures.inputs, batch_size, frame_step, live)
+                yield from frame_batches(
+                    path, name, pictures.inputs, batch_size, frame_step, self.is_stream
+                )
             except InputError as e:
                 if len(self.images) + len(self.videos) == 1:
                     raise

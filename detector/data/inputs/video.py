@@ -52,7 +52,10 @@ class Video:
         self._read = 0  # frames so far
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
         if not self._capture.isOpened():
-            raise InputError(_not_opened(source))
+            raise InputError(
+                f"source {self.source}: not a video, stream or camera that can be opened (empty,"
+                " damaged, cut short, in use, out of reach, or a codec is missing)"
+            )
         fps = self._capture.get(cv2.CAP_PROP_FPS)
         self.fps = (fps if 0 < fps <= 1000 else USUAL_FPS) / step
         self.frames = max(int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
@@ -119,20 +122,6 @@ def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:
     finally:
         ended.set()
         thread.join(timeout=5)
-
-
-def _not_opened(source: str) -> str:
-    if source.isdecimal():
-        return f"source {source}: there is no camera of this number, or it is in use"
-    if "://" in source:
-        return (
-            f"source {without_password(source)}: this stream cannot be opened; check its address"
-            " and that this machine reaches it"
-        )
-    return (
-        f"source {source}: not a video that FFmpeg can open (empty, damaged, cut short, or a codec"
-        " is missing)"
-    )
 
 
 def frame_batches(
