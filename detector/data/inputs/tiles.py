@@ -32,11 +32,8 @@ def tile_starts(length: int, tile: int, overlap: float) -> np.ndarray:
     >>> tile_starts(1280, 640, 0.2).tolist()
     [0, 320, 640]
     """
-    if length <= tile:
-        return np.zeros(1, np.int64)
-    step = max(int(tile * (1 - overlap)), 1)
-    count = -(-(length - tile) // step) + 1
-    return np.linspace(0, length - tile, count).astype(np.int64)
+    last, step = max(length - tile, 0), max(int(tile * (1 - overlap)), 1)
+    return np.linspace(0, last, -(-last // step) + 1).astype(np.int64)
 
 
 def tile_windows(height: int, width: int, tile: int, overlap: float) -> np.ndarray:
@@ -75,13 +72,30 @@ def merge(
     cut = is_cut(exact[:, :4], seen, *size)
     order = np.lexsort((-exact[:, 4], cut))  # whole ones first, then by score
     exact, seen, cut = exact[order], seen[order], cut[order]
-    groups = np.zeros(len(exact)) if agnostic else exact[:, 5]
-    kept = [
-        _merge_class(exact[groups == g], seen[groups == g], cut[groups == g], iou)
-        for g in np.unique(groups)
-    ]
-    merged = np.concatenate(kept)
-    return merged[np.argsort(-merged[:, 4], kind="stable")][:max_det].astype(rows.dtype)
+    groups = exact[:, 5] * (not agnostic)
+    alive, kept = np.ones(len(exact), bool), []
+    for i in range(len(exact)):
+        if not alive[i]:
+            continue
+        alive[i] = False
+        members, waiting = [i], [i]
+        while waiting:
+            k = waiting.pop()
+            others = np.flatnonzero(alive & (groups == groups[i]))
+            overlap = agreement(exact[k, :4], seen[k], exact[others, :4], seen[others])
+            same = others[overlap > iou]
+            alive[same] = False
+            members += same.tolist()
+            # a fragment is joined with those that agree with these, too
+            waiting += same.tolist() if cut[i] else []
+        boxes = exact[members if cut[i] else [i], :4]
+        # a fragment may have been surer that something is there
+        score = exact[members, 4].max()
+        kept.append([*boxes[:, :2].min(0), *boxes[:, 2:].max(0), score, exact[i, 5]])
+    merged = np.array(kept)
+    # of one score those of the lower class first
+    best = np.lexsort((merged[:, 5] * (not agnostic), -merged[:, 4]))[:max_det]
+    return merged[best].astype(rows.dtype)
 
 
 def is_cut(boxes: np.ndarray, windows: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -107,26 +121,3 @@ def agreement(
     compared = (windows != window).any(1) & (sides >= LEAST)
     union = area_xyxy(ours) + area_xyxy(theirs) - common + EPS
     return np.where(compared, common / union, 0.0)
-
-
-def _merge_class(rows: np.ndarray, windows: np.ndarray, cut: np.ndarray, iou: float) -> np.ndarray:
-    """`merge` of detections that may all suppress one another, whole ones first, then by score."""
-    alive, kept = np.ones(len(rows), bool), []
-    for i in range(len(rows)):
-        if not alive[i]:
-            continue
-        members, waiting = [i], [i]
-        while waiting:
-            k = waiting.pop()
-            later = np.flatnonzero(alive[i + 1 :]) + i + 1
-            overlap = agreement(rows[k, :4], windows[k], rows[later, :4], windows[later])
-            same = later[overlap > iou]
-            alive[same] = False
-            members += same.tolist()
-            # a fragment is joined with those that agree with these, too
-            waiting += same.tolist() if cut[i] else []
-        boxes = rows[members if cut[i] else [i], :4]
-        # a fragment may have been surer that something is there
-        score = rows[members, 4].max()
-        kept.append([*boxes[:, :2].min(0), *boxes[:, 2:].max(0), score, rows[i, 5]])
-    return np.array(kept)
