@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 from boltbox.detector.checkpoint.runs import ROOT, checkpoints_of, has_checkpoints, numbered
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import is_file
 from boltbox.detector.weights.torch_file import load_torch_file
 from boltbox.detector.weights.trained import Trained, is_published, of_checkpoint, read_trained
 
@@ -78,7 +78,7 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     if is_published(ckpt_path):
         return read_trained(ckpt_path)
     if ckpt_path not in ("last", "best", "auto"):
-        if not is_file(ckpt_path):
+        if not isfile(ckpt_path):
             raise InputError(
                 f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
             )

@@ -11,11 +11,11 @@ import json
 import os
 import socket
 from datetime import datetime
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process
-from boltbox.detector.system.text_file import exists, is_dir, is_file
 
 ROOT = Path("runs")
 FILES = (
@@ -102,7 +102,7 @@ def refuse_foreign(run: Path) -> None:
     replace."""
     if (
         run.resolve().is_relative_to(Path.cwd().resolve())
-        or is_file(run / "machine.json")
+        or isfile(run / "machine.json")
         or has_checkpoints(run)
     ):
         return
@@ -117,7 +117,7 @@ def check_run(run: Path) -> None:
     """Raises InputError if the run, a folder that it is in, or the one for its checkpoints is a
     file."""
     for folder in (*reversed(run.parents), run, checkpoints_of(run)):
-        if exists(folder) and not is_dir(folder):
+        if exists(folder) and not isdir(folder):
             raise InputError(
                 f"run {run}: {folder} is not a folder; move it away, or give another folder with"
                 " --run"

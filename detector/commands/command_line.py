@@ -8,13 +8,14 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, KEYS, YOLOV5_OPTIONS, translated
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.text_file import is_file, read_text
+from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import parse_yaml
 
 CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
@@ -63,7 +64,7 @@ def config_path(name: str) -> str:
     ['yolo.yaml', 'low.yaml', 'mine.yaml']
     """
     shipped = CONFIGS / f"{name.removeprefix('configs/').removesuffix('.yaml')}.yaml"
-    return str(shipped) if not is_file(name) and is_file(shipped) else name
+    return str(shipped) if not isfile(name) and isfile(shipped) else name
 
 
 def split_options(words: Sequence[str]) -> list[list[str]]:

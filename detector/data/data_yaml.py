@@ -1,12 +1,12 @@
 """What a data.yaml gives, or a folder without one, as the fields of a DatasetFile."""
 
 from collections import Counter
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
 from boltbox.detector.data.formats import FORMATS, VocXml, format_class
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import exists, is_dir
 
 
 def read_content(path: Path, content: dict[str, Any], format: str | None) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def read_content(path: Path, content: dict[str, Any], format: str | None) -> dic
         InputError: naming the file and the key.
     """
     given = Path(str(content.get("path") or "."))
-    root = next(filter(is_dir, (path.parent / given, given)), None)
+    root = next(filter(isdir, (path.parent / given, given)), None)
     if root is None:
         raise InputError(
             f"{path}: path '{given}' is neither a folder beside this file nor one from here"

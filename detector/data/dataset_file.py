@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 from boltbox.detector.data import demo
@@ -14,7 +15,7 @@ from boltbox.detector.data.formats.format import Split
 from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import exists, is_dir, is_file, read_text
+from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import parse_yaml
 
 DEMO_ROOT = Path("datasets/demo")
@@ -68,9 +69,9 @@ class DatasetFile:
             splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
             return cls(source, DEMO_ROOT, "yolo", list(demo.NAMES), splits)._divided(split)
         path = Path(source)
-        if is_file(path / "data.yaml"):
+        if isfile(path / "data.yaml"):
             path = path / "data.yaml"
-        if is_dir(path):
+        if isdir(path):
             return cls(str(path), **read_folder(path))._divided(split)
         wanted = "give a data.yaml, a VOC folder, or 'demo'"
         try:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 import cv2
@@ -13,7 +14,6 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import exists, is_dir, is_file
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
@@ -124,7 +124,7 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
 
     def probe(path: str | Path) -> tuple[int, int] | str:
         try:
-            if not is_file(path):
+            if not isfile(path):
                 return "no regular file" if exists(path) else "no such image file"
             size = image_size(path)
         except UNREADABLE as e:
@@ -142,9 +142,9 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
 def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
     """Image files of a file, a folder (with its subfolders) or a glob pattern, sorted. suffixes:
     those that count."""
-    if is_file(source):
+    if isfile(source):
         return [Path(source)]
     found = (
-        Path(source).rglob("*") if is_dir(source) else map(Path, glob(str(source), recursive=True))
+        Path(source).rglob("*") if isdir(source) else map(Path, glob(str(source), recursive=True))
     )
     return sorted(p for p in found if p.suffix.lower() in suffixes and p.is_file())

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from os.path import isdir
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.data.report import DataReport, Fault
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import is_dir
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SplitReader:
             InputError: the split cannot be read; or if strict, an object whose class has no name.
         """
         form, origins = self.form, self.form.split.origins
-        origins.note(path for path in form.split.paths if not is_dir(path))
+        origins.note(path for path in form.split.paths if not isdir(path))
         origins.note([inspect.getfile(type(form))])  # a user's own may change
         entries = form.find()
         if not self.part or not self.part.val:  # else they are reported twice

@@ -4,6 +4,7 @@ only compute: nothing in them is executed."""
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from boltbox.detector.inference.export_metadata import Metadata
 from boltbox.detector.model.boxes import xyxy_to_cxcywh
 from boltbox.detector.model.network_options import empty_network
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.text_file import exists, is_dir
 
 ENDINGS = {"onnx": ".onnx", "openvino": "_openvino"}
 INPUT, OUTPUT = "images", "output"
@@ -101,7 +101,7 @@ class Exported:
 def format_of(path: str | Path) -> str | None:
     """Which format a path means by its name; None: no exported file."""
     path = Path(path)
-    if path.suffix == ".xml" or (is_dir(path) and (path / "model.xml").is_file()):
+    if path.suffix == ".xml" or (isdir(path) and (path / "model.xml").is_file()):
         return "openvino"
     return next((kind for kind, ending in ENDINGS.items() if path.name.endswith(ending)), None)
 

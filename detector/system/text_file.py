@@ -1,15 +1,10 @@
-"""Text files that users give, and what lies at a path: a name that no file can have is no error."""
+"""Text files that users give."""
 
 import errno
 import os
-from os.path import exists
-from os.path import isdir as is_dir
-from os.path import isfile as is_file
 from pathlib import Path
 
 from boltbox.detector.system.errors import InputError
-
-__all__ = ["exists", "is_dir", "is_file", "is_impossible", "read_text"]
 
 
 def read_text(path: str | Path, replace: bool = False) -> str:
@@ -28,7 +23,7 @@ def read_text(path: str | Path, replace: bool = False) -> str:
     except IsADirectoryError:
         raise InputError(f"{path}: this is a folder, not a file") from None
     except (OSError, ValueError) as e:
-        if is_impossible(e):
+        if not isinstance(e, OSError) or e.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise FileNotFoundError(
                 errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)
             ) from None
@@ -40,8 +35,3 @@ def read_text(path: str | Path, replace: bool = False) -> str:
     if "\0" in text and not replace:
         raise InputError(f"{path}: this is not a text file (it holds zero bytes)")
     return text.replace("\r\n", "\n").replace("\r", "\n")  # as Python reads text
-
-
-def is_impossible(error: OSError | ValueError) -> bool:
-    """Whether an error of the system says that no file can have such a name."""
-    return not isinstance(error, OSError) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP)

@@ -4,6 +4,7 @@ fetched by timm."""
 from __future__ import annotations
 
 import socket
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,6 @@ from torch import Tensor
 from boltbox.detector.model.origin import UNKNOWN, Origin
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone, create, timm
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import is_file
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid
 
 PRETRAINED = "pretrained"
@@ -62,7 +62,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     Raises:
         InputError: no such file, damaged, no tensors in it, or something that weights do not need.
     """
-    if not is_file(path):
+    if not isfile(path):
         raise InputError(
             f"model.start.backbone_weights {path}: no such file; give a file of weights, or"
             f" `{PRETRAINED}`"

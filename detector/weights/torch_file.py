@@ -11,6 +11,7 @@ import mmap
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os.path import isfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import is_file
 from boltbox.detector.system.zip_archive import check_archive, is_zip
 
 
@@ -72,7 +72,7 @@ def load_torch_file(
         InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or
             one that names anything else.
     """
-    if not is_file(path):
+    if not isfile(path):
         raise InputError(f"{path}: no such weights file")
     with refused_unless_valid(path, "a file of weights"), open(path, "rb") as file:
         checked = is_zip(file)

@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -21,7 +22,7 @@ from boltbox.detector.data.formats.format import (
 )
 from boltbox.detector.data.report import Fault
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import is_file, read_text
+from boltbox.detector.system.text_file import read_text
 
 Id = int | float | str
 
@@ -56,7 +57,7 @@ class CocoJson(Format):
         guesses = (stem, f"images/{stem}", f"images/{split.name}", split.name, "images", "")
         folders = [*split.folders, *(root / guess for guess in guesses), beside]
         places = [folder / name for folder in folders]
-        found = next(filter(is_file, places), None)
+        found = next(filter(isfile, places), None)
         split.origins.note(places[: places.index(found)] if found else places)
         return found or places[0]
 

@@ -1,11 +1,11 @@
 """What the formats with a label file for each image have in common."""
 
 from abc import abstractmethod
+from os.path import isdir
 from pathlib import Path
 from typing import ClassVar
 
 from boltbox.detector.data.formats.format import Entry, Format
-from boltbox.detector.system.text_file import is_dir
 
 
 class PerImageFormat(Format):
@@ -29,6 +29,6 @@ class PerImageFormat(Format):
     def find(self) -> list[Entry]:
         images: set[Path] = set()
         for source in self.split.paths:
-            found = self.split.find_images(source) if is_dir(source) else self.listed_images(source)
+            found = self.split.find_images(source) if isdir(source) else self.listed_images(source)
             images |= set(found)
         return [Entry(image, str(self.label_path(image))) for image in sorted(map(str, images))]

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,7 +20,6 @@ from boltbox.detector.data.formats.per_image import PerImageFormat
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import SUFFIXES
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import exists, is_dir, is_file
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
@@ -37,7 +37,7 @@ class VocXml(PerImageFormat):
     def recognises(cls, root: Path, path: Path) -> bool:
         """Whether a data.yaml that names no format means this one, by the first path of its first
         split."""
-        if is_dir(path):
+        if isdir(path):
             return _has_xml(path)
         # COCO's json files lie there too
         return path.suffix == ".txt" and any(root.glob("[Aa]nnotations/*.xml"))
@@ -47,8 +47,8 @@ class VocXml(PerImageFormat):
         """Of the lists ImageSets/Main, of folders train and val, or all images as train; none if
         the folder is not of this format."""
         lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in _SPLIT_FOLDERS}
-        splits = {s: [path] for s, path in lists.items() if is_file(path)}
-        if splits and any(is_dir(root / name) for name in _ANNOTATIONS):
+        splits = {s: [path] for s, path in lists.items() if isfile(path)}
+        if splits and any(isdir(root / name) for name in _ANNOTATIONS):
             return splits
         images = _image_folder(root)
         splits = {}
@@ -64,7 +64,7 @@ class VocXml(PerImageFormat):
         given = [path for paths in splits.values() for path in paths if exists(path)]
         found = set()
         for entry in cls(Split("", given, root)).find():
-            if is_file(entry.file):
+            if isfile(entry.file):
                 try:
                     objects = _read_xml(entry.file).findall("object")
                 except InputError:
@@ -76,7 +76,7 @@ class VocXml(PerImageFormat):
     def label_path(cls, image: str | Path) -> Path:
         """The first of the places that exists, else the first of all."""
         places = _annotation_places(image)
-        return next((place for place in places if is_file(place)), places[0])
+        return next((place for place in places if isfile(place)), places[0])
 
     def find(self) -> list[Entry]:
         entries = super().find()
@@ -93,7 +93,7 @@ class VocXml(PerImageFormat):
         return [of_id.get(i) or folder / f"{i}.jpg" for i in ids]
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        if not is_file(entry.file):
+        if not isfile(entry.file):
             return None
         xml = _read_xml(entry.file)
         objects = []
@@ -123,7 +123,7 @@ def _annotation_places(image: str | Path) -> list[Path]:
 
 def _image_folder(root: Path) -> Path:
     """The folder of a root that holds its images: the root itself, if there is no other."""
-    return next(filter(is_dir, (root / n for n in ("JPEGImages", "images", "Images"))), root)
+    return next(filter(isdir, (root / n for n in ("JPEGImages", "images", "Images"))), root)
 
 
 def _has_xml(folder: Path, most: int = 100) -> bool:
@@ -131,8 +131,8 @@ def _has_xml(folder: Path, most: int = 100) -> bool:
     as the first ones show."""
     paths = (Path(at, name) for at, _, names in os.walk(folder) for name in sorted(names))
     images = list(islice((path for path in paths if path.suffix.lower() in SUFFIXES), most))
-    has_text = any(is_file(YoloText.label_path(image)) for image in images)
-    return not has_text and any(is_file(VocXml.label_path(image)) for image in images)
+    has_text = any(isfile(YoloText.label_path(image)) for image in images)
+    return not has_text and any(isfile(VocXml.label_path(image)) for image in images)
 
 
 def _read_xml(file: str) -> ElementTree.Element:

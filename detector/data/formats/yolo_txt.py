@@ -2,6 +2,7 @@
 `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
 from collections.abc import Iterator
+from os.path import exists, isdir
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from boltbox.detector.data.datasets import read_lines
 from boltbox.detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject
 from boltbox.detector.data.formats.per_image import PerImageFormat
 from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
-from boltbox.detector.system.text_file import exists, is_dir, read_text
+from boltbox.detector.system.text_file import read_text
 
 # fraction of the image; thinner, and the two edges of a box become one in float32
 LEAST_SIDE = 1e-6
@@ -42,7 +43,7 @@ class YoloText(PerImageFormat):
         return found
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        if not exists(entry.file) or is_dir(entry.file):
+        if not exists(entry.file) or isdir(entry.file):
             return None
         # bytes that are no UTF-8 become no number
         objects = list(parse_yolo(read_text(entry.file, replace=True)))

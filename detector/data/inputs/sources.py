@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import exists, isfile
 from pathlib import Path
 
 from boltbox.detector.data.datasets import read_lines
@@ -17,7 +18,6 @@ from boltbox.detector.data.sample import Batch, Picture
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside, short_name
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import exists, is_file
 
 VIDEOS = {*(".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts")}
 VIDEOS |= {".webm", ".wmv"}
@@ -106,7 +106,7 @@ def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
     """Files that a list names; what is not found from here is looked for from the list's folder."""
     found = []
     for number, line in enumerate(lines, 1):
-        path = next((p for p in (Path(line), beside / line) if is_file(p)), None)
+        path = next((p for p in (Path(line), beside / line) if isfile(p)), None)
         if path is None:
             raise InputError(f"source: {where}, line {number}: no such file: {line}")
         found.append(path)
