@@ -13,7 +13,7 @@ import statistics
 import numpy as np
 import optuna
 
-from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.plan import Evolution, Plan
 from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
 from boltbox.detector.commands.evolve.space import EVOLVED, YOLOV5_GENES
 
@@ -34,7 +34,8 @@ def fitness(values: dict[str, float]) -> float:
 def search(sampler: str, population: int, generations: int, seed: int) -> list[float]:
     """Best fitness after each evaluation."""
     name, count = sampler.split()[0], population * generations
-    plan = Plan(GENES, (), name, sampler.endswith("literal"), population, generations, seed)
+    evolution = Evolution(generations, population, name, sampler.endswith("literal"))  # type: ignore[arg-type]
+    plan = Plan(GENES, evolution, seed=seed)
     others: dict[str, optuna.samplers.BaseSampler] = {
         "random": optuna.samplers.RandomSampler(seed),
         "nsgaii": optuna.samplers.NSGAIISampler(population_size=population, seed=seed),

@@ -2,8 +2,8 @@
 
 from golden.cases import Case, each
 
-from boltbox.detector.commands.evolve.genetics import LITERAL_REACH, schedule
 from boltbox.detector.commands.evolve.plan import Evolution
+from boltbox.detector.commands.evolve.sampler import LITERAL_REACH, schedule
 from boltbox.detector.commands.evolve.space import EVOLVED, FILES, YOLOV5_GENES
 
 

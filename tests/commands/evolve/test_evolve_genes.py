@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltbox.detector.commands.evolve import genetics
-from boltbox.detector.commands.evolve.genetics import child, random_values
+from boltbox.detector.commands.evolve import sampler
+from boltbox.detector.commands.evolve.sampler import child, random_values
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES, Gene, read_space, start_values
 from boltbox.detector.system.errors import InputError
 
@@ -42,7 +42,7 @@ def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPa
     """All genes mutate, none is crossed: a child is one of the pool, moved by at most a fifth of
     the range, in logarithms for a log gene, and the whole gene is whole."""
     monkeypatch.setattr(
-        genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0)
+        sampler, "schedule", lambda g, generations: sampler.Schedule(2, 2, 0.0, 1.0)
     )
     found = children(np.tile([0.5, 0.01, 4.0], (8, 1)), np.arange(8.0), GENES)
     assert 0.1 < np.abs(found[:, 0] - 0.5).max() <= 0.2
@@ -53,7 +53,7 @@ def test_repaired_mutation_is_a_fifth_of_each_range(monkeypatch: pytest.MonkeyPa
 
 def test_literal_mutation_is_a_tenth_whatever_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        genetics, "schedule", lambda g, generations: genetics.Schedule(2, 2, 0.0, 1.0)
+        sampler, "schedule", lambda g, generations: sampler.Schedule(2, 2, 0.0, 1.0)
     )
     genes = [YOLOV5_GENES[name] for name in ("degrees", "perspective", "anchors")]
     found = children(np.tile([20.0, 0.0005, 3.0], (8, 1)), np.arange(8.0), genes, literal=True)
@@ -69,7 +69,7 @@ def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.arange(10.0)[:, None].repeat(5, axis=1)
     fitness = np.array([3, -np.inf, 5, 1, 9, -np.inf, 7, 2, 8, 0.0])
     monkeypatch.setattr(
-        genetics, "schedule", lambda g, generations: genetics.Schedule(2, 5, 1.0, 0.0)
+        sampler, "schedule", lambda g, generations: sampler.Schedule(2, 5, 1.0, 0.0)
     )
     found = children(values, fitness, genes, literal=True)
     assert len({tuple(row) for row in found}) > 5
@@ -77,7 +77,7 @@ def test_children_come_from_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (np.diff(row) != 0).sum() <= 1, "one cut"
         assert not {1.0, 5.0} & set(row)
     monkeypatch.setattr(
-        genetics, "schedule", lambda g, generations: genetics.Schedule(0, 10, 1.0, 0.0)
+        sampler, "schedule", lambda g, generations: sampler.Schedule(0, 10, 1.0, 0.0)
     )
     assert set(children(values, fitness, genes, literal=True).ravel()) == {4.0}
 

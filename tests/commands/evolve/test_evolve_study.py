@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 import cli
 from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.individual import ended, number
-from boltbox.detector.commands.evolve.outputs import write_outputs
 from boltbox.detector.commands.evolve.plan import Evolution, Plan
+from boltbox.detector.commands.evolve.search import write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.evolve.study import Outcome, Study
 from boltbox.detector.commands.evolve.training import Workers
