@@ -21,12 +21,13 @@ from boltbox.detector.commands.benchmark import stopwatch
 from boltbox.detector.commands.benchmark.search import (
     Row,
     Setting,
+    Trial,
+    attempt,
     recommendation,
     search,
     table,
     words,
 )
-from boltbox.detector.commands.benchmark.trial import Trial, attempt
 
 TINY = [
     "--model.network.width_multiple",
@@ -106,7 +107,7 @@ def test_stopwatch_counts_as_a_clock_that_ticks(
     ("options", "told"),
     [
         (["--seconds", "0"], "seconds"),
-        (["--trainer.num_nodes", "2"], "measures one machine"),
+        (["--trainer.num_nodes", "2"], "trainer.num_nodes"),
         (["--data.dataset", "nowhere.yaml"], "nowhere.yaml"),
         (["--second", "3"], "did you mean 'seconds'"),
     ],
@@ -178,7 +179,7 @@ def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) ->
     program = f"""
 import subprocess, sys
 from pathlib import Path
-from boltbox.detector.commands.benchmark.trial import attempt
+from boltbox.detector.commands.benchmark.search import attempt
 start = subprocess.Popen.__init__
 
 def ended(self, *args, **options):

@@ -1,7 +1,6 @@
 """The command `benchmark`: trains some seconds by each setting, and recommends the fastest."""
 
 import json
-import os
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -14,14 +13,16 @@ from boltbox.detector.commands.benchmark.search import (
     PRECISIONS,
     Row,
     Setting,
+    Trial,
+    attempt,
     recommendation,
     search,
     table,
     words,
     worker_counts,
 )
-from boltbox.detector.commands.benchmark.trial import Trial, attempt
 from boltbox.detector.commands.command_line import split_options
+from boltbox.detector.commands.training_process import prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
@@ -70,18 +71,10 @@ def benchmark(
     Raises:
         InputError: the data set cannot be used, or no row could be measured.
     """
-    if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
-        raise InputError(
-            "benchmark measures one machine and starts its processes itself: no torchrun, no"
-            " trainer.num_nodes"
-        )
     strategy = trainer.configuration["trainer"]["strategy"]
     if not isinstance(strategy, str):
         raise InputError("benchmark takes trainer.strategy by its name, like ddp")
-    if datamodule.file is None:
-        raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
-    datamodule.prepare_data()
-    datamodule.setup("fit")  # an error in it is reported once, before the first row
+    prepare(trainer, datamodule, "benchmark")
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
     several = trainer.num_devices
     if several == 1:

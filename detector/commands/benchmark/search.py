@@ -1,16 +1,42 @@
 """Which settings are fastest: one thing after the other is changed, and kept where it gains."""
 
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.commands.benchmark.trial import Trial
+from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.report.table import aligned
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # most exact first
 EVEN = 1.05  # a setting is faster only by more than 5 %: runs differ by as much
 WAITING = 0.2  # from this share on, the loader is what to look at
 Setting = Mapping[str, Any]  # value by option of `fit`
+
+
+class Trial(NamedTuple):
+    """What came of a training. measured: the Stopwatch's, empty after an error · error: in one
+    line, empty if all went well."""
+
+    measured: dict[str, Any]
+    error: str
+
+    @property
+    def rate(self) -> float:
+        """Images a second; 0 after an error."""
+        return self.measured["images"] / self.measured["seconds"] if self.measured else 0.0
+
+
+def attempt(line: Sequence[str], report: Path, deadline: float) -> Trial:
+    """Run a command of ours that leaves the Stopwatch's `report`, and all that it starts. After
+    `deadline` seconds it is given up."""
+    process = TrainingProcess(line, report.with_suffix(".log"))
+    code = process.finish(deadline)
+    if code is None:
+        return Trial({}, f"not done within {deadline:g} s")
+    measured = json.loads(report.read_text()) if code == 0 and report.is_file() else {}
+    return Trial(measured, "") if measured.get("steps") else Trial({}, process.reason(code))
 
 
 class Row(NamedTuple):

@@ -13,7 +13,6 @@ from boltbox.detector.commands.doctor.repair import repair
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
@@ -38,8 +37,6 @@ def run_doctor(
         fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
     """
     file = datamodule.file
-    if file is None:
-        raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         datamodule.prepare_data()

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import statistics
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,6 +20,7 @@ from boltbox.detector.commands.evolve.plan import Plan, planned
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import FILE, Study
 from boltbox.detector.commands.evolve.training import Workers, environments
+from boltbox.detector.commands.training_process import prepare
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.report.table import number as metric
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
@@ -45,15 +45,8 @@ OURS = ("generation", "trial", "state", "fitness", "seconds", "reason")
 
 def search(trainer: Trainer, datamodule: DetectionData) -> None:
     """The command `evolve`."""
-    if trainer.num_nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
-        raise InputError(
-            "evolve starts its processes itself, on one machine: no torchrun, no trainer.num_nodes"
-        )
-    if datamodule.file is None:
-        raise InputError("no data set: give --data.dataset FILE (a data.yaml), or demo")
     plan, settings, config = planned(trainer.configuration)
-    datamodule.prepare_data()
-    datamodule.setup("fit")  # what is wrong with it is reported once, before the first training
+    prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
     study = Study(folder)
     study.begin(settings)

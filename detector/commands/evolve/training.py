@@ -4,9 +4,9 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +15,10 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial
 
-from boltbox.detector.commands.benchmark.trial import reason
 from boltbox.detector.commands.evolve.individual import best, ended
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Outcome, Study
-from boltbox.detector.distributed.process_group import child_environment
+from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError
 
@@ -55,54 +54,29 @@ class Training:
 
     def _start(self) -> None:
         """It continues from its last checkpoint if there is one."""
-        self.run.mkdir(parents=True, exist_ok=True)
-        variables, nothing = child_environment(**self.environment), subprocess.DEVNULL
-        with open(self.run / "log.txt", "wb") as log:
-            # In a session of its own: Ctrl-C reaches `evolve` alone, which then asks it to stop.
-            self._process = subprocess.Popen(
-                self.line, env=variables, stdin=nothing, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+        self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
 
     def poll(self, score: str) -> Outcome | None:
         """None while it lasts. score: the metric that is its fitness."""
-        code = self._process.poll()
+        code = self.process.poll()
         if code is None:
             return None
-        self.kill()  # what it has left running
+        self.process.finish()  # what it has left running
         if (code < 0 or code > 128) and self.restarts:  # killed by a signal
             self.restarts -= 1
             self._start()
             return None
         file = self.run / "metrics.json"
         if code or not file.is_file():
-            output = (self.run / "log.txt").read_text(errors="replace")
-            return Outcome(None, reason=reason(code, output, math.inf))
+            return Outcome(None, reason=self.process.reason(code))
         epoch = json.loads(file.read_text())
         metrics = {name: float(epoch[name]) for name in METRICS}
         for row in read_table(self.run / "metrics.csv"):
             if int(row["epoch"]) == epoch["epoch"]:
-                losses = [k for k in row if k.startswith("val/") and k.endswith("_loss") and row[k]]
-                metrics |= {name: float(row[name]) for name in losses}
+                metrics |= {k: float(row[k]) for k in row if re.match("val/.*_loss", k) and row[k]}
         if math.isfinite(metrics[score]):
             return Outcome(metrics[score], metrics)
         return Outcome(None, reason=f"its fitness is {metrics[score]}")
-
-    def ask_to_stop(self) -> None:
-        """It saves a checkpoint."""
-        self._process.send_signal(signal.SIGTERM)
-
-    def wait(self) -> None:
-        """Until it has stopped."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_TIMEOUT)
-        self.kill()
-
-    def kill(self) -> None:
-        """Nothing of it is left running."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 class Workers:
@@ -146,9 +120,9 @@ class Workers:
                     time.sleep(POLL_INTERVAL)
         finally:
             for training in self.trainings:
-                training.ask_to_stop()
+                training.process.send_signal(signal.SIGTERM)  # it saves a checkpoint
             for training in self.trainings:
-                training.wait()
+                training.process.finish(STOP_TIMEOUT)
                 self.study.release(training.trial)
 
     def _start(self) -> None:

@@ -1,0 +1,70 @@
+"""Trainings that `benchmark` and `evolve` run, each in a process of its own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.distributed.process_group import child_environment
+from boltbox.detector.distributed.torchrun import is_torchrun
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.trainer import Trainer
+
+
+def prepare(trainer: Trainer, datamodule: DetectionData, command: str) -> None:
+    """Raises InputError for what is wrong with the data set once, before the first training, and
+    where this process is one of several itself."""
+    if trainer.num_nodes > 1 or is_torchrun():
+        raise InputError(
+            f"{command} starts its processes itself, on one machine: no torchrun, no"
+            " trainer.num_nodes"
+        )
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+
+
+class TrainingProcess(subprocess.Popen[bytes]):
+    """A process with all that it starts. It has a session of its own, so that Ctrl-C reaches this
+    program alone, and dies with this program, which a signal may end before Popen is back.
+
+    Args:
+        line: a command of ours.
+        log: file for what it prints.
+        variables: of its environment.
+    """
+
+    def __init__(self, line: Sequence[str], log: Path, **variables: str) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment, nothing = child_environment(**variables), subprocess.DEVNULL
+        with open(log, "wb") as file:
+            super().__init__(
+                line, env=environment, stdin=nothing, stdout=file, stderr=file,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def finish(self, seconds: float = 0.0) -> int | None:
+        """Its exit code, None if it is not done within so many seconds. Nothing of it is left
+        running, whatever happens."""
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.wait(seconds)
+            return self.poll()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait()
+
+    def reason(self, code: int) -> str:
+        """Why it failed with this exit code, in a sentence."""
+        if code == -signal.SIGKILL:
+            return "killed by the system (SIGKILL), as it does when memory runs out"
+        if code == 0:
+            return "the training ended before there was anything to measure"
+        output = self.log.read_text(errors="replace").splitlines()
+        lines = [line.strip() for line in output if line.strip()]
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return errors[0] if errors else lines[-1] if lines else f"exit code {code}"
