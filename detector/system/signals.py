@@ -14,9 +14,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def catch(
-    handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = STOP
-) -> dict[int, Any]:
+def catch(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
     """Call `handler` for these signals; what was done before, for `give_back`. Under nohup, where
     SIGHUP is ignored, it stays ignored. After a SIGHUP what is printed to a terminal is dropped: it
     is gone, and writing to it would fail."""
@@ -27,7 +25,7 @@ def catch(
         handler(number, frame)
 
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return {n: signal.signal(n, handle) for n in numbers if not (n == signal.SIGHUP and ignored)}
+    return {n: signal.signal(n, handle) for n in STOP if not (n == signal.SIGHUP and ignored)}
 
 
 def give_back(before: Mapping[int, Any]) -> None:
