@@ -50,48 +50,7 @@ class Gene(NamedTuple):
         return self.used(min(max(value, self.low), self.high))
 
 
-# Every key of a hyp*.yaml that is read here, with YOLOv5's bounds. iou_t is none: nothing reads it
-# there either.
-_BOUNDS = {
-    "model.optim": {
-        "lr0": (1e-5, 0.1),
-        "lrf": (0.01, 1.0),
-        "momentum": (0.6, 0.98),
-        "weight_decay": (0.0, 0.001),
-    },
-    "model.loss": {
-        "box": (0.02, 0.2),
-        "cls": (0.2, 4.0),
-        "cls_pw": (0.5, 2.0),
-        "obj": (0.2, 4.0),
-        "obj_pw": (0.5, 2.0),
-        "anchor_t": (2.0, 8.0),
-        "fl_gamma": (0.0, 2.0),
-    },
-    "model.network": {
-        "anchors": (2.0, 10.0),
-    },
-    "warmup": {
-        "warmup_epochs": (0.0, 5.0),
-        "warmup_momentum": (0.0, 0.95),
-        "warmup_bias_lr": (0.0, 0.2),
-    },
-    "data.augment": {
-        "hsv_h": (0.0, 0.1),
-        "hsv_s": (0.0, 0.9),
-        "hsv_v": (0.0, 0.9),
-        "degrees": (0.0, 45.0),
-        "translate": (0.0, 0.9),
-        "scale": (0.0, 0.9),
-        "shear": (0.0, 10.0),
-        "perspective": (0.0, 0.001),
-        "flipud": (0.0, 1.0),
-        "fliplr": (0.0, 1.0),
-        "mosaic": (0.0, 1.0),
-        "mixup": (0.0, 1.0),
-        "copy_paste": (0.0, 1.0),
-    },
-}
+_BOUNDS = yaml.safe_load(Path(__file__).with_name("bounds.yaml").read_text(encoding="utf-8"))
 YOLOV5_GENES = {
     name: Gene(name, f"{group}.{name}", low, high, whole=name == "anchors")
     for group, genes in _BOUNDS.items()
