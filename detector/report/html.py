@@ -43,7 +43,7 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     environment.filters["data_uri"] = _data_uri
     template = environment.from_string(Path(__file__).with_name("page.html").read_text())
     page = template.render(title=title, sections=sections).encode("utf-8", "backslashreplace")
-    write_atomically(path, lambda file: file.write(page))
+    write_atomically(path, page)
 
 
 def _data_uri(image: Path | bytes) -> str:

@@ -131,8 +131,7 @@ class PredictionFiles:
         """Finish the video that is being written, and predictions.json."""
         self.close_video()
         if self.json:
-            content = json.dumps(self.results).encode()
-            write_atomically(self.folder / "predictions.json", lambda file: file.write(content))
+            write_atomically(self.folder / "predictions.json", json.dumps(self.results))
 
 
 def category_ids(names: Sequence[str]) -> list[int]:

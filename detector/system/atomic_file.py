@@ -33,13 +33,15 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     return beside
 
 
-def write_atomically(path: Path, content: str | Callable[[BinaryIO], object]) -> None:
+def write_atomically(path: Path, content: str | bytes | Callable[[BinaryIO], object]) -> None:
     """Write beside `path`, then move into place: `path` holds the old content or the new, whole.
 
     Args:
-        content: the text, or what writes into the file.
+        content: text, bytes, or what writes into the file.
     """
-    write = methodcaller("write", content.encode()) if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = content.encode()
+    write = methodcaller("write", content) if isinstance(content, bytes) else content
     beside = write_beside(path, write)
     try:
         os.replace(beside, path)

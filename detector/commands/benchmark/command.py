@@ -111,7 +111,7 @@ def benchmark(
     ]
     path = Path(trainer.default_root_dir, "benchmark.json")
     content = {"host": host(), "rows": entries, "recommended": rows.index(best)}
-    write_atomically(path, lambda file: file.write(json.dumps(content, indent=1).encode()))
+    write_atomically(path, json.dumps(content, indent=1))
     if best.trial.error:
         raise InputError(f"no row could be measured; row 1: {best.trial.error}")
     print(f"\n{table(rows)}\n\n{recommendation(rows, best, options)}\nreport: {path}")

@@ -74,7 +74,7 @@ class Stopwatch(L.Callback):
             "waiting": waited / seconds if seconds else 0.0,
             "gpu_memory": torch.cuda.max_memory_allocated(pl_module.device) if on_gpu else 0,
         }
-        write_atomically(self.report, lambda file: file.write(json.dumps(content).encode()))
+        write_atomically(self.report, json.dumps(content))
 
 
 class Instant:

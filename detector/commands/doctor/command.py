@@ -48,7 +48,7 @@ def run_doctor(
             rank_zero_print(dataset.report.lines(split, most=0)[0])
         rank_zero_print("\n".join(diagnosis.summary()))
         content = json_.dumps(diagnosis.content(), indent=1)
-        write_atomically(run / "doctor.json", lambda out: out.write(content.encode()))
+        write_atomically(run / "doctor.json", content)
         write_diagnosis(run / "doctor.html", diagnosis, datasets)
         rank_zero_print(f"report: {run / 'doctor.html'}, doctor.json")
         if fix:

@@ -73,8 +73,8 @@ def repair(
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     done = list(dict.fromkeys(done))
     listed = "".join(f"{line}\n" for line in done).encode(errors="replace")
-    write_atomically(folder / "repairs.txt", lambda out: out.write(listed))
-    write_atomically(folder / "data.yaml", lambda out: out.write(text.encode()))
+    write_atomically(folder / "repairs.txt", listed)
+    write_atomically(folder / "data.yaml", text)
     return done
 
 

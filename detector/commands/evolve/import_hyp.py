@@ -58,7 +58,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
     train = f"python cli.py fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
     comments = [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
     text = overlay_text(options, comments)
-    write_atomically(target, lambda place: place.write(text.encode()))
+    write_atomically(target, text)
     rank_zero_print(f"{target} holds {source} as options of fit; train with it: {train}")
 
 

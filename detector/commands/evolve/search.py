@@ -5,7 +5,6 @@ import io
 import statistics
 from collections.abc import Sequence
 from datetime import timedelta
-from operator import methodcaller
 from pathlib import Path
 
 import lightning as L
@@ -51,8 +50,7 @@ def search(trainer: Trainer, datamodule: DetectionData) -> None:
     study = Study(folder)
     study.begin(settings)
     shared = folder / "config.yaml"
-    text = yaml.safe_dump(config, sort_keys=False)
-    write_atomically(shared, lambda file: file.write(text.encode()))
+    write_atomically(shared, yaml.safe_dump(config, sort_keys=False))
     on_gpu = isinstance(trainer.accelerator, L.pytorch.accelerators.CUDAAccelerator)
     variables = environments(plan.evolve.workers, trainer.num_devices if on_gpu else 0)
     fit = [*trainer.train, "--config", str(shared)]
@@ -103,13 +101,13 @@ def write_outputs(study: Study, plan: Plan) -> None:
     done. evolve.png, fitness.png, importances.png: see `_pictures`; not there while none is done.
     """
     found = ended(study.individuals())
-    files = {"evolve.csv": _table(plan.genes, found).encode()}
+    files: dict[str, str | bytes] = {"evolve.csv": _table(plan.genes, found)}
     if winner := best(found):
-        files["hyp_evolved.yaml"] = _evolved(plan, found, winner).encode()
+        files["hyp_evolved.yaml"] = _evolved(plan, found, winner)
         files |= _pictures(study.optuna)
     for name, content in files.items():
         with not_fatal(study.folder / name):
-            write_atomically(study.folder / name, methodcaller("write", content))
+            write_atomically(study.folder / name, content)
 
 
 def _table(genes: Sequence[Gene], found: Sequence[FrozenTrial]) -> str:
