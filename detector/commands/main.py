@@ -25,7 +25,7 @@ COMMANDS = {
         f"{HERE}.benchmark.command:benchmark",
         "which precision, devices and workers are fastest here",
     ),
-    "evolve": Command(f"{HERE}.evolve.command:run_evolution", "search for better hyper-parameters"),
+    "evolve": Command(f"{HERE}.evolve.search:run_evolution", "search for better hyper-parameters"),
     # plain functions
     "predict": Command(f"{HERE}.predict:predict", "find objects in images, videos, streams", False),
     "import-hyp": Command(

@@ -1,4 +1,4 @@
-"""A search from its begin to its end: what it prints, logs, and leaves in its folder."""
+"""The command `evolve`: what it prints, logs, and leaves in its folder."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 
 from boltbox.detector.commands.evolve.import_hyp import overlay_text
 from boltbox.detector.commands.evolve.individual import best, ended, number, seconds
-from boltbox.detector.commands.evolve.plan import Plan, planned
+from boltbox.detector.commands.evolve.plan import Evolution, Plan, planned
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import FILE, Study
 from boltbox.detector.commands.evolve.training import Workers, environments
@@ -26,6 +26,7 @@ from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
+from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
 
 METRICS = {  # YOLOv5's columns, in its order, and what they are called here
@@ -37,13 +38,23 @@ METRICS = {  # YOLOv5's columns, in its order, and what they are called here
     "val/obj_loss": "val/obj_loss",
     "val/cls_loss": "val/cls_loss",
 }
+DEFAULT = Evolution()
 PICTURES = ("evolve.png", "fitness.png", "importances.png")
 DPI = 110
 OURS = ("generation", "trial", "state", "fitness", "seconds", "reason")
 
 
-def search(trainer: Trainer, datamodule: DetectionData) -> None:
-    """The command `evolve`."""
+def run_evolution(
+    trainer: Trainer, model: Detector, datamodule: DetectionData, evolve: Evolution = DEFAULT
+) -> None:
+    """Search for better hyper-parameters: a training for each set of them, generation by
+    generation.
+
+    The same command with the study's folder as --run continues it, and started a second time on the
+    same machine takes part in it. Leaves the best in hyp_evolved.yaml,
+    for `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
+    """
+    evolve.check()
     plan, settings, config = planned(trainer.configuration)
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)
