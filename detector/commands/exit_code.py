@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.rank_zero import printable
 
-WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+DISK = {  # errors of the system that a user can put right: a wrong path, no room, no right
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
+}
 
 
 @contextlib.contextmanager
@@ -26,18 +28,14 @@ def one_sentence_errors() -> Iterator[None]:
     try:
         yield
     except Exception as e:
-        hint = ""
-        if isinstance(e, OSError) and e.errno in WRONG_PATH:
-            hint = "; give another file or folder, or move away what is there"
-        elif isinstance(e, OSError) and e.errno in NO_ROOM:
-            hint = "; make room, or give another folder with --run"
-        elif not isinstance(e, InputError) and type(e).__name__ != MISCONFIGURED:
+        disk = isinstance(e, OSError) and e.errno in DISK
+        if not (disk or isinstance(e, InputError) or type(e).__name__ == MISCONFIGURED):
             raise
-        if isinstance(e, OSError) or _is_first(str(e)):
+        if disk or _is_first(str(e)):
             text = printable(in_one_line(e))
             if len(text) > LONGEST:
                 text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
-            print(f"error: {text}{hint}", file=sys.stderr)
+            print(f"error: {text}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
