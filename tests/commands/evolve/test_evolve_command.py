@@ -24,11 +24,12 @@ from boltbox.detector.commands.evolve.study import Study
 from boltbox.detector.commands.evolve.training import environments
 from boltbox.detector.training.optimizer import RATES
 
-TINY = ["--model.network.width_multiple", "0.125", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
+TINY = ["--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1", "--data.image_size", "64", "--data.batch_size", "6", "--data.workers", "0",
         "--trainer.accelerator", "cpu", "--trainer.precision", "32-true"]  # fmt: skip
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1",
          "--autoanchor.enabled", "false"]  # fmt: skip
 SCRIPT = Path(cli.__file__)
+SPACE = ("scale", "mosaic")
 HOLD = """
 import os, time
 from pathlib import Path
@@ -61,6 +62,8 @@ def test_two_generations_of_two(
 ) -> None:
     """Two workers train four individuals, the configuration's own values first. The same command
     then has nothing left to do, and with other options it is refused."""
+    # a picture of all genes would take seconds
+    Path("space.yaml").write_text("".join(f"{name}:\n" for name in SPACE))
     line = [
         "evolve",
         "--config",
@@ -78,7 +81,7 @@ def test_two_generations_of_two(
         "--evolve.workers",
         "2",
     ]
-    line += ["--run", "found"]
+    line += ["--evolve.space", "space.yaml", "--run", "found"]
     with forks():
         cli.main(line)
     printed = capsys.readouterr().out
@@ -93,7 +96,7 @@ def test_two_generations_of_two(
     for trial in individuals:
         run = Path(f"found/trials/{trial.number:04d}")
         config = yaml.safe_load((run / "config.yaml").read_text())
-        assert {name: config["data"]["augment"][name] for name in EVOLVED} == trial.params
+        assert {name: config["data"]["augment"][name] for name in SPACE} == trial.params
         assert config["trainer"]["limit_train_batches"] == 2
         assert config["data"]["cache"] == "none", (
             "two at a time would each take a quarter of the same memory"
@@ -125,7 +128,7 @@ def test_two_generations_of_two(
         f"found was begun with other options: model.optim.lr0 is {rate} in it and 0.02 here"
         in capsys.readouterr().err
     )
-    assert [p.name for p in here.iterdir()] == ["found"]
+    assert sorted(p.name for p in here.iterdir()) == ["found", "space.yaml"]
 
 
 def logged(folder: Path) -> list[tuple[int, float]]:
@@ -164,6 +167,7 @@ def test_kill_9_of_a_training_and_of_the_command(
     """A training that is killed continues from its own checkpoint, and does so again after the
     command was killed."""
     Path("hold.py").write_text(HOLD)
+    Path("space.yaml").write_text("scale:\n")
     Path("hold.yaml").write_text("trainer: {callbacks: [{class_path: hold.Hold}]}\n")
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -181,6 +185,7 @@ def test_kill_9_of_a_training_and_of_the_command(
         "2",
     ]
     line += ["--evolve.generations", "1", "--evolve.population", "2", "--run", "found"]
+    line += ["--evolve.space", "space.yaml"]
     command = started(line)
     run = Path("found/trials/0000")
 
@@ -286,6 +291,7 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
         "no set twice"
     )
     assert config["model"]["network"]["anchors"] is None
+    assert [g.name for g in planned(printed("evolve", *options[:4]))[0].genes] == EVOLVED
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
     assert {k for k in differing if k.startswith("evolve")} == {
         "evolve.literal",
