@@ -10,7 +10,7 @@ from boltbox.detector.data import demo
 from boltbox.detector.data.cache.labels import Origins, cached
 from boltbox.detector.data.data_yaml import read_content, read_folder
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats import FORMATS, VocXml, YoloText, format_class
+from boltbox.detector.data.formats import format_class
 from boltbox.detector.data.formats.format import Split
 from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.system.errors import InputError
@@ -106,15 +106,11 @@ class DatasetFile:
     def prepare(self) -> None:
         """In one process only: draw the demo data set if it was asked for and is not there yet; say
         which names were found."""
-        self.draw_demo()
+        if self.source == demo.NAME:
+            demo.make_demo(self.root)
         if self.found_names:
             names = ", ".join(self.names[:20])
             rank_zero_print(f"names: {len(self.names)} found in the labels: {names}")
-
-    def draw_demo(self) -> None:
-        """Draw the demo data set if it was asked for and is not there yet."""
-        if self.source == demo.NAME:
-            demo.make_demo(self.root)
 
     def open_checked(self, split: str, single_class: bool) -> DetectionDataset:
         """The split for a training or evaluation; what was left out is printed.
@@ -164,33 +160,15 @@ class DatasetFile:
 
         if not strict:
             return read()[0]
-        dataset = cached(split, self.places(split), options, read)
+        # what tells a split from all others: where it is
+        places = [split, *map(str, (self.root, *self.splits[split], *self.images))]
+        dataset = cached(split, places, options, read)
         report = dataset.report
         if not report.boxes:
             lost = f", first left out: {report.left_out[0]}" if report.left_out else ""
             raise InputError(
                 f"{self.source}: no usable box in {split} ({report.images} images under"
-                f" {self.splits[split][0]}{lost}){self.unread_labels(dataset)}"
+                f" {self.splits[split][0]}, {report.unlabelled} without a label file of format"
+                f" {self.format}{lost})"
             )
         return dataset
-
-    def unread_labels(self, dataset: DetectionDataset) -> str:
-        """A hint, if the images have no label file of the format, but there are files of another;
-        else an empty string."""
-        own, other = (YoloText, VocXml) if self.format == "yolo" else (VocXml, YoloText)
-        unlabelled = 0 < len(dataset) <= dataset.report.unlabelled
-        if not unlabelled or FORMATS.get(self.format) is not own:
-            return ""
-        stems = {Path(image).stem for image in dataset.files}
-        found = sorted(path for path in self.root.rglob(f"*{other.suffix}") if path.stem in stems)
-        if not found:
-            return ""
-        return (
-            f": format {self.format} looks for {own.label_path(dataset.files[0])} and the like, but"
-            f" there are {len(found)} {other.suffix[1:]} files, first {found[0]}; if these are the"
-            " labels, give their `format` in the data.yaml, or move them beside the images"
-        )
-
-    def places(self, split: str) -> list[str]:
-        """What tells a split from all others: where it is."""
-        return [split, *map(str, (self.root, *self.splits[split], *self.images))]

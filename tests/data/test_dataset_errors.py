@@ -47,7 +47,7 @@ from boltbox.detector.system.errors import InputError
         (as_yolo, {"data.yaml": TRAIN + "names: 3"}, ["data.yaml", "`names`"]),
         (as_yolo, {"data.yaml": "path: 5\n" + TRAIN + PAIR}, ["data.yaml", "path"]),
         (as_yolo, {"data.yaml": TRAIN + PAIR + "format: coco"}, ["images/train", "folder"]),
-        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["data.yaml", "3 txt files", "labels/train", "`format`"]),
+        (as_yolo, {"data.yaml": TRAIN + PAIR + "format: voc"}, ["data.yaml", "3 without a label file of format voc"]),
         (as_yolo, {"l.txt": "a", "data.yaml": "train: l.txt\nformat: voc\n" + PAIR}, ["l.txt", "images/a.jpg: no such"]),
         (as_yolo, {"data.yaml": "train: images/train/a.png\n" + PAIR}, ["images/train/a.png"]),
         (as_coco, {"train.json": '{"images": [{"id": 1}], "categories": []}'}, ["train.json", "file_name"]),

@@ -35,8 +35,8 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     report, images = dataset.report, len(dataset)
     yield from _another_size(split, dataset)
     if images and not report.boxes:
-        hint = file.unread_labels(dataset)
-        problem = f"none of its {images} images has a usable box, which training refuses{hint}"
+        problem = f"none of its {images} images has a usable box, which training refuses;"
+        problem = f"{problem} {report.unlabelled} have no label file of format {file.format}"
         yield Finding("fault", "no_boxes", split, "", "", problem)
     elif report.unlabelled * 2 > images:
         problem = f"{report.unlabelled} of {images} images have no label file; are the labels"

@@ -163,7 +163,7 @@ def calibration_files(data: str | None, most: int = 300) -> list[str]:
             " training"
         )
     file = DatasetFile.read(data)
-    file.draw_demo()
+    file.prepare()
     dataset = file.open(next(split for split in ("train", "val", "test") if split in file.splits))
     chosen = np.linspace(0, len(dataset) - 1, min(most, len(dataset))).astype(int)
     return [dataset.files[i] for i in chosen]
