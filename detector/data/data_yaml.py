@@ -94,10 +94,10 @@ def _read_names(path: Path, content: dict[str, Any]) -> list[str] | None:
         return [str(number) for number in range(count)] if isinstance(count, int) else None
     if isinstance(names, dict):
         numbered = {str(key): name for key, name in names.items()}
-        keys = [str(number) for number in range(len(names))]
-        if numbered.keys() != set(keys):
-            raise InputError(f"{path}: `names` must have the keys 0 to {len(names) - 1}")
-        names = [numbered[key] for key in keys]
+        try:
+            names = [numbered[str(number)] for number in range(len(names))]
+        except KeyError:
+            raise InputError(f"{path}: `names` must have the keys 0 to {len(names) - 1}") from None
     if not isinstance(names, list):
         raise InputError(f"{path}: `names` must be a list or a map of class names, not {names!r}")
     names = [str(name) for name in names]

@@ -174,7 +174,7 @@ class DetectionData(L.LightningDataModule):
         shapes = None
         if self.rect:
             batches, shapes = rectangular_batches(
-                dataset.shapes(),
+                dataset.labels.sizes,
                 self.image_size,
                 self.batch_size,
                 self.stride,
@@ -232,7 +232,7 @@ class DetectionData(L.LightningDataModule):
         inputs = EvaluationInput(
             self.image_size, self.stride, 0.5, self.fixed_shape, tile, self.tile_overlap
         )
-        sizes = self.datasets[split].shapes()
+        sizes = self.datasets[split].labels.sizes
         batches, shapes = inputs.batches(sizes, self.val_batch_size, not self.literal)
         samples = EvaluationSamples(self.images[split], inputs, shapes)
         return self._loader(samples, GivenBatches(batches, *self._rank_and_world), collate_items)

@@ -49,10 +49,6 @@ class DetectionDataset(Dataset):
         frame = LetterboxInfo(*image.shape[:2])
         return Sample(image, boxes.copy(), classes.copy(), polygons, frame, i)
 
-    def with_truth(self, i: int) -> Sample:
-        """Item i with its labels as they are in the files, crowd regions too, for the metrics."""
-        return self[i].replace(truth=self.labels[i])
-
     def read(self, i: int, least: int = 0) -> np.ndarray:
         """(H, W, 3) uint8 RGB of image i; of a JPEG file 1/2, 1/4 or 1/8 of its size, if not 0 but
         `least` pixels on the longer side will do."""
@@ -88,10 +84,6 @@ class DetectionDataset(Dataset):
         table = self.labels
         gain = image_size / np.repeat(table.sizes.max(1, initial=1), np.diff(table.starts))
         return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)
-
-    def shapes(self) -> np.ndarray:
-        """(n, 2) height and width of every image in pixels."""
-        return self.labels.sizes
 
 
 def read_lines(source: Path) -> list[str]:

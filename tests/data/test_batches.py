@@ -193,7 +193,7 @@ def test_literal_reaches_the_loader(data_yaml: str) -> None:
         )
         data.literal = literal
         data.setup("validate")
-        shapes, sampler = data.datasets["val"].shapes(), data.val_dataloader().batch_sampler
+        shapes, sampler = data.datasets["val"].labels.sizes, data.val_dataloader().batch_sampler
         assert sampler is not None
         sizes.append(max(len(b) for b in sampler))
         wanted = rectangular_batches(shapes, SIZE, sizes[-1], 32, 0.5, stable=not literal)[0]

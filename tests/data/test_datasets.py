@@ -38,7 +38,7 @@ def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Pat
     assert dataset.names == NAMES
     assert files_of(dataset) == ["a.png", "b.png", "c.png"]
     assert dataset.report == DataReport(images=3, boxes=3, background=1)
-    assert dataset.shapes().tolist() == [[40, 60], [100, 37], [64, 64]]
+    assert dataset.labels.sizes.tolist() == [[40, 60], [100, 37], [64, 64]]
     for k, (height, width, objects) in enumerate(SCENES.values()):
         sample, truth = dataset[k], np.array(objects).reshape(-1, 5)
         assert np.array_equal(sample.image, picture(height, width, k))
@@ -301,8 +301,7 @@ def test_crowd_is_in_the_truth_but_not_in_the_sample(tmp_path: Path) -> None:
     assert dataset[0].boxes.tolist() == [[10, 20, 40, 30]]
     assert dataset[0].parts() == [[]]
     assert dataset[1].boxes.shape == (0, 4)
-    truth = dataset.with_truth(0).truth
-    assert truth is not None
+    truth = dataset.labels[0]
     assert truth.crowd.tolist() == [True, False]
     assert truth.boxes.tolist() == [[0, 0, 60, 40], [10, 20, 40, 30]]
 

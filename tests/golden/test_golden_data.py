@@ -49,12 +49,12 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
     order, shapes = np.arange(len(dataset)), np.full((len(dataset), 2), m["imgsz"])
     if m["rect"]:
         batches, shapes = rectangular_batches(
-            dataset.shapes(), m["imgsz"], m["batch_size"], m["stride"], m["pad"]
+            dataset.labels.sizes, m["imgsz"], m["batch_size"], m["stride"], m["pad"]
         )
         order = np.concatenate(batches)
         close([shapes[b[0]] for b in batches], case["out_batch_shapes_hw"], 0)
     theirs = case["out_order"]
-    ratio = dataset.shapes()[:, 0] / dataset.shapes()[:, 1]
+    ratio = dataset.labels.sizes[:, 0] / dataset.labels.sizes[:, 1]
     if m["rect"]:
         # images of equal ratio may change places; below, file is compared with file
         close(ratio[order], ratio[theirs], 0)

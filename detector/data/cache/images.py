@@ -101,7 +101,7 @@ class ResizedImages:
         self.dataset, self.size, self.smooth, self.shrink = dataset, size, smooth, shrink
         self.way = [size, smooth, shrink]
         self.labels = dataset.labels.scaled(
-            [longest_shape(h, w, size) for h, w in dataset.shapes().tolist()]
+            [longest_shape(h, w, size) for h, w in dataset.labels.sizes.tolist()]
         )
         self.store: ImageStore | None = None
 

@@ -109,11 +109,11 @@ class EvaluationSamples:
         return len(self.images)
 
     def __getitem__(self, index: int) -> Sample | Batch:
-        height, width = self.shapes[index].tolist()
+        (height, width), dataset = self.shapes[index].tolist(), self.images.dataset
+        truth = dataset.labels[index]  # as in the files, crowd regions too
         if self.inputs.tile:
-            return self.inputs.sample(self.images.dataset.with_truth(index), (height, width))
+            return self.inputs.sample(dataset[index].replace(truth=truth), (height, width))
         sample = letterbox_sample(self.images[index], (height, width), scaleup=False)
-        truth = self.images.dataset.labels[index]
         return sample.replace(image=sample.image.render(), truth=truth)
 
 
