@@ -72,15 +72,10 @@ def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
     """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not
     UTF-8, which crash it."""
     try:
-        return cv2.imread(str(path), mode) if _is_unicode(str(path)) else None
-    except cv2.error:
+        str(path).encode()  # bytes that are not UTF-8 come from the system as lone surrogates
+        return cv2.imread(str(path), mode)
+    except (cv2.error, UnicodeEncodeError):
         return None
-
-
-def _is_unicode(name: str) -> bool:
-    """Whether the bytes of a file name are valid UTF-8; others come from the system as lone
-    surrogates."""
-    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
