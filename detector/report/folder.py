@@ -11,9 +11,9 @@ from typing import Any
 
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.system.csv_table import read_table
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import NO_YAML, load_yaml
+from boltbox.detector.system.yaml_text import load_yaml
 
 
 @dataclass
@@ -73,8 +73,8 @@ def _map(path: Path) -> dict[str, Any]:
             raise ValueError("expected a map")
     except FileNotFoundError:
         return {}
-    except (OSError, *NO_YAML) as e:
-        raise InputError(f"{path} cannot be read: {' '.join(str(e).split())}") from None
+    except Exception as e:
+        raise InputError(f"{path} cannot be read: {in_one_line(e)}") from None
     return content
 
 

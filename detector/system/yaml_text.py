@@ -5,30 +5,14 @@ from typing import Any
 
 import yaml
 
-from boltbox.detector.system.errors import InputError
-
-# What a loader raises for text that is no YAML, that its own tags do not fit (`!!bool x`), or that
-# is nested too deep.
-NO_YAML = (
-    yaml.YAMLError,
-    ValueError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-)
+from boltbox.detector.system.errors import InputError, in_one_line
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_yaml(text: str) -> Any:
-    """The value that YAML text stands for: plain types.
-
-    Raises:
-        NO_YAML: it is none.
-    """
+    """The value that YAML text stands for: plain types. Text that is no YAML, that its own tags do
+    not fit (`!!bool x`), or that is nested too deep raises errors of many kinds."""
     return yaml.load(text, Loader=_Loader)  # a safe one
 
 
@@ -40,5 +24,5 @@ def parse_yaml(text: str, path: str | Path) -> Any:
     """
     try:
         return load_yaml(text)
-    except NO_YAML as e:
-        raise InputError(f"{path}: not valid YAML ({' '.join(str(e).split())})") from None
+    except Exception as e:
+        raise InputError(f"{path}: not valid YAML ({in_one_line(e)})") from None

@@ -19,7 +19,7 @@ from boltbox.detector.commands.evolve.individual import ended, individuals, numb
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
 from boltbox.detector.system.configuration import differences
-from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.errors import InputError, in_one_line
 
 HEARTBEAT_INTERVAL = 10  # seconds
 GRACE_PERIOD = 60  # seconds without a heartbeat after which a command counts as dead
@@ -67,7 +67,7 @@ class Study:
             options: dict[str, Any] = {"direction": "maximize", "load_if_exists": True}
             self.optuna = optuna.create_study(study_name="evolve", storage=self._storage, **options)
         except Exception as e:
-            problem = " ".join(str(e).split())[:200]
+            problem = in_one_line(e)[:200]
             raise InputError(f"{folder / FILE} cannot be read as a study: {problem}") from None
 
     def begin(self, settings: dict[str, Any]) -> None:
