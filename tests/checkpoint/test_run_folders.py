@@ -22,7 +22,7 @@ from ranks import together
 from small_fit import small_fit
 
 import cli
-from boltbox.callbacks import recipe
+from boltbox.callbacks import AutoAnchor, Pictures, Report, recipe
 from boltbox.detector.checkpoint.runs import RunLock, own_run
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.network_options import NetworkOptions
@@ -222,6 +222,8 @@ def test_a_script_has_its_folder_alone(
         "precision": "32-true",
         "logger": False,
     }
+    report = Report(enabled=False)
+    quiet["callbacks"] = [report, Pictures(enabled=False), AutoAnchor(enabled=False)]
     first, second = (
         L.Trainer(**recipe(max_epochs=1, limit_train_batches=1, **quiet)) for _ in range(2)
     )
@@ -234,14 +236,17 @@ def test_a_script_has_its_folder_alone(
         first.fit(detector, data)
     other.release()
     first.fit(detector, data)
+    (here / "runs/fit-1/report.html").write_text("the training's")
+    report.enabled = True
     files = {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()}
-    assert {"config.yaml", "metrics.json", "report.html"} <= {p.name for p in files}
+    assert {"config.yaml", "metrics.json"} <= {p.name for p in files}
     first.validate(detector, data)
     assert (
         "validate: runs/fit-1 keeps its training's files; the results go to runs/validate-1"
         in capsys.readouterr().out
     )
     assert json.loads((here / "runs/validate-1/metrics.json").read_text())["command"] == "validate"
+    assert (here / "runs/validate-1/report.html").is_file()
     assert first.default_root_dir == "runs/fit-1"
     assert {p: p.read_bytes() for p in (here / "runs/fit-1").rglob("*") if p.is_file()} == files
 
