@@ -38,6 +38,13 @@ LOST = {  # kinds of faults for which an image cannot be used
 END_OF_JPEG = b"\xff\xd9"
 # What libjpeg and libpng write to the standard error, and nowhere else, when pixels are lost.
 _PIXELS_LOST = ("Corrupt JPEG data", "Premature end of JPEG", "libpng error")
+_HASH_SIDE = 16  # pixels
+_REDUCED = {  # a JPEG decoded so takes half the time, and all of its data is read
+    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
+    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
+    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
+    1: cv2.IMREAD_GRAYSCALE,
+}
 
 Remark = tuple[str, str, str]  # severity, kind, problem
 
@@ -45,11 +52,13 @@ Remark = tuple[str, str, str]  # severity, kind, problem
 class ImageFile(NamedTuple):
     """What is known of one image file.
 
-    remarks: each thing worth reporting · digest: SHA-256 of the file, "" if it cannot be decoded.
+    remarks: each thing worth reporting · digest: SHA-256 of the file, "" if it cannot be decoded ·
+    bits: its difference hash, 64 bytes; empty if it cannot be decoded or is of one colour.
     """
 
     remarks: list[Remark]
     digest: str = ""
+    bits: bytes = b""
 
 
 def look_at(path: str) -> ImageFile:
@@ -62,14 +71,15 @@ def look_at(path: str) -> ImageFile:
         warnings.simplefilter("ignore")  # Pillow's, on EXIF data that is damaged
         kind, remarks = str(file.format), _header_remarks(file, path, *size)
 
-    is_jpeg, said = kind in ("JPEG", "MPO"), ""
+    is_jpeg = kind in ("JPEG", "MPO")
+    scale = next(k for k in _REDUCED if k == 1 or (is_jpeg and min(size) >= 4 * k * _HASH_SIDE))
     with standard_error() as written:
         try:
-            _decode(path, data, is_jpeg)
+            grey, said = _decode(path, data, is_jpeg, scale), ""
         except (InputError, *UNREADABLE) as e:
-            said = str(e).removeprefix(f"{path}: ") or "not enough memory"
+            grey, said = None, str(e).removeprefix(f"{path}: ") or "not enough memory"
         said = next((line for line in written() if line.startswith(_PIXELS_LOST)), said)
-    if said:
+    if grey is None or said:
         if "truncated" in said or said.startswith("Premature") or "premature end" in said:
             lost = "fault", "truncated_image", "cut off: a part of the picture is missing"
         else:
@@ -78,23 +88,31 @@ def look_at(path: str) -> ImageFile:
     if is_jpeg and END_OF_JPEG not in data[-1024:]:
         problem = "the JPEG lacks its end marker; all of its pixels are there"
         remarks.append(("warning", "no_end_marker", problem))
-    return ImageFile(remarks, sha256(data).hexdigest())
+    return ImageFile(remarks, sha256(data).hexdigest(), difference_hash(grey))
 
 
-def _decode(path: str, data: bytes, is_jpeg: bool) -> None:
-    """Raises an error if training cannot see all pixels, unless libraries only write of it."""
+def _decode(path: str, data: bytes, is_jpeg: bool, scale: int) -> np.ndarray:
+    """(H, W) or (H / scale, W / scale) grey pixels, as training sees them."""
     if is_jpeg:  # in memory, with an end: what is complete but for its end marker is no damage
         content = np.frombuffer(data + END_OF_JPEG, np.uint8)
         with contextlib.suppress(cv2.error):  # more pixels than it wants to read
-            # in half the time, and all of its data is read
-            if cv2.imdecode(content, cv2.IMREAD_REDUCED_GRAYSCALE_8) is not None:
-                return
+            grey = cv2.imdecode(content, _REDUCED[scale])
+            if grey is not None:
+                return grey
     with Image.open(path) as file:
         file.load()  # refuses what is cut off, which OpenCV fills up
     if not is_jpeg:
         with Image.open(path) as file:
             file.verify()  # checksums of a PNG
-    read_image(path)
+    return cv2.cvtColor(read_image(path), cv2.COLOR_RGB2GRAY)
+
+
+def difference_hash(grey: np.ndarray) -> bytes:
+    """Whether each of 16 x 16 pixels is brighter than its left and its upper neighbour: 480 bits,
+    in 64 bytes; empty for an image of one colour, which is like all others of one colour."""
+    small = cv2.resize(grey, (_HASH_SIDE, _HASH_SIDE), interpolation=cv2.INTER_AREA).astype(int)
+    bits = np.concatenate([(np.diff(small, axis=axis) > 0).ravel() for axis in (0, 1)])
+    return np.packbits(bits).tobytes().ljust(64, b"\0") if bits.mean() > 0.05 else b""
 
 
 @contextlib.contextmanager

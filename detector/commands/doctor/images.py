@@ -9,12 +9,15 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
+
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
 from boltbox.detector.data.loader import WorkerContext, prepare_worker
 from boltbox.detector.system.errors import InputError
 
 TOO_GOOD = "figures measured on it are too good"
+ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos it is above 0.28
 FEW = 16  # images; fewer are decoded without worker processes
 
 
@@ -55,7 +58,7 @@ def examine_images(
         for file, look in zip(files, looks, strict=True)
         for severity, kind, problem in look.remarks
     ]
-    return [*remarks, *_shared(files), *_duplicates(files, looks)]
+    return [*remarks, *_shared(files), *_duplicates(files, looks), *_similar(files, looks)]
 
 
 def _decoded(paths: list[str]) -> Iterator[ImageFile]:
@@ -92,3 +95,36 @@ def _duplicates(files: list[_File], looks: list[ImageFile]) -> Iterator[Finding]
                 problem = f"{problem} of {twin.splits[0]}: {TOO_GOOD}"
             yield Finding("warning", kind, split, path, "", problem, path, None, twin.path)
         earlier.append(file)
+
+
+def _similar(files: list[_File], looks: list[ImageFile]) -> Iterator[Finding]:
+    """Images that look like another, of another content: resized, compressed again, or the next
+    frame of a video."""
+    contents = {look.digest: i for i, look in reversed([*enumerate(looks)]) if look.bits}
+    numbers = sorted(contents.values())
+    splits = [files[i].splits[0] for i in numbers]
+    hashes = np.frombuffer(b"".join(looks[i].bits for i in numbers), np.uint64).reshape(-1, 8)
+    for a, b in near_duplicates(hashes, np.unique(splits, return_inverse=True)[1]):
+        path, other, split = files[numbers[a]].path, files[numbers[b]].path, splits[b]
+        severity, kind, problem = "note", "similar_image", f"looks like {other}"
+        if split != splits[a]:
+            severity, kind = "warning", "similar_across_splits"
+            problem = f"{problem} of {split}: if it is a copy or the next frame, {TOO_GOOD}"
+        yield Finding(severity, kind, splits[a], path, "", problem, path, None, other)
+
+
+def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:
+    """For each hash that is like an earlier one: its number and that of the earlier one which it is
+    most like, first of those in another group.
+
+    Args:
+        hashes: (n, 8) uint64 of `difference_hash`. groups: (n,) split of each.
+
+    Each is compared with each: 10,000 take seconds, 100,000 a minute or two.
+    """
+    for i in range(1, len(hashes)):
+        differences = np.bitwise_count(hashes[:i] ^ hashes[i]).sum(1, dtype=int)  # of 480 bits
+        near = np.flatnonzero(differences <= ALIKE * 480)
+        if len(near):
+            order = np.lexsort((near, differences[near], groups[near] == groups[i]))
+            yield i, int(near[order[0]])

@@ -66,7 +66,8 @@ def test_real_faults(tmp_path: Path) -> None:
 
 
 def test_bccd(tmp_path: Path) -> None:
-    """Its two boxes without size; nothing else."""
+    """Its two boxes without size, and one pair of pictures that show the same cells, in different
+    splits; nothing else."""
     findings = findings_of(shared("data/bccd") / "BCCD", tmp_path)
     named = sorted(
         (f["severity"], f["kind"], Path(f["file"]).name, f["where"]) for f in findings if f["file"]
@@ -74,6 +75,7 @@ def test_bccd(tmp_path: Path) -> None:
     assert named == [
         ("fault", "zero_size_box", "BloodImage_00338.xml", "object 13 (RBC)"),
         ("fault", "zero_size_box", "BloodImage_00343.xml", "object 4 (RBC)"),
+        ("warning", "similar_across_splits", "BloodImage_00037.jpg", ""),
     ]
 
 

@@ -198,7 +198,7 @@ def test_images_that_cannot_be_shown_do_not_end_the_page(tmp_path: Path) -> None
     a.write_bytes(b"no image any more")
     findings = [
         fault("broken", a, image=a),
-        fault("duplicate_image", c, problem=f"the same image as {a}", image=c, other=a),
+        fault("similar", c, problem=f"looks like {a}", image=c, other=a),
         fault("lost", lost, image=lost),
         fault("orphan_label_file", tmp_path / "labels/train/orphan.txt"),
     ]
