@@ -75,7 +75,7 @@ def options(data: Path, **more: Any) -> list[Any]:
         "data.dataset": data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
         "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "model.network.levels": "[5]",
         "model.optim.nominal_batch_size": 24, "model.start.freeze": 2,
-        "warmup.warmup_epochs": 1,
+        "warmup.warmup_epochs": 1, "autoanchor.enabled": "false",
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
         "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", **more,
     }  # fmt: skip
