@@ -7,7 +7,6 @@ import pytest
 from benchmarks.cache_memory import RANKS, WORKERS, train
 
 
-@pytest.mark.usefixtures("quick_starts")
 def test_one_copy_for_all(
     small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
