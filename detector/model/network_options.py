@@ -13,7 +13,10 @@ from boltbox.detector.model.box_coder import BoxCoder
 from boltbox.detector.model.head import Head
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.parts import part_config
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import AboveZero, PositiveFloat
+
+MULTIPLE = 16  # most of a network's depth and width
 
 
 @dataclass
@@ -61,6 +64,11 @@ class NetworkOptions:
         Raises:
             InputError: the options make no network.
         """
+        for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
+            if (getattr(self, name) or 1) > MULTIPLE:
+                raise InputError(
+                    f"model.network.{name} is {getattr(self, name):g}; it must be at most {MULTIPLE}"
+                )
         options = self.plain()
         momentum = options.pop("bn_momentum")
         network = YOLOv5(num_classes, **options)
