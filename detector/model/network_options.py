@@ -67,7 +67,8 @@ class NetworkOptions:
         for name in ("depth_multiple", "width_multiple"):  # a file may hold any number
             if (getattr(self, name) or 1) > MULTIPLE:
                 raise InputError(
-                    f"model.network.{name} is {getattr(self, name):g}; it must be at most {MULTIPLE}"
+                    f"model.network.{name} is {getattr(self, name):g}; it must be at most"
+                    f" {MULTIPLE}"
                 )
         options = self.plain()
         momentum = options.pop("bn_momentum")
