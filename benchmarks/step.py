@@ -20,7 +20,7 @@ import torch
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.training.compilation import compile_blocks
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import OptimizerName, build_optimizer
+from boltbox.detector.training.optimizer import OptimizerName, OptimOptions
 
 WAYS = [
     (precision, way)
@@ -59,7 +59,8 @@ def step_of(
         ),
         1,
     )
-    optimizer = build_optimizer(network, optimizer_name, 1e-4, 0.9, 0.0)
+    options = OptimOptions(optimizer_name, 1e-4, momentum=0.9, weight_decay=0.0)
+    optimizer = options.build(network, batch_size)
     forward: Callable[[torch.Tensor], list[torch.Tensor]] = network
     if way == "blocks compiled":
         compile_blocks(network)

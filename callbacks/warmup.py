@@ -9,7 +9,7 @@ from boltbox.callbacks.ema import EMA
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import lr_share
+from boltbox.detector.training.optimizer import set_rates
 from boltbox.detector.training.recipe import recipe_line
 from boltbox.detector.training.schedule import accumulation, warmup, warmup_iterations
 
@@ -85,11 +85,11 @@ class Warmup(L.Callback):
                 warmup_momentum=self.warmup_momentum,
             )
             accumulate = state.accumulate
-            for group in trainer.optimizers[0].param_groups:
-                group["lr"] = (
-                    state.bias_lr if group["name"].endswith("bias") else state.lr
-                ) * lr_share(group)
-                if "momentum" in group and pl_module.optim.momentum is not None:
-                    group["momentum"] = state.momentum
+            set_rates(
+                trainer.optimizers[0],
+                state.lr,
+                pl_module.optim.momentum and state.momentum,
+                state.bias_lr,
+            )
         is_last = trainer.is_last_batch and not pl_module.literal
         pl_module.window.start_batch(trainer, accumulate, is_last)

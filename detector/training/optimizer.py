@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from boltbox.detector.model.parts import PartConfig, build_part, find_part, part_config
+from boltbox.detector.model.parts import build_part, find_part, part_config
 from boltbox.detector.model.timm_backbone import body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat, OpenUnitInterval, PositiveInt
@@ -102,11 +102,12 @@ class OptimOptions:
         optimizer: Any = self.plain()["optimizer"]
         if optimizer == "auto":
             optimizer = "AdamW" if weights else "Muon"
-        rates = default_rates(optimizer)._asdict()
+        options = replace(self, optimizer=optimizer)
+        rates = options.rates._asdict()
         if optimizer == "Muon" and backbone_weights:
             rates |= {"lr0": 2 * RATES["Muon"].lr0, "backbone_lr": RATES["AdamW"].lr0}
         auto = {name: rates[name] for name in self.auto_names() if name in rates}
-        return replace(self, optimizer=optimizer, **auto)
+        return replace(options, **auto)
 
     @property
     def optimizer_name(self) -> str:
@@ -116,8 +117,25 @@ class OptimOptions:
 
     @property
     def rates(self) -> Rates:
-        """Of this optimizer, where the user says nothing else."""
-        return default_rates(self.plain()["optimizer"])
+        """What this optimizer is given where the user says nothing else: of a class, its own
+        defaults.
+
+        Raises:
+            InputError: no such optimizer, or a class without a default learning rate.
+        """
+        optimizer: Any = self.plain()["optimizer"]
+        if isinstance(optimizer, str):
+            if optimizer not in RATES:
+                raise InputError(
+                    f"{OPTION} {optimizer}: it is auto, {', '.join(RATES)} or a class like"
+                    " torch.optim.Adagrad"
+                )
+            return RATES[optimizer]
+        arguments = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
+        defaults = {name: a.default for name, a in arguments.items()} | optimizer["init_args"]
+        if not isinstance(defaults.get("lr"), int | float):
+            raise InputError(f"{OPTION} {optimizer['class_path']}: give its rate, model.optim.lr0")
+        return Rates(defaults["lr"], None, defaults.get("weight_decay", 0.0), 0.0, 100)
 
     def lr(self, epoch: int, epochs: int | None) -> float:
         """The learning rate of an epoch outside of the warm-up.
@@ -145,145 +163,92 @@ class OptimOptions:
     def build(self, network: nn.Module, batch_size: int) -> Optimizer:
         """The optimizer of a network that is trained on batches of this size, over all devices.
 
+        Of a class it takes the class's own momentum. Groups: see `parameter_groups`; in each
+        `lr_share`, what the rates of warm-up and schedule are multiplied by for it, and
+        `orthogonal`, whether Muon is for it.
+
         Raises:
             InputError: a rate for the backbone, and none to compare it with.
         """
-        assert self.lr0 is not None
-        assert self.weight_decay is not None
-        decay = self.weight_decay
+        lr, decay, optimizer = self.lr0, self.weight_decay, self.plain()["optimizer"]
+        assert lr is not None
+        assert decay is not None
         if self.nominal_batch_size != "auto":  # with it, a step sees just as many images
             decay = effective_weight_decay(decay, self.nominal_batch_size, batch_size)
-        rates = self.lr0, self.momentum, decay, self.backbone_lr
-        return build_optimizer(network, self.plain()["optimizer"], *rates)
-
-
-def default_rates(optimizer: str | PartConfig) -> Rates:
-    """What an optimizer is given where the user says nothing else: of a class, its own defaults.
-
-    Raises:
-        InputError: no such optimizer, or a class without a default learning rate.
-    """
-    if isinstance(optimizer, str):
-        if optimizer not in RATES:
-            raise InputError(
-                f"{OPTION} {optimizer}: it is auto, {', '.join(RATES)} or a class like"
-                " torch.optim.Adagrad"
-            )
-        return RATES[optimizer]
-    arguments = inspect.signature(find_part(optimizer, Optimizer, OPTION)).parameters
-    defaults = {name: a.default for name, a in arguments.items()} | dict(optimizer["init_args"])
-    if not isinstance(defaults.get("lr"), int | float):
-        raise InputError(f"{OPTION} {optimizer['class_path']}: give its rate, model.optim.lr0")
-    return Rates(defaults["lr"], None, defaults.get("weight_decay", 0.0), 0.0, 100)
-
-
-def parameter_groups(module: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else
-    is a number a channel; `weight`: all others, which alone decay."""
-    groups: dict[str, list[nn.Parameter]] = {"bias": [], "weight": [], "norm": []}
-    for child in module.modules():
-        for name, parameter in child.named_parameters(recurse=False):
-            if name == "bias" or name.endswith("_bias"):
-                groups["bias"].append(parameter)
-            elif parameter.ndim < 2 or (name == "weight" and isinstance(child, NORMS)):
-                groups["norm"].append(parameter)
-            else:
-                groups["weight"].append(parameter)
-    return groups
-
-
-def build_optimizer(
-    module: nn.Module,
-    optimizer: str | PartConfig,
-    lr: float,
-    momentum: float | None,
-    weight_decay: float,
-    backbone_lr: float | None = None,
-) -> Optimizer:
-    """SGD with Nesterov momentum, Muon, Adam or AdamW with beta1 = momentum, or a class by its
-    class_path and init_args; only the group `weight` decays.
-
-    Args:
-        module: with a `backbone`, if that is to have a rate of its own: its groups are
-            backbone_bias and so on, and `lr_share` in a group says how the rates of warm-up and
-            schedule are multiplied for it. Muon leaves it to AdamW. Of a timm backbone this is the
-            body, not the fresh layers that fit it to the neck.
-
-    Raises:
-        InputError: a rate for the backbone, and none to compare it with.
-    """
-    groups = _options(parameter_groups(module), "", lr, weight_decay)
-    if backbone_lr is not None:
-        if not lr and backbone_lr:
+        if self.backbone_lr and not lr:
             raise InputError(
                 "model.optim.backbone_lr: the backbone's rate follows that of the rest, but"
-                " model.optim.lr0"
-                " is 0"
+                " model.optim.lr0 is 0"
             )
-        of_backbone = parameter_groups(body_of(module.get_submodule("backbone")))
-        within = {id(parameter) for parameters in of_backbone.values() for parameter in parameters}
-        for group in groups:
-            group |= {
-                "params": [p for p in group["params"] if id(p) not in within],
-                "lr_share": 1.0,
-            }
-        share = backbone_lr / (lr or 1)
-        groups += [
-            group | {"lr_share": share}
-            for group in _options(of_backbone, "backbone_", lr * share, weight_decay)
-        ]
-    groups = [group for group in groups if group["params"]]
-    if not isinstance(optimizer, str):
-        own = {**optimizer["init_args"], "lr": lr}
-        return build_part({**optimizer, "init_args": own}, Optimizer, OPTION, groups)
-    assert momentum is not None
-    if optimizer == "SGD":
-        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
-    if optimizer == "Muon":
-        return Muon(_with_matrices_apart(groups), lr=lr, betas=(momentum, 0.999))
-    return getattr(torch.optim, optimizer)(groups, lr=lr, betas=(momentum, 0.999))
+        backbone = None
+        if self.backbone_lr is not None:
+            backbone = body_of(network.get_submodule("backbone"))
+        groups = []
+        for name, parameters in parameter_groups(network, backbone, optimizer == "Muon").items():
+            share = (self.backbone_lr or 0.0) / (lr or 1) if name.startswith("backbone_") else 1.0
+            groups.append(
+                {
+                    "params": parameters,
+                    "name": name,
+                    "lr": lr * share,
+                    "lr_share": share,
+                    "weight_decay": decay if name.endswith(("weight", "filter")) else 0.0,
+                    "orthogonal": name == "weight",
+                }
+            )
+        if not isinstance(optimizer, str):
+            own = {**optimizer["init_args"], "lr": lr}
+            return build_part({**optimizer, "init_args": own}, Optimizer, OPTION, groups)
+        assert self.momentum is not None
+        if optimizer == "SGD":
+            return torch.optim.SGD(groups, lr=lr, momentum=self.momentum, nesterov=True)
+        kind = Muon if optimizer == "Muon" else getattr(torch.optim, optimizer)
+        return kind(groups, lr=lr, betas=(self.momentum, 0.999))
 
 
-def _options(
-    groups: dict[str, list[nn.Parameter]], prefix: str, lr: float, weight_decay: float
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "params": parameters,
-            "name": prefix + group,
-            "lr": lr,
-            "weight_decay": weight_decay if group == "weight" else 0.0,
-        }
-        for group, parameters in groups.items()
-    ]
+def parameter_groups(
+    network: nn.Module, backbone: nn.Module | None = None, filters_apart: bool = False
+) -> dict[str, list[nn.Parameter]]:
+    """`bias`: parameters of that name; `norm`: weights of normalisation layers, and whatever else
+    is a number a channel; `weight`: all others, which alone decay. None is empty.
+
+    Args:
+        backbone: Part of the network whose groups are backbone_bias and so on. Of a timm backbone
+            this is the body, not the fresh layers that fit it to the neck.
+        filters_apart: Weights outside of it that do not map several channels to several, but are
+            filters over one channel each, are the group `filter`, and decay too.
+    """
+    kinds = "bias", "weight", "filter", "norm"
+    groups: dict[str, list[nn.Parameter]] = {
+        prefix + kind: [] for prefix in ("", "backbone_") for kind in kinds
+    }
+    within = set(backbone.modules()) if backbone else set()
+    for module in network.modules():
+        prefix = "backbone_" if module in within else ""
+        for name, parameter in module.named_parameters(recurse=False):
+            kind = "weight"
+            if name == "bias" or name.endswith("_bias"):
+                kind = "bias"
+            elif parameter.ndim < 2 or (name == "weight" and isinstance(module, NORMS)):
+                kind = "norm"
+            elif filters_apart and not prefix and min(parameter.shape[:2]) == 1:
+                kind = "filter"
+            groups[prefix + kind].append(parameter)
+    return {name: parameters for name, parameters in groups.items() if parameters}
 
 
-def _with_matrices_apart(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`orthogonal` where Muon is for a group: weights that map several channels to several, outside
-    of the backbone's groups. Filters over one channel each become the group `filter`."""
-    apart = []
-    for group in groups:
-        matrices = [
-            p for p in group["params"] if group["name"] == "weight" and min(p.shape[:2]) > 1
-        ]
-        others = [p for p in group["params"] if group["name"] != "weight" or min(p.shape[:2]) == 1]
-        if matrices:
-            apart.append(group | {"params": matrices, "orthogonal": True})
-        if others:
-            name = "filter" if group["name"] == "weight" else group["name"]
-            apart.append(group | {"params": others, "name": name, "orthogonal": False})
-    return apart
+def set_rates(
+    optimizer: Optimizer, lr: float | None, momentum: float | None, bias_lr: float | None = None
+) -> None:
+    """Give all groups this learning rate, times their share, and momentum; None: leave theirs.
 
-
-def set_rates(optimizer: Optimizer, lr: float | None, momentum: float | None) -> None:
-    """Give all groups this learning rate, times their share, and momentum; None: leave theirs."""
+    Args:
+        bias_lr: Learning rate of the biases; default: the others'.
+    """
     for group in optimizer.param_groups:
-        if lr is not None:
-            group["lr"] = lr * lr_share(group)
+        is_bias = bias_lr is not None and group["name"].endswith("bias")
+        rate = bias_lr if is_bias else lr
+        if rate is not None:
+            group["lr"] = rate * group["lr_share"]
         if "momentum" in group and momentum is not None:
             group["momentum"] = momentum
-
-
-def lr_share(group: dict[str, Any]) -> float:
-    """What the rates of warm-up and schedule are multiplied by for a group of parameters."""
-    return group.get("lr_share", 1.0)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.optimizer import build_optimizer
+from boltbox.detector.training.optimizer import OptimOptions
 from boltbox.detector.training.schedule import (
     accumulation,
     effective_weight_decay,
@@ -57,13 +57,8 @@ def plain_loop(
     """The recipe as spec 3 tells it, without Lightning: weights, average, iterations that
     stepped."""
     network, h = module.network, module.hparams["optim"]
-    optimizer = build_optimizer(
-        network,
-        "SGD",
-        h["lr0"],
-        h["momentum"],
-        effective_weight_decay(h["weight_decay"], 64, BATCH),
-    )
+    decay = effective_weight_decay(h["weight_decay"], 64, BATCH)
+    optimizer = OptimOptions("SGD", h["lr0"], 0.01, h["momentum"], decay).build(network, BATCH)
     average, updates, stepped, last_step = copy.deepcopy(network), 0, [], -1
     last = warmup_iterations(3.0, BATCHES, EPOCHS, literal=literal)
     network.train(training)

@@ -18,7 +18,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.muon import Muon, orthogonalised
-from boltbox.detector.training.optimizer import OptimOptions, build_optimizer
+from boltbox.detector.training.optimizer import OptimOptions
 
 
 @given(
@@ -97,7 +97,7 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
             self.head = nn.Linear(8, 4)
 
     def trained_by(**options: float) -> dict[str, bool]:
-        optimizer = build_optimizer(Depthwise(), "Muon", 0.004, 0.95, 0.05, **options)
+        optimizer = OptimOptions("Muon", **options).chosen(None, None).build(Depthwise(), 64)
         return {group["name"]: group["orthogonal"] for group in optimizer.param_groups}
 
     assert trained_by() == {"bias": False, "weight": True, "filter": False}
@@ -107,7 +107,7 @@ def test_weights_that_are_no_matrices_are_left_to_adamw() -> None:
     network = YOLOv5(3)
     sizes = {
         g["name"]: len(g["params"])
-        for g in build_optimizer(network, "Muon", 0.004, 0.95, 0.05).param_groups
+        for g in OptimOptions().chosen(None, None).build(network, 64).param_groups
     }
     assert sizes == {"bias": 60, "weight": 60, "norm": 57}
 
