@@ -35,8 +35,7 @@ from boltbox.detector.data.sampler import (
     rectangular_batches,
     resume_epoch,
 )
-from boltbox.detector.data.train_samples import TrainSamples
-from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, NonNegativeInt, PositiveInt

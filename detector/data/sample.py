@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from boltbox.detector.data.transforms.lazy_image import LazyImage
 from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 
 # one entry an object: its parts, each (k, 2) float32 xy pixels; no parts = only a box
@@ -73,15 +72,9 @@ class Labels:
     def keep(self, mask: np.ndarray) -> Labels:
         """The objects where the (n,) boolean mask is true."""
         polygons = [p for p, kept in zip(self.polygons, mask, strict=True) if kept]
-        return Labels(
-            self.boxes[mask],
-            self.classes[mask],
-            polygons,
-            self.crowd[mask],
-            self.area[mask],
-            self.height,
-            self.width,
-        )
+        columns = (self.boxes, self.classes, self.crowd, self.area)
+        boxes, classes, crowd, area = (column[mask] for column in columns)
+        return Labels(boxes, classes, polygons, crowd, area, self.height, self.width)
 
 
 class LetterboxInfo(NamedTuple):
@@ -118,7 +111,7 @@ class Sample:
     """One image with its objects.
 
     Attributes:
-        image: (H, W, 3) uint8 RGB, or a LazyImage (transforms/lazy_image.py), which has no pixels
+        image: (H, W, 3) uint8 RGB, or a LazyImage (transforms/letterbox.py), which has no pixels
             yet.
         boxes: (n, 4) float32 xyxy pixels of this image.
         classes: (n,) int64.
@@ -147,9 +140,8 @@ class Sample:
     @property
     def size(self) -> tuple[int, int]:
         """(height, width) in pixels."""
-        if isinstance(self.image, LazyImage):
-            return self.image.size
-        return self.image.shape[0], self.image.shape[1]
+        height, width = self.image.shape[:2]
+        return height, width
 
     def moved(self, image: Any, gain: tuple[float, float], shift: tuple[float, float]) -> Self:
         """With another image, to which coordinates (x, y) go by x * gain + shift."""

@@ -14,9 +14,8 @@ from made_samples import few
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sampler import Key
-from boltbox.detector.data.train_samples import TrainSamples
-from boltbox.detector.data.transforms.augment import Augment
-from boltbox.detector.data.transforms.lazy_image import _span
+from boltbox.detector.data.transforms.augment import Augment, TrainSamples
+from boltbox.detector.data.transforms.letterbox import _span
 
 SHAPES = [(120, 160), (160, 160), (200, 320), (77, 60), (340, 171)]
 GEOMETRY = Augment(

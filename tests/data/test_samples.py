@@ -18,8 +18,7 @@ from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
 from boltbox.detector.data.sample import Sample, collate
 from boltbox.detector.data.sampler import Key, TrainBatches
-from boltbox.detector.data.train_samples import TrainSamples
-from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import GREY
 
 EVERYTHING = Augment(

@@ -21,8 +21,7 @@ from boltbox.detector.data.sampler import (
     image_weights,
     rectangular_batches,
 )
-from boltbox.detector.data.train_samples import TrainSamples
-from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import batch_shapes
 from boltbox.detector.model.postprocess import decode
 from boltbox.detector.weights.yolov5 import by_our_names, key_map, read_yolov5

@@ -18,8 +18,7 @@ from boltbox.callbacks import EMA
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sampler import Key
-from boltbox.detector.data.train_samples import TrainSamples
-from boltbox.detector.data.transforms.augment import Augment
+from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.schedule import ema_exponent, power_decay
 from boltbox.detector.weights.start import load_weights

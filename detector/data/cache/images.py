@@ -24,8 +24,7 @@ from boltbox.detector.data.cache import cache_folder, say_without
 from boltbox.detector.data.cache.labels import states
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import LetterboxInfo, Sample
-from boltbox.detector.data.transforms.lazy_image import LazyImage, Patch
-from boltbox.detector.data.transforms.letterbox import longest_shape, resize
+from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
 from boltbox.detector.system.atomic_file import remove
 from boltbox.detector.system.rank_zero import rank_zero_print
 

@@ -1,25 +1,34 @@
-"""The order of the augmentation, under the names that YOLOv5's hyper-parameter files use."""
+"""The training's augmentation: its steps, their order under the names of YOLOv5's hyper-parameter
+files, and the samples that come out of them, each a function of seed and key alone."""
 
-from collections.abc import Callable
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.sample import Sample
+from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
 from boltbox.detector.data.transforms.letterbox import Letterbox
 from boltbox.detector.data.transforms.mixing import CopyPaste, MixUp, Mosaic
 from boltbox.detector.data.transforms.perspective import RandomPerspective
-from boltbox.detector.data.transforms.transform import OwnTransform, Transform
+from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt
 
-if TYPE_CHECKING:
-    AnyTransform = Transform
-else:
-    # of a protocol the parser would want every annotation repeated; OwnTransform checks the call
-    AnyTransform = Callable
+# A step: any class or function that is called as f(sample, rng, partner). It returns another sample
+# (`sample.replace(image=..., boxes=...)`) and never writes into the arrays of the one it is given:
+# others share them.
+#   sample: image and objects after the steps before.
+#   rng: everything random comes from it. It is the sample's own, seeded by (seed, epoch, index), so
+#     a sample is the same whatever process makes it.
+#   partner: gives another random sample after the steps before, for what mixes images.
+Transform = Callable[[Sample, np.random.Generator, Callable[[], Sample]], Sample]
 
 PLACES = (
     "resize",
@@ -33,6 +42,7 @@ PLACES = (
     "fliplr",
 )
 LAZY_PLACES = PLACES[:3]  # where a lazy image has no pixels yet: `perspective` renders them
+MOST_OBJECTS = 1_000_000  # that AutoAnchor looks at; it chooses from them at random
 
 
 @dataclass
@@ -77,7 +87,7 @@ class Augment:
     mixup: ClosedUnitInterval = 0.0
     copy_paste: ClosedUnitInterval = 0.0
     albumentations: list[dict[str, Any]] = field(default_factory=list)
-    after: dict[str, list[AnyTransform]] = field(default_factory=dict)
+    after: dict[str, list[Callable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for place, transforms in self.after.items():
@@ -150,3 +160,135 @@ class Augment:
 def _render(sample: Sample, rng: object = None, partner: object = None) -> Sample:
     """Pixels instead of a lazy image."""
     return sample.replace(image=sample.image.render())
+
+
+class OwnTransform:
+    """A transform of the user's own at its place. What it returns is checked, so that the message
+    of a mistake names it.
+
+    Args:
+        transform: see Transform.
+        place: the step that it comes after, for messages.
+        keeps_size: from here on all images of a batch must have one size.
+
+    Raises:
+        InputError: it cannot be called as a transform; when it is called: it returned what is no
+            sample.
+    """
+
+    def __init__(self, transform: Transform, place: str, keeps_size: bool) -> None:
+        self.transform, self.place, self.keeps_size = transform, place, keeps_size
+        try:
+            inspect.signature(transform).bind(None, None, None)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{self._name()} is no transform: it must be called as f(sample, rng, partner)"
+            ) from None
+
+    def __call__(
+        self, sample: Sample, rng: np.random.Generator, partner: Callable[[], Sample]
+    ) -> Sample:
+        made = self.transform(sample, rng, partner)
+        if not self._fits(made, sample.size):
+            raise InputError(
+                f"{self._name()} must return a Sample with an image (H, W, 3) uint8 RGB, from the"
+                " warp on as large as it was, finite boxes (n, 4), n classes, and polygons"
+                " of n objects or none"
+            )
+        boxes = made.boxes.astype(np.float32, copy=False)
+        return made.replace(boxes=boxes, classes=made.classes.astype(np.int64, copy=False))
+
+    def _fits(self, made: Sample, size: tuple[int, int]) -> bool:
+        """Whether what it made of an image of `size` is a sample that the next steps can take."""
+        if not isinstance(made, Sample):
+            return False
+        image, n = np.asarray(made.image), len(made.boxes)
+        return bool(
+            image.dtype == np.uint8
+            and image.shape[2:] == (3,)
+            and (made.size == size or not self.keeps_size)
+            and made.boxes.shape == (n, 4)
+            and np.isfinite(made.boxes).all()
+            and made.classes.shape == (n,)
+            and len(made.polygons) in (0, n)
+        )
+
+    def _name(self) -> str:
+        return f"data.augment.after.{self.place}: {_import_path(self.transform)}"
+
+    def description(self) -> str | dict[str, Any]:
+        """As it stands in config.yaml: an import path, or class_path and init_args as far as its
+        attributes tell them."""
+        if inspect.isroutine(self.transform):
+            return _import_path(self.transform)
+        names = inspect.signature(type(self.transform)).parameters
+        values = {name: value for name, value in vars(self.transform).items() if name in names}
+        return {"class_path": _import_path(self.transform), "init_args": values}
+
+
+def _import_path(transform: object) -> str:
+    named: Any = transform if hasattr(transform, "__qualname__") else type(transform)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+class TrainSamples:
+    """Augmented samples by key. An item depends on its key and the seed alone, whichever process
+    asks.
+
+    Args:
+        images: what the steps begin with.
+        steps: the augmentation in order.
+        seed: of the run.
+        last_steps: instead of `steps` from epoch `last_from` on.
+    """
+
+    def __init__(
+        self,
+        images: ResizedImages,
+        steps: Sequence[Transform],
+        seed: int,
+        last_steps: Sequence[Transform] = (),
+        last_from: int | None = None,
+    ) -> None:
+        self.images, self.steps, self.seed = images, steps, seed
+        self.last_steps, self.last_from = last_steps, last_from
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, key: Key) -> Sample:
+        rng = np.random.default_rng(
+            np.random.SeedSequence((self.seed, 1, key.epoch, key.index, key.repeat))
+        )
+        last = self.last_from is not None and key.epoch >= self.last_from
+        steps = self.last_steps if last else self.steps
+
+        def other() -> int:
+            if key.partners:
+                return key.partners[rng.integers(len(key.partners))]
+            return int(rng.integers(len(self)))
+
+        def prepare(index: int, depth: int) -> Sample:
+            """The sample after the first `depth` steps."""
+            sample = self.images[index]
+            for i in range(depth):
+                sample = steps[i](sample, rng, lambda i=i: prepare(other(), i))  # type: ignore[misc]
+            return sample
+
+        return prepare(key.index, len(steps))
+
+    def object_sizes(self, samples: int) -> np.ndarray:
+        """(m, 2) width and height in pixels of the objects in the first `samples` samples, for
+        AutoAnchor; MOST_OBJECTS at most."""
+        # colours do not move boxes; own transforms may not be safe in threads
+        steps = [step for step in self.steps if not isinstance(step, Albumentations | RandomHSV)]
+        own = any(isinstance(step, OwnTransform) for step in steps)
+        plain = TrainSamples(self.images, steps, self.seed)
+
+        def sizes(k: int) -> np.ndarray:
+            sample = plain[Key(*divmod(k, len(self)), 0)]
+            boxes = clip_xyxy(sample.boxes, *sample.size[::-1])
+            return boxes[:, 2:] - boxes[:, :2]
+
+        with ThreadPoolExecutor(1 if own else os.cpu_count()) as pool:
+            return np.concatenate(list(pool.map(sizes, range(samples))))[:MOST_OBJECTS]

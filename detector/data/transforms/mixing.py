@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 
 from boltbox.detector.data.sample import Sample
-from boltbox.detector.data.transforms.lazy_image import LazyImage
-from boltbox.detector.data.transforms.letterbox import letterbox_sample
+from boltbox.detector.data.transforms.letterbox import LazyImage, letterbox_sample
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
 MAX_COVERED = 0.30  # share of an existing box that a pasted one may cover
@@ -28,7 +27,7 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
         shift = xc - width * left, yc - height * top
         quarter = 0 if left else xc, 0 if top else yc, xc if left else side, yc if top else side
         image = LazyImage.of(sample.image)
-        canvas.patches += image.moved(1, shift, canvas.size, quarter).patches
+        canvas.patches += image.moved(1, shift, canvas.shape, quarter).patches
         placed.append(sample.moved(None, (1, 1), shift))
     polygons = [parts for sample in placed for parts in sample.parts()]
     return samples[main].replace(

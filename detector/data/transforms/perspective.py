@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from boltbox.detector.data.sample import Polygons, Sample
-from boltbox.detector.data.transforms.lazy_image import GREY, LazyImage
+from boltbox.detector.data.transforms.letterbox import GREY, LazyImage
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
 # a polygon is resampled to so many points, so that its hull stays tight under a warp
