@@ -14,7 +14,7 @@ from torch import Tensor
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import finish_on_device
 from boltbox.detector.evaluation.metrics import DetectionMetrics
-from boltbox.detector.inference.rows import to_rows
+from boltbox.detector.inference.detections import to_rows
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.training.evaluation import VALIDATION
 from boltbox.detector.training.module import Detector

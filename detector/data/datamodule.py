@@ -24,7 +24,7 @@ from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationSamples,
     collate_items,
 )
-from boltbox.detector.data.loader import make_loader, usable_workers
+from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, collate, finish_on_device
 from boltbox.detector.data.sampler import (
     GivenBatches,
@@ -241,8 +241,7 @@ class DetectionData(L.LightningDataModule):
     ) -> DataLoader:
         devices = self.trainer.num_devices if self.trainer else 1
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
-        workers = usable_workers(self.workers, processes)
-        return make_loader(samples, batches, collate_fn, workers, self.seed)
+        return make_loader(samples, batches, collate_fn, self.workers, self.seed, processes)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         return finish_on_device(batch)

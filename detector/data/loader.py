@@ -23,21 +23,22 @@ from boltbox.detector.system.signals import STOP
 _PR_SET_PDEATHSIG = 1
 
 
-def usable_workers(most: int, processes: int) -> int:
-    """At most a core's share for each of the processes of this machine."""
-    return min(most, max(len(os.sched_getaffinity(0)) // processes, 1))
-
-
 def make_loader(
-    samples: Any, batches: Iterable[Any], collate: Callable[..., Any], workers: int, seed: int
+    samples: Any,
+    batches: Iterable[Any],
+    collate: Callable[..., Any],
+    workers: int,
+    seed: int,
+    processes: int = 1,
 ) -> DataLoader:
     """A loader of the items of `samples` by the keys that `batches` gives, made into a batch by
     `collate`.
 
     Args:
-        workers: of `usable_workers`.
+        workers: at most; no more than a core's share for each of the `processes` of this machine.
         seed: of what torch draws for its workers; nothing of ours depends on it.
     """
+    workers = min(workers, max(len(os.sched_getaffinity(0)) // processes, 1))
     return DataLoader(
         samples,
         batch_sampler=batches,

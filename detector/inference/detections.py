@@ -1,18 +1,26 @@
-"""What `Detector.predict` gives."""
+"""From what a network predicts of a batch to detections in the pixels of the image files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from boltbox.detector.data.inputs.tiles import merge
+from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
 from boltbox.detector.inference.exported import need
+from boltbox.detector.model.postprocess import nms
+from boltbox.detector.system.errors import InputError, nearest
+
+DecodedRows = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
 
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """The objects found in one image, best first.
+    """What `Detector.predict` gives: the objects found in one image, best first.
 
     xyxy (n, 4) float32: left, top, right, bottom in pixels of the image as it was given (a file's
     after EXIF rotation) · confidence (n,) float32 in 0..1 · class_id (n,) int64 · names: the
@@ -46,3 +54,65 @@ class Detections:
             class_id=self.class_id,
             data={"class_name": names},
         )
+
+
+def to_rows(
+    decoded: DecodedRows, letterboxes: Sequence[LetterboxInfo | None], thresholds: dict[str, Any]
+) -> list[np.ndarray]:
+    """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
+    first. thresholds: of `nms`."""
+    results = []
+    for found, letterbox in zip(nms(decoded, **thresholds), letterboxes, strict=True):
+        assert letterbox is not None
+        boxes, scores, classes = (tensor.float().cpu().numpy() for tensor in found)
+        results.append(np.column_stack((letterbox.to_file(boxes), scores, classes)))
+    return results
+
+
+def rows_of_tiles(
+    predict: Callable[[Tensor], DecodedRows], batch: Batch, thresholds: dict[str, Any], at_once: int
+) -> np.ndarray:
+    """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
+
+    Args:
+        predict: float images -> their decoded rows.
+        batch: images (B, 3, H, W) uint8: a large image's tiles would not all find room as floats.
+        at_once: most windows that go through the network together.
+    """
+    letterbox, windows = batch.letterboxes[0], batch.windows
+    assert letterbox is not None
+    assert windows is not None
+    rows = []
+    for start in range(0, len(windows), at_once):
+        part = slice(start, start + at_once)
+        decoded = predict(to_floats(batch.images[part]))
+        rows += to_rows(decoded, batch.letterboxes[part], thresholds)
+    if len(windows) == 1:
+        return rows[0]
+    sources = windows.repeat([len(found) for found in rows], 0)
+    joined = np.concatenate(rows)
+    # a box reaches beyond its window only where the padding is
+    joined[:, :4] = joined[:, :4].clip(np.tile(sources[:, :2], 2), np.tile(sources[:, 2:], 2))
+    options = {name: thresholds[name] for name in ("iou", "max_det", "agnostic")}
+    return merge(joined, sources, (letterbox.height, letterbox.width), **options)
+
+
+def class_numbers(wanted: Sequence[int | str] | None, names: Sequence[str]) -> list[int] | None:
+    """Numbers of the classes that are given by number or by name.
+
+    >>> class_numbers([0, "dog"], ["cat", "dog"])
+    [0, 1]
+
+    Raises:
+        InputError: there is no such class.
+    """
+    if wanted is None:
+        return None
+    known: dict[int | str, int] = {name: i for i, name in enumerate(names)}
+    known |= {i: i for i in range(len(names))}
+    for word in wanted:
+        if word not in known:
+            hint = f"the numbers are 0 to {len(names) - 1}"
+            hint = nearest(word, names) if isinstance(word, str) else hint
+            raise InputError(f"classes: there is no class {word!r}; {hint}")
+    return [known[word] for word in wanted]

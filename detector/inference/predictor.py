@@ -15,12 +15,17 @@ from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import find_trained
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
-from boltbox.detector.data.inputs.pictures import Image, Pictures
+from boltbox.detector.data.inputs.sources import Image, Pictures
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
-from boltbox.detector.inference.detections import Detections
+from boltbox.detector.inference.detections import (
+    DecodedRows,
+    Detections,
+    class_numbers,
+    rows_of_tiles,
+    to_rows,
+)
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
-from boltbox.detector.inference.rows import DecodedRows, class_numbers, rows_of_tiles, to_rows
 from boltbox.detector.inference.tta import Rows, augmented
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.errors import InputError, in_one_line

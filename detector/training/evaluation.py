@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.data.inputs.pictures import Image
+from boltbox.detector.data.inputs.sources import Image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result

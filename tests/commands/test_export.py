@@ -23,8 +23,7 @@ from boltbox.detector.commands.export.write import onnx_model
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.export_metadata import Metadata, Suppression
-from boltbox.detector.inference.exported import Exported, load_exported
+from boltbox.detector.inference.exported import Exported, Metadata, Suppression, load_exported
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.trained import read_trained

@@ -23,8 +23,8 @@ from boltbox.detector.data.inputs.evaluation_input import EvaluationInput
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.data.inputs.video import Video
 from boltbox.detector.data.sample import Batch
+from boltbox.detector.inference.detections import class_numbers
 from boltbox.detector.inference.predictor import Predictor
-from boltbox.detector.inference.rows import class_numbers
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector

@@ -12,8 +12,7 @@ from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.write import letterboxed
 from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import find_images, read_image
-from boltbox.detector.inference.export_metadata import Metadata, Precision
-from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.exported import Exported, Metadata, Precision
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.system.errors import InputError
 

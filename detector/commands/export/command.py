@@ -10,13 +10,15 @@ from boltbox.detector.commands.export.graph import Decoded, Suppressed
 from boltbox.detector.commands.export.write import calibration_files, write
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
-from boltbox.detector.inference.export_metadata import (
+from boltbox.detector.inference.exported import (
+    ENDINGS,
     MODEL_OPTIONS,
     Metadata,
     Precision,
     Suppression,
+    format_of,
+    load_exported,
 )
-from boltbox.detector.inference.exported import ENDINGS, format_of, load_exported
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
 from boltbox.detector.system.rank_zero import rank_zero_print

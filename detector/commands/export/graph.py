@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import nms as suppress
 
-from boltbox.detector.inference.export_metadata import Suppression
+from boltbox.detector.inference.exported import Suppression
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 

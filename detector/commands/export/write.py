@@ -15,8 +15,7 @@ from torch import nn
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import letterbox
-from boltbox.detector.inference.export_metadata import Metadata
-from boltbox.detector.inference.exported import INPUT, OUTPUT, need
+from boltbox.detector.inference.exported import INPUT, OUTPUT, Metadata, need
 from boltbox.detector.system.errors import InputError
 
 

@@ -2,9 +2,11 @@
 
 import os
 import re
-import threading
 from collections.abc import Iterator
-from itertools import groupby, islice
+from contextlib import suppress
+from itertools import count, groupby, islice
+from queue import Empty, Queue
+from threading import Event, Thread
 
 import cv2
 import numpy as np
@@ -49,7 +51,6 @@ class Video:
 
     def __init__(self, source: str, step: int = 1, newest: bool = False) -> None:
         self.source, self.step = without_password(source), step
-        self._read = 0  # frames so far
         self._capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
         if not self._capture.isOpened():
             raise InputError(
@@ -78,49 +79,44 @@ class Video:
                 f"source {self.source}: no frame could be decoded (damaged, or a codec is missing)"
             )
         # Headers of some formats only estimate the number of frames.
-        if self.frames > self._read + 2:
+        if self.frames > number + self.step + 2:
             rank_zero_print(
-                f"warning: {self.source} ends after {self._read} frames, but its header promises"
+                f"warning: {self.source} ends after {number + 1} frames, but its header promises"
                 f" {self.frames}: it is cut short or damaged; what came before is kept"
             )
 
     def _all(self) -> Iterator[tuple[int, np.ndarray]]:
-        while self._capture.grab():
-            self._read += 1
-            if (self._read - 1) % self.step == 0:
+        for number in count():
+            if not self._capture.grab():
+                return
+            if number % self.step == 0:
                 decoded, frame = self._capture.retrieve()
                 if decoded:
-                    yield self._read - 1, frame
+                    yield number, frame
 
 
 def _newest(capture: cv2.VideoCapture) -> Iterator[tuple[int, np.ndarray]]:
     """A thread takes every frame as it comes; who asks gets the last one."""
-    ready, latest, ended = threading.Condition(), list[tuple[int, np.ndarray]](), threading.Event()
+    latest, left = Queue[tuple[int, np.ndarray] | None](1), Event()
 
     def take() -> None:
-        number = 0
-        while not ended.is_set():
+        for number in count():
             decoded, frame = capture.read()
-            with ready:
-                if not decoded:
-                    ended.set()
-                else:
-                    latest[:] = [(number, frame)]
-                ready.notify()
-            number += 1
+            if decoded:  # instead of one that nobody has asked for
+                with suppress(Empty):
+                    latest.get_nowait()
+            latest.put((number, frame) if decoded else None)
+            if left.is_set() or not decoded:
+                return
 
-    thread = threading.Thread(target=take, daemon=True)
+    thread = Thread(target=take, daemon=True)
     thread.start()
     try:
-        while True:
-            with ready:
-                ready.wait_for(lambda: latest or ended.is_set())
-                if not latest:
-                    return
-                frame = latest.pop()
-            yield frame
+        yield from iter(latest.get, None)
     finally:
-        ended.set()
+        left.set()
+        with suppress(Empty):
+            latest.get_nowait()
         thread.join(timeout=5)
 
 
