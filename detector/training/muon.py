@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from boltbox.detector.model.sharding import shared_out_like, whole
 
@@ -26,6 +26,10 @@ class Muon(AdamW):
         betas: Momentum, which is AdamW's beta1 too, and AdamW's beta2.
         options: Others of AdamW's; lr and weight_decay are Muon's too.
     """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """AdamW's completes old states, and expects a count of steps in each."""
+        Optimizer.__setstate__(self, state)
 
     def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
         """AdamW's step collects here what it is to move: nothing of Muon's groups."""
