@@ -169,18 +169,14 @@ def difference(run: Path, reference: Path) -> str:
         place = unlike(ours[key], theirs[key], key)
         if place:
             return place
-    for name in ("metrics.csv", "iterations.csv"):
-        rows = []
-        for r in (run, reference):
-            with open(r / name, newline="") as file:
-                rows.append(
-                    [
-                        {k: v for k, v in row.items() if k != "seconds"}
-                        for row in csv.DictReader(file)
-                    ]
-                )
-        if rows[0] != rows[1]:
-            return name
+    rows = []
+    for r in (run, reference):
+        with open(r / "metrics.csv", newline="") as file:
+            rows.append(
+                [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+            )
+    if rows[0] != rows[1]:
+        return "metrics.csv"
     return ""
 
 

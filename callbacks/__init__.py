@@ -9,7 +9,6 @@ from boltbox.callbacks.early_stop import EarlyStop
 from boltbox.callbacks.ema import EMA
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.guard import Guard
-from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.pictures import Pictures
 from boltbox.callbacks.progress import Progress
@@ -29,7 +28,6 @@ __all__ = [
     "EarlyStop",
     "EpochTable",
     "Guard",
-    "Iterations",
     "MetricsFiles",
     "Pictures",
     "Progress",

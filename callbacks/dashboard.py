@@ -8,7 +8,6 @@ import lightning as L
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.callbacks.iterations import step_settings
 from boltbox.callbacks.pictures import Pictures
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
@@ -67,7 +66,12 @@ class Dashboard(L.Callback):
         assert isinstance(pl_module, Detector)
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if self._loggers and pl_module.window.batches == 0 and trainer.global_step % every == 0:
-            settings, step = step_settings(trainer, pl_module), trainer.global_step - 1
+            groups, step = trainer.optimizers[0].param_groups, trainer.global_step - 1
+            settings = {f"lr/{group['name']}": float(group["lr"]) for group in groups}
+            momentum = groups[0].get("momentum", groups[0].get("betas", (None,))[0])
+            if momentum is not None:
+                settings["momentum"] = float(momentum)
+            settings["accumulate"] = float(pl_module.window.length)
             self._show(lambda logger: logger.log_metrics(settings, step))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -9,7 +9,6 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from boltbox.callbacks.configuration import CALLBACKS
 from boltbox.callbacks.epoch_table import EpochTable
-from boltbox.callbacks.iterations import Iterations
 from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
@@ -79,4 +78,4 @@ def in_order(
         bar: show the progress, unless there is a progress bar among the others.
     """
     bars = [Progress()] if bar and not any(isinstance(c, ProgressBar) for c in others) else []
-    return [*first, Iterations(), MetricsFiles(), *chosen, *bars, *others]
+    return [*first, MetricsFiles(), *chosen, *bars, *others]

@@ -23,7 +23,6 @@ FILES = (
     "changed.yaml",
     "metrics.json",
     "metrics.csv",
-    "iterations.csv",
     "detections.npz",
     "report.html",
 )

@@ -26,7 +26,7 @@ class Loss(nn.Module, ABC):
         """The parts of the loss of a batch by name, weighted, their sum what is trained on, as a
         mean over images.
 
-        Names are those of the columns of metrics.csv and iterations.csv, like `box_loss`; they are
+        Names are those of the columns of metrics.csv, like `box_loss`; they are
         the same in every call.
 
         Args:

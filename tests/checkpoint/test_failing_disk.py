@@ -106,8 +106,7 @@ def assert_same_training(run: Path, other: Path) -> None:
     )
     for key in ("state_dict", "optimizer_states", "processes", "global_step", "epoch"):
         assert not unlike(ours[key], theirs[key], key)
-    for name in ("metrics.csv", "iterations.csv"):
-        assert rows(run / name) == rows(other / name), name
+    assert rows(run / "metrics.csv") == rows(other / "metrics.csv")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,6 @@ def test_a_disk_that_fails_for_an_epoch(
         ("replace", "previous.ckpt"),
         ("replace", "metrics.json"),
         ("write", "metrics.csv"),
-        ("replace", "iterations.csv"),
     ],
 )
 def test_a_file_that_fails_for_an_epoch(
@@ -290,9 +288,8 @@ def test_damaged_files_are_replaced(small_data: Path, tmp_path: Path) -> None:
     """Their rows are in the checkpoint."""
     run = tmp_path / "run"
     cli.main(line(small_data, run, "--trainer.max_epochs", "1"))
-    for name in ("metrics.csv", "iterations.csv", "metrics.json"):
+    for name in ("metrics.csv", "metrics.json"):
         (run / name).write_bytes(b"\xff\xfe")
     cli.main(line(small_data, run, "--ckpt_path", "last"))
     assert best_epochs(run) == [1, 1, 1]
-    for name in ("metrics.csv", "iterations.csv"):
-        assert [int(row["epoch"]) for row in rows(run / name)] == [0, 1, 2]
+    assert [int(row["epoch"]) for row in rows(run / "metrics.csv")] == [0, 1, 2]

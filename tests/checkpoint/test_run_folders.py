@@ -364,7 +364,6 @@ def test_links_are_not_written_through(small_data: Path, here: Path) -> None:
         "config.yaml",
         "machine.json",
         "metrics.csv",
-        "iterations.csv",
         "checkpoints/last.ckpt",
     )
     for name in names:

@@ -41,7 +41,6 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         "config.yaml",
         "changed.yaml",
         "machine.json",
-        "iterations.csv",
         "detections.npz",
         "anchors.json",
         "checkpoints/best.ckpt",

@@ -186,8 +186,6 @@ def test_a_loss_with_a_part_more(
               "--run", "run"])  # fmt: skip
     rows = list(csv.DictReader((here / "run/metrics.csv").open()))
     assert all(float(rows[0][f"{split}/sure_loss"]) > 0 for split in ("train", "val"))
-    iterations = list(csv.DictReader((here / "run/iterations.csv").open()))
-    assert list(iterations[0])[-4:] == ["box_loss", "obj_loss", "cls_loss", "sure_loss"]
     assert "epoch    box    obj    cls   sure" in capsys.readouterr().out
     content = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)
     assert content["processes"][0]["epoch_losses"]["names"][-1] == "sure_loss"

@@ -112,66 +112,6 @@ class Reader(HTMLParser):
             self.headings += [data.strip()] if data.strip() else []
 
 
-def test_a_row_for_each_iteration(trained: Path) -> None:
-    """24 images in batches of 8; an epoch's mean is that of its rows."""
-    rows, epochs = table(trained / "iterations.csv"), table(trained / "metrics.csv")
-    assert [int(r["iteration"]) for r in rows] == list(range(6))
-    assert [int(r["epoch"]) for r in rows] == [0, 0, 0, 1, 1, 1]
-    for name in ("box_loss", "obj_loss", "cls_loss"):
-        for k, epoch in enumerate(epochs):
-            mean = np.mean([float(r[name]) for r in rows[3 * k : 3 * k + 3]])
-            assert mean == pytest.approx(float(epoch[f"train/{name}"]), rel=1e-4)
-    assert float(rows[0]["lr/bias"]) == 0.0  # the warm-up begins there
-    assert float(rows[0]["momentum"]) == pytest.approx(0.95)  # Muon's
-    assert float(rows[0]["accumulate"]) == 1
-    for name in ("lr/bias", "lr/weight", "lr/norm"):
-        assert float(rows[-1][name]) == pytest.approx(float(epochs[-1][name]), rel=1e-4)
-
-
-def test_a_resumed_run_has_each_iteration_once(copy: Path) -> None:
-    """Rows after the checkpoint, of a process that was killed, go."""
-    before = table(copy / "iterations.csv")
-    with open(copy / "iterations.csv", "a") as file:
-        file.write("6,2,9,9,9,9,9,9,9,9\n7,2,9,9,9,9,9,9,9,9\n")
-    options = ["--report.enabled", "false", "--pictures.enabled", "false"]
-    options += ["--trainer.limit_val_batches", "1"]
-    (copy / "report.html").unlink()
-    cli.main(
-        ["fit", "--run", str(copy), "--ckpt_path", "last", "--trainer.max_epochs", "3", *options]
-    )
-    rows = table(copy / "iterations.csv")
-    assert [int(r["iteration"]) for r in rows] == list(range(9))
-    assert rows[:6] == before
-    assert all(float(r["lr/bias"]) < 9 for r in rows)
-    assert not (copy / "report.html").exists(), "it was switched off"
-
-
-def test_a_long_run_is_thinned(
-    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 6 iterations every second, with the mean losses since the row before."""
-    before = boltbox.callbacks.Iterations.__init__
-    monkeypatch.setattr(boltbox.callbacks.Iterations, "__init__", lambda self: before(self, most=3))
-    options = [
-        *QUICK,
-        "--trainer.max_epochs",
-        "2",
-        "--trainer.limit_val_batches",
-        "1",
-        "--report.enabled",
-        "false",
-        "--pictures.enabled",
-        "false",
-    ]
-    cli.main(["fit", "--data.dataset", str(small_data), *options, "--run", "run"])
-    rows = table(here / "run/iterations.csv")
-    assert [int(r["iteration"]) for r in rows] == [0, 2, 4]
-    losses = {e["epoch"]: 3 * float(e["train/box_loss"]) for e in table(here / "run/metrics.csv")}
-    assert float(rows[0]["box_loss"]) + 2 * float(rows[1]["box_loss"]) == pytest.approx(
-        losses["0"], rel=1e-4
-    )
-
-
 def test_the_detections_give_the_figures(trained: Path) -> None:
     figures = json.loads((trained / "metrics.json").read_text())
     record = PredictionRecord.load(trained / "detections.npz")
