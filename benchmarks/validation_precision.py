@@ -33,9 +33,7 @@ def validate(detector: Detector, data: DetectionData, network: YOLOv5) -> dict[s
     metrics = DetectionMetrics(len(detector.names))
     for batch in map(finish_on_device, data.val_dataloader()):
         rows = to_rows(
-            network.head.candidates(maps_of(network, batch.images), VALIDATION["conf"]),
-            batch.letterboxes,
-            VALIDATION,
+            network.decode(maps_of(network, batch.images)), batch.letterboxes, VALIDATION
         )
         truths = [truth for truth in batch.truths if truth is not None]
         metrics.update(rows, truths, batch.indices)

@@ -15,8 +15,6 @@ from boltbox.detector.inference.exported import need
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, nearest
 
-DecodedRows = Tensor | Sequence[Tensor]  # (B, R, 5 + C), or per image (n, 5 + C)
-
 
 @dataclass(frozen=True, eq=False)
 class Detections:
@@ -57,10 +55,10 @@ class Detections:
 
 
 def to_rows(
-    decoded: DecodedRows, letterboxes: Sequence[LetterboxInfo | None], thresholds: dict[str, Any]
+    decoded: Tensor, letterboxes: Sequence[LetterboxInfo | None], thresholds: dict[str, Any]
 ) -> list[np.ndarray]:
-    """Per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score, class; best
-    first. thresholds: of `nms`."""
+    """(B, R, 5 + C) -> per image (n, 6) float32: x1, y1, x2, y2 in pixels of the image file, score,
+    class; best first. thresholds: of `nms`."""
     results = []
     for found, letterbox in zip(nms(decoded, **thresholds), letterboxes, strict=True):
         assert letterbox is not None
@@ -70,7 +68,7 @@ def to_rows(
 
 
 def rows_of_tiles(
-    predict: Callable[[Tensor], DecodedRows], batch: Batch, thresholds: dict[str, Any], at_once: int
+    predict: Callable[[Tensor], Tensor], batch: Batch, thresholds: dict[str, Any], at_once: int
 ) -> np.ndarray:
     """The (n, 6) rows of the one image whose windows make up a batch, as `to_rows` gives them.
 

@@ -19,7 +19,6 @@ from boltbox.detector.data.inputs.sources import Image, Pictures
 from boltbox.detector.data.sample import Batch, finish_on_device
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.detections import (
-    DecodedRows,
     Detections,
     class_numbers,
     rows_of_tiles,
@@ -141,16 +140,17 @@ class Predictor:
         decoded, raw = self._look(batch.images)
         return to_rows(decoded, batch.letterboxes, self.thresholds), raw
 
-    def _look(self, images: Tensor) -> tuple[DecodedRows, list[Tensor] | None]:
-        """The rows of images (B, 3, H, W), of one network those whose objectness counts; and the
-        raw prediction. Without autocast to bfloat16: its 8 bits are too few for confidences."""
+    def _look(self, images: Tensor) -> tuple[Tensor, list[Tensor] | None]:
+        """(B, R, 5 + C), the rows of images (B, 3, H, W); and the raw prediction, if it is that of
+        one network in one pass. Without autocast to bfloat16: its 8 bits are too few for
+        confidences."""
         device = images.device.type
         low = torch.get_autocast_dtype(device) == torch.bfloat16
         with torch.autocast(device, enabled=False) if low else contextlib.nullcontext():
             if self.network is None:
                 return torch.cat([member(images) for member in self._members], 1), None
             raw = [maps.float() for maps in self.network(images.to(dtype_of(self.network)))]
-        return self.network.head.candidates(raw, self.thresholds["conf"]), raw
+        return self.network.decode(raw), raw
 
     def inputs(
         self,

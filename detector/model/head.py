@@ -1,5 +1,4 @@
-"""Heads: from the neck's maps to predictions, and from predictions to boxes. Nobody outside knows
-of anchors."""
+"""Heads: from the neck's maps to predictions, and from predictions to boxes."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,9 +9,45 @@ import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.anchors import default_anchors, in_level_order
-from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from boltbox.detector.model.postprocess import boxes_in_pixels, candidates, decode
 from boltbox.detector.system.errors import InputError
+
+
+class BoxCoder(ABC):
+    """Four numbers of a prediction -> a box, relative to a cell and, if the head has anchors, to an
+    anchor.
+
+    A box is cx, cy, w, h in grid units: 1 is the side of a cell, which is the level's stride in
+    pixels. The centre is counted from the upper left corner of the cell. Loss, decoding and
+    exported graphs all go through here.
+    """
+
+    @abstractmethod
+    def decode(self, numbers: Tensor, anchors: Tensor | None) -> Tensor:
+        """(..., 4) numbers of the head, (..., 2) width and height of the anchors in grid units or
+        None -> (..., 4) boxes.
+
+        It must be differentiable, and is traced by exporters: no `if` on the values of tensors.
+        """
+
+
+class YOLOv5BoxCoder(BoxCoder):
+    """The centre lies between -0.5 and 1.5 cells from the corner, a side is up to 4 times the
+    anchor's.
+
+    Raises:
+        InputError: the head has no anchors.
+    """
+
+    def decode(self, numbers: Tensor, anchors: Tensor | None) -> Tensor:
+        """See BoxCoder."""
+        if anchors is None:
+            raise InputError(
+                "YOLOv5BoxCoder needs anchors, which this head does not have: give the head a box"
+                " coder of its own"
+            )
+        xy = numbers[..., :2].sigmoid() * 2 - 0.5
+        wh = (numbers[..., 2:4].sigmoid() * 2) ** 2 * anchors
+        return torch.cat((xy, wh), -1)
 
 
 class Head(nn.Module, ABC):
@@ -48,23 +83,30 @@ class Head(nn.Module, ABC):
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         """(B, channels, H, W) a level -> the raw prediction of each level."""
 
-    def decode(self, raw: list[Tensor]) -> Tensor:
+    def boxes(self, raw: Sequence[Tensor]) -> list[Tensor]:
+        """Per level (B, A, H, W, 4) float32: cx, cy, w, h in pixels of the network's input."""
+        parts = []
+        for level, (maps, stride) in enumerate(zip(raw, self.strides, strict=True)):
+            a, h, w = maps.shape[1:4]
+            numbers = maps[..., :4].float().contiguous()
+            anchors = None if self.anchors is None else self.anchors[level].view(1, a, 1, 1, 2)
+            boxes = self.box_coder.decode(numbers, anchors)  # in grid units, relative to the cell
+            rows, columns = torch.meshgrid(
+                torch.arange(h, device=maps.device),
+                torch.arange(w, device=maps.device),
+                indexing="ij",
+            )
+            corner = torch.stack((columns, rows), -1)  # (H, W, 2)
+            parts.append(torch.cat((boxes[..., :2] + corner, boxes[..., 2:]), -1) * stride)
+        return parts
+
+    def decode(self, raw: Sequence[Tensor]) -> Tensor:
         """The raw prediction -> float32 (B, R, 5 + C): cx, cy, w, h in pixels of the network's
         input, objectness, class scores, which are multiplied together later; a head without
-        objectness gives 1 there."""
-        return decode(raw, self.anchors, self.strides, self.box_coder)
-
-    def candidates(self, raw: list[Tensor], conf: float) -> list[Tensor]:
-        """Per image (n, 5 + C): the rows of `decode` whose objectness is above `conf`, in their
-        order."""
-        if type(self).decode is not Head.decode:  # a layout of its own
-            return [rows[rows[:, 4] > conf] for rows in self.decode(raw)]
-        return candidates(raw, self.anchors, self.strides, self.box_coder, conf)
-
-    def boxes(self, raw: list[Tensor]) -> list[Tensor]:
-        """Per level (B, A, H, W, 4) float32: cx, cy, w, h in pixels. For assigners that look at
-        predictions."""
-        return boxes_in_pixels(raw, self.anchors, self.strides, self.box_coder)
+        objectness gives 1 there. The rows are ordered by level, anchor, row, column."""
+        scores = [maps.float().sigmoid()[..., 4:] for maps in raw]
+        pairs = zip(self.boxes(raw), scores, strict=True)
+        return torch.cat([torch.cat(pair, -1).flatten(1, 3) for pair in pairs], 1)
 
     def rows_per_level(self, height: int, width: int) -> list[int] | None:
         """How many of the R rows belong to each level, for an input of so many pixels; None: rows

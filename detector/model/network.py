@@ -11,8 +11,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from boltbox.detector.model.backbone import Backbone
-from boltbox.detector.model.box_coder import BoxCoder
-from boltbox.detector.model.head import AnchorHead, Head
+from boltbox.detector.model.head import AnchorHead, BoxCoder, Head
 from boltbox.detector.model.layers import Conv
 from boltbox.detector.model.neck import Neck
 from boltbox.detector.model.origin import Origin

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from boltbox.detector.model.batch_norm import set_momentum
-from boltbox.detector.model.box_coder import BoxCoder
-from boltbox.detector.model.head import Head
+from boltbox.detector.model.head import BoxCoder, Head
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.parts import part_config
 from boltbox.detector.system.errors import InputError

@@ -1,7 +1,6 @@
-"""From the network's raw maps to boxes: decode, then non-maximum suppression."""
+"""Non-maximum suppression."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 
 MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
@@ -28,80 +26,8 @@ class NMSResult(NamedTuple):
     classes: Tensor
 
 
-def boxes_in_pixels(
-    raw: Sequence[Tensor], anchors: Tensor | None, strides: Sequence[int], box_coder: BoxCoder
-) -> list[Tensor]:
-    """Raw maps -> per level (B, A, H, W, 4) cx, cy, w, h in pixels of the network's input, float32.
-    Arguments: see `decode`."""
-    parts = []
-    for level, (maps, stride) in enumerate(zip(raw, strides, strict=True)):
-        a, h, w = maps.shape[1:4]
-        numbers = maps[..., :4].float().contiguous()
-        own = None if anchors is None else anchors[level].view(1, a, 1, 1, 2)
-        boxes = box_coder.decode(numbers, own)  # (B, A, H, W, 4) grid units, relative to the cell
-        rows, columns = torch.meshgrid(
-            torch.arange(h, device=maps.device), torch.arange(w, device=maps.device), indexing="ij"
-        )
-        corner = torch.stack((columns, rows), -1)  # (H, W, 2)
-        parts.append(torch.cat((boxes[..., :2] + corner, boxes[..., 2:]), -1) * stride)
-    return parts
-
-
-def decode(
-    raw: Sequence[Tensor],
-    anchors: Tensor | None,
-    strides: Sequence[int],
-    box_coder: BoxCoder | None = None,
-) -> Tensor:
-    """Raw maps -> boxes and scores, in float32.
-
-    Args:
-        raw: per level (B, A, H, W, 5 + C) logits.
-        anchors: (levels, A, 2) in units of each level's stride; None: the head has none.
-        strides: pixels per cell of each level.
-        box_coder: what the first four numbers mean; default: YOLOv5's.
-
-    Returns:
-        (B, R, 5 + C): cx, cy, w, h in pixels of the network's input, objectness, class scores (not
-            multiplied together);
-        the R rows are ordered by level, anchor, row, column.
-    """
-    boxes = boxes_in_pixels(raw, anchors, strides, box_coder or YOLOv5BoxCoder())
-    scores = [maps.float().sigmoid()[..., 4:] for maps in raw]
-    return torch.cat(
-        [torch.cat(pair, -1).flatten(1, 3) for pair in zip(boxes, scores, strict=True)], 1
-    )
-
-
-def candidates(
-    raw: Sequence[Tensor],
-    anchors: Tensor | None,
-    strides: Sequence[int],
-    box_coder: BoxCoder,
-    conf: float,
-) -> list[Tensor]:
-    """The rows of `decode` with objectness above `conf`, per image (n, 5 + C), in its order. Only
-    these are decoded: of thousands of rows a trained network leaves a few hundred. Arguments: see
-    `decode`."""
-    numbers, boxes, images = [], [], []
-    for level, (maps, stride) in enumerate(zip(raw, strides, strict=True)):
-        image, anchor, row, column = (maps[..., 4].float().sigmoid() > conf).nonzero(as_tuple=True)
-        chosen = maps[image, anchor, row, column].float()  # (n, 5 + C)
-        found = box_coder.decode(
-            chosen[:, :4].contiguous(), None if anchors is None else anchors[level][anchor]
-        )
-        boxes.append(
-            torch.cat((found[:, :2] + torch.stack((column, row), 1), found[:, 2:]), 1) * stride
-        )
-        numbers.append(chosen[:, 4:])
-        images.append(image)
-    image, order = torch.cat(images).sort(stable=True)
-    rows = torch.cat((torch.cat(boxes), torch.cat(numbers).sigmoid()), 1)[order]
-    return list(rows.split(image.bincount(minlength=len(raw[0])).tolist()))
-
-
 def nms(
-    decoded: Tensor | Sequence[Tensor],
+    decoded: Tensor,
     conf: float = 0.001,
     iou: float = 0.6,
     max_det: int = 300,
@@ -113,8 +39,7 @@ def nms(
     """Greedy non-maximum suppression, image by image; ties in score keep the order of the rows.
 
     Args:
-        decoded: (B, R, 5 + C), as `decode` gives it, or per image (n, 5 + C), as `candidates` gives
-            them.
+        decoded: (B, R, 5 + C), as `Head.decode` gives it.
         conf: least objectness, and least objectness * class score.
         iou: a box is dropped if it overlaps a better one of its class by more than this.
         max_det: most detections an image.
@@ -189,17 +114,9 @@ def _suppress_best(boxes: Tensor, scores: Tensor, iou: float, max_det: int) -> T
     return keep[:max_det]
 
 
-def _load_operators() -> None:
-    """torchvision's, without the rest of torchvision, whose import takes seconds."""
-    spec = find_spec("torchvision")
-    assert spec is not None
-    assert spec.origin is not None
-    libraries = [p for p in Path(spec.origin).parent.glob("_C*") if p.suffix in (".so", ".pyd")]
-    for library in libraries:
-        torch.ops.load_library(library)
-    if not libraries:  # another layout than that of its releases
-        import_module("torchvision")
-
-
-_load_operators()
+# torchvision's operator without the rest of torchvision, whose import takes seconds
+_torchvision = find_spec("torchvision")
+assert _torchvision is not None
+for _library in Path(str(_torchvision.origin)).parent.glob("_C*.*"):
+    torch.ops.load_library(_library)
 suppress = torch.ops.torchvision.nms

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from boltbox.detector.model.depthwise import depthwise_in_float32
 from boltbox.detector.model.layers import SPPF, Conv
 from boltbox.detector.system.errors import InputError, nearest
 
@@ -90,8 +89,7 @@ class TimmBackbone(nn.Module):
         )
 
     def forward(self, x: Tensor) -> dict[int, Tensor]:
-        with depthwise_in_float32(x):
-            features = self.body(self.normalise(x))
+        features = self.body(self.normalise(x))
         if self.channels_last:
             features = [y.permute(0, 3, 1, 2) for y in features]
         maps = dict(zip(self.levels, features, strict=True))

@@ -23,7 +23,6 @@ from boltbox.detector.data.sampler import (
 )
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.data.transforms.letterbox import batch_shapes
-from boltbox.detector.model.postprocess import decode
 from boltbox.detector.weights.yolov5 import by_our_names, key_map, read_yolov5
 
 
@@ -170,4 +169,4 @@ def test_checkpoint(case: Case) -> None:
     fused = network.fused()
     with torch.no_grad():
         raw = fused(case.tensor("in_images_u8").float() / 255)
-    close(decode(raw, fused.anchors, fused.strides), case["out_loaded_fused_decoded"], 2e-2)
+    close(fused.decode(raw), case["out_loaded_fused_decoded"], 2e-2)

@@ -7,7 +7,6 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.postprocess import decode
 from boltbox.detector.training.optimizer import parameter_groups
 from boltbox.detector.weights.yolov5 import Weights, by_our_names, key_map
 
@@ -24,11 +23,11 @@ def test_forward(case: Case) -> None:
         raw = network.eval()(images)
         for ours, theirs in zip(raw, case.numbered("out_raw"), strict=True):
             close(ours, theirs, 1e-4)
-        decoded = decode(raw, network.anchors, network.strides)
+        decoded = network.decode(raw)
         close(decoded, case["out_decoded"], 2e-3, 1e-5)
 
         fused = network.fused()
-        close(decode(fused(images), fused.anchors, fused.strides), case["out_fused_decoded"], 2e-2)
+        close(fused.decode(fused(images)), case["out_fused_decoded"], 2e-2)
         assert not any(isinstance(m, nn.BatchNorm2d) for m in fused.modules())
         state = fused.state_dict()
         for k, key in enumerate(case.meta["fused_keys"]):

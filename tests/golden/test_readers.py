@@ -27,7 +27,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from boltbox.detector.model.assigner import YOLOv5Assigner, assign_targets
 from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.postprocess import decode
 from boltbox.detector.weights.yolov5 import key_map
 
 
@@ -67,8 +66,8 @@ def forward_case(folder: Path, network: YOLOv5, meta: dict[str, Any]) -> Case:
         )
         arrays |= {f"out_raw_{i}": r for i, r in enumerate(raw)}
         arrays |= {f"out_trainbn_raw_{i}": r for i, r in enumerate(moving(images / 255))}
-        arrays["out_decoded"] = decode(raw, network.anchors, network.strides)
-        arrays["out_fused_decoded"] = decode(fused(images / 255), fused.anchors, fused.strides)
+        arrays["out_decoded"] = network.decode(raw)
+        arrays["out_fused_decoded"] = fused.decode(fused(images / 255))
     arrays |= {
         "out_fused_weight_0": fused.backbone.stem.conv.weight,
         "out_fused_bias_0": fused.backbone.stem.conv.bias,

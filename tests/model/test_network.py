@@ -10,7 +10,6 @@ from torch import nn
 
 from boltbox.detector.model.layers import Conv
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.postprocess import decode
 from boltbox.detector.model.sizes import SIZES
 from boltbox.detector.system.errors import InputError
 
@@ -170,7 +169,7 @@ def test_custom_anchors_are_pixels() -> None:
     assert "anchors" in network.state_dict()
     raw = network.eval()(torch.zeros(1, 3, 32, 32))
     assert [r.shape[1] for r in raw] == [1, 1, 1]
-    decoded = decode([torch.zeros_like(r) for r in raw], network.anchors, network.strides)
+    decoded = network.decode([torch.zeros_like(r) for r in raw])
     sizes = Counter((w, h) for w, h in decoded[0, :, 2:4].tolist())
     assert sizes == {(10, 20): 16, (30, 40): 4, (64, 96): 1}
 

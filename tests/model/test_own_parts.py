@@ -18,8 +18,7 @@ import cli
 from benchmarks.resume_fuzz import command, difference
 from boltbox.detector.inference.predictor import forward_function
 from boltbox.detector.inference.tta import PASSES, augmented, scaled
-from boltbox.detector.model.box_coder import YOLOv5BoxCoder
-from boltbox.detector.model.head import AnchorHead, Head
+from boltbox.detector.model.head import AnchorHead, Head, YOLOv5BoxCoder
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions

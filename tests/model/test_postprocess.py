@@ -11,16 +11,15 @@ import torch
 import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_heads import head_of
 from torch import Tensor
 
 from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample, collate
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model import postprocess
-from boltbox.detector.model.box_coder import BoxCoder, YOLOv5BoxCoder
-from boltbox.detector.model.head import Head
 from boltbox.detector.model.network_options import NetworkOptions
-from boltbox.detector.model.postprocess import NMSResult, candidates, decode, nms
+from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.training.evaluation import VALIDATION
 from boltbox.detector.training.module import Detector
 
@@ -44,14 +43,14 @@ def test_decode_is_the_loop_over_cells() -> None:
                             (2 * y[1] - 0.5 + j) * strides[level],
                         ]
                         rows[b].append([*centre, (2 * y[2]) ** 2 * w, (2 * y[3]) ** 2 * h, *y[4:]])
-    decoded = decode(raw, anchors, strides)
+    decoded = head_of(anchors, strides).decode(raw)
     assert decoded.shape == (2, 2 * (15 + 6 + 2), 7)
     np.testing.assert_allclose(decoded, rows, rtol=1e-5, atol=1e-4)
 
 
 def test_decode_by_hand() -> None:
     """Logits of 0: the centre of the cell, the size of the anchor, probability one half."""
-    decoded = decode([torch.zeros(1, 1, 2, 3, 6)], torch.tensor([[[2.0, 0.5]]]), [16])
+    decoded = head_of(torch.tensor([[[2.0, 0.5]]]), [16]).decode([torch.zeros(1, 1, 2, 3, 6)])
     assert decoded[0, :, :2].tolist() == [[8, 8], [24, 8], [40, 8], [8, 24], [24, 24], [40, 24]]
     assert decoded[0, :, 2:].tolist() == [[32, 8, 0.5, 0.5]] * 6
 
@@ -59,10 +58,10 @@ def test_decode_by_hand() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_decode_computes_in_float32(dtype: torch.dtype) -> None:
     raw = [torch.randn(1, 3, 4, 4, 6, generator=torch.Generator().manual_seed(0)).to(dtype)]
-    anchors = torch.rand(1, 3, 2)
-    decoded = decode(raw, anchors, [64])
+    head = head_of(torch.rand(1, 3, 2), [64])
+    decoded = head.decode(raw)
     assert decoded.dtype == torch.float32
-    assert torch.equal(decoded, decode([raw[0].float()], anchors, [64]))
+    assert torch.equal(decoded, head.decode([raw[0].float()]))
 
 
 def slow_nms(
@@ -115,53 +114,6 @@ def as_tuples(found: NMSResult) -> list[tuple]:
 # exactly at the threshold.
 eighths = st.integers(0, 8).map(lambda n: n / 8)
 boxes = st.tuples(*[st.integers(0, 6).map(float)] * 2, *[st.sampled_from([2.0, 4.0, 6.0])] * 2)
-
-
-class Plain(BoxCoder):
-    """The numbers are the box, its sides as logarithms."""
-
-    def decode(self, numbers: Tensor, anchors: Tensor | None) -> Tensor:
-        return torch.cat((numbers[..., :2], numbers[..., 2:].exp()), -1)
-
-    def encode(self, boxes: Tensor, anchors: Tensor | None) -> Tensor:
-        return torch.cat((boxes[..., :2], boxes[..., 2:].log()), -1)
-
-
-@pytest.mark.parametrize("with_anchors", [True, False])
-@pytest.mark.parametrize("conf", [0.0, 0.5, 0.999])
-def test_candidates_are_rows_of_decode(conf: float, with_anchors: bool) -> None:
-    """Image by image, in the same order, whatever was above the threshold; none in an image where
-    nothing was."""
-    generator = torch.Generator().manual_seed(0)
-    raw = [torch.randn(3, 2, 8 >> k, 6 >> k, 5 + 4, generator=generator) for k in range(2)]
-    for maps in raw:
-        maps[1, ..., 4] = -20  # sigmoid 2e-9
-    raw[0][2, 1, 3, 2, 4], raw[1][2, 0, 1, 1, 4] = 9, 9
-    anchors = torch.rand(2, 2, 2, generator=generator) + 1 if with_anchors else None
-    coder = YOLOv5BoxCoder() if with_anchors else Plain()
-    found = candidates(raw, anchors, [8, 16], coder, conf)
-    assert [len(rows) for rows in found] == [
-        int((rows[:, 4] > conf).sum()) for rows in decode(raw, anchors, [8, 16], coder)
-    ]
-    assert len(found[2]) > 0
-    for rows, all_rows in zip(found, decode(raw, anchors, [8, 16], coder), strict=True):
-        torch.testing.assert_close(rows, all_rows[all_rows[:, 4] > conf], rtol=1e-6, atol=1e-6)
-
-
-def test_candidates_of_a_head_with_a_layout_of_its_own() -> None:
-    class Rows(Head):
-        """Its raw prediction is what `decode` gives, level by level."""
-
-        def forward(self, maps: list[Tensor]) -> list[Tensor]:
-            return maps
-
-        def decode(self, raw: list[Tensor]) -> Tensor:
-            return torch.cat(raw, 1)
-
-    head = Rows([8, 16], 1, YOLOv5BoxCoder())
-    raw = [torch.rand(2, 5, 6), torch.rand(2, 3, 6)]
-    for rows, everything in zip(head.candidates(raw, 0.5), torch.cat(raw, 1), strict=True):
-        assert torch.equal(rows, everything[everything[:, 4] > 0.5])
 
 
 @st.composite
