@@ -100,9 +100,7 @@ class RunFolder(L.Callback):
             )
         datasets = data_of(trainer).datasets
         dropped = [
-            f"{split}: {fault}\n"
-            for split, data in datasets.items()
-            for fault in data.report.left_out
+            f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.faults
         ]
         if dropped:
             write_atomically(folder / "dropped.txt", "".join(dropped))

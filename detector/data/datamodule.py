@@ -153,7 +153,9 @@ class DetectionData(L.LightningDataModule):
         for split in {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}[stage]:
             if split in self.datasets:
                 continue
-            self.datasets[split] = dataset = self.file.open_checked(split, self.single_class)
+            self.datasets[split] = dataset = self.file.open(split, single_class=self.single_class)
+            for line in dataset.summary(split):
+                rank_zero_print(line)
             training = split == "train"
             shrink = training and not self.literal and self.augment.resamples_once(self.rect)
             self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
@@ -284,7 +286,8 @@ def fingerprint(dataset: DetectionDataset, root: Path) -> list[int]:
     """Numbers of images and of objects, and a checksum of the files' names below `root`, of their
     sizes and of the labels. Images are not opened."""
     names = [file.removeprefix(f"{root}/") for file in dataset.files]
-    checksum = zlib.crc32(json.dumps([names, states(dataset.files)[:, 0].tolist()]).encode())
+    sizes = [size for size, _ in states(dataset.files)]
+    checksum = zlib.crc32(json.dumps([names, sizes]).encode())
     for array in vars(dataset.labels).values():
         checksum = zlib.crc32(array.tobytes(), checksum)
     return [len(dataset), len(dataset.labels.boxes), checksum]

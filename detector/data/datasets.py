@@ -2,18 +2,63 @@
 files."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.label_table import LabelSource, LabelTable
-from boltbox.detector.data.report import DataReport
-from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
-from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.text_file import read_text
+from boltbox.detector.data.sample import LetterboxInfo, Sample
+
+_KINDS = {  # how a reason begins -> its slug
+    "wrong column count": "wrong_column_count",
+    "not a number": "not_a_number",
+    "non-finite": "non_finite",
+    "missing or non-finite": "non_finite",
+    "negative value": "negative_value",
+    "coordinate above 1": "coordinate_above_1",
+    "coordinate beyond": "far_coordinate",
+    "ambiguous": "ambiguous_object",
+    "zero": "zero_size_box",
+    "duplicate": "duplicate_box",
+    "unknown class": "unknown_class",
+    "class": "class_not_an_integer",
+    "marked difficult": "difficult_object",
+    "its image": "orphan_annotation",
+    "no such image file": "missing_image",
+    "no regular file": "missing_image",
+    "not a readable image": "unreadable_image",
+    "image too small": "too_small_image",
+    "not valid XML": "unreadable_labels",
+    "none of its": "no_usable_object",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An object or an image that was left out.
+
+    file: image or label file · where: the object's place in it ("line 3", "object 2"), "" for a
+    whole image · problem: the reason · image: the image file that it is about, "" if there is none
+    · box: of a dropped object, xyxy in pixels of the image, as far as it could be read.
+    """
+
+    file: str
+    where: str
+    problem: str
+    image: str = field(default="", compare=False)
+    box: Sequence[float] | None = field(default=None, compare=False)
+
+    @property
+    def kind(self) -> str:
+        """A slug that scripts can filter by, for example zero_size_box."""
+        return next(
+            (kind for start, kind in _KINDS.items() if self.problem.startswith(start)), "unusable"
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.file, self.where))) + f": {self.problem}"
 
 
 class DetectionDataset(Dataset):
@@ -21,24 +66,21 @@ class DetectionDataset(Dataset):
     regions.
 
     Attributes:
-        files: image paths · labels: their Labels · names: class names · report: what was found and
-            left out · sources: where the labels are written.
+        files: image paths · labels: their Labels · names: class names · sources: where the labels
+            are written · faults: what was left out, whole images first.
     """
 
     def __init__(
         self,
-        files: Sequence[str],
-        labels: Sequence[Labels] | LabelTable,
+        files: list[str],
+        labels: LabelTable,
         names: list[str],
-        report: DataReport,
-        sources: Sequence[LabelSource] | None = None,
+        sources: Sequence[LabelSource] = (),
+        faults: Sequence[Fault] = (),
     ) -> None:
-        self.files = list(files)
-        self.labels = labels if isinstance(labels, LabelTable) else LabelTable.of(labels)
-        self.names, self.report = names, report
-        self.sources = sources or [LabelSource()] * len(self.files)
-        report.images, report.boxes = len(self.files), len(self.labels.boxes)
-        report.background = int((np.diff(self.labels.starts) == 0).sum())
+        self.files, self.labels, self.names = files, labels, names
+        self.sources = sources or [LabelSource()] * len(files)
+        self.faults = sorted(faults, key=lambda fault: fault.where != "")
 
     def __len__(self) -> int:
         return len(self.files)
@@ -56,23 +98,29 @@ class DetectionDataset(Dataset):
         shrink = next((k for k in (8, 4, 2) if least and longer >= k * least), 1)
         return read_image(self.files[i], shrink)
 
-    def merge_classes(self) -> None:
-        """Single-class mode: every object becomes class 0, named `item` unless there is just one
-        name."""
-        self.names = self.names if len(self.names) == 1 else ["item"]
-        self.labels = replace(self.labels, classes=np.zeros_like(self.labels.classes))
+    @property
+    def unlabelled(self) -> int:
+        """Number of images without a label file."""
+        return sum(not source.file for source in self.sources)
 
-    def check_classes(self) -> None:
-        """Raises InputError, naming a file, if a class number has no name."""
-        nameless = np.flatnonzero(self.labels.classes >= len(self.names))
-        if len(nameless):
-            i = self.labels.image_of(nameless[0])
-            count = len(self.names)
-            raise InputError(
-                f"{self.files[i]}: its labels hold class {self.labels[i].classes.max()}, but the"
-                f" data set has {count} names (0 to {count - 1}); correct the labels or `names`, or"
-                " use --data.single_class true"
+    def summary(self, split: str, most: int = 10) -> list[str]:
+        """A line of counts, then the first few names of what was left out; the run's dropped.txt
+        has them all."""
+        words = [f"{len(self)} images", f"{len(self.labels.boxes)} boxes"]
+        if background := int((np.diff(self.labels.starts) == 0).sum()):
+            without = (
+                f"{background} images without objects ({self.unlabelled} without a label file)"
             )
+            words.append(without)
+        images = sum(not fault.where for fault in self.faults)
+        if boxes := len(self.faults) - images:
+            words.append(f"{boxes} boxes dropped")
+        if images:
+            words.append(f"{images} images dropped")
+        left_out = [f"  left out: {fault}" for fault in self.faults]
+        if len(left_out) > most:
+            left_out[most:] = [f"  ... and {len(left_out) - most} more, all in dropped.txt"]
+        return [f"{split}: " + ", ".join(words), *left_out]
 
     def class_counts(self) -> np.ndarray:
         """(C,) number of boxes of each class, crowd regions left out."""
@@ -84,12 +132,3 @@ class DetectionDataset(Dataset):
         table = self.labels
         gain = image_size / np.repeat(table.sizes.max(1, initial=1), np.diff(table.starts))
         return (table.boxes[:, 2:] - table.boxes[:, :2]) * gain[:, None].astype(np.float32)
-
-
-def read_lines(source: Path) -> list[str]:
-    """The lines of a text file that are not empty; InputError if it is no text."""
-    try:
-        text = read_text(source)
-    except InputError as e:
-        raise InputError(f"{e}; a list of images has one a line") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]

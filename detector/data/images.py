@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import read_text
 
 SUFFIXES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"}
 MIN_SIDE = 10  # pixels; smaller files are no pictures
@@ -139,7 +140,14 @@ def find_images(source: str | Path, suffixes: Collection[str] = SUFFIXES) -> lis
     those that count."""
     if isfile(source):
         return [Path(source)]
-    found = (
-        Path(source).rglob("*") if isdir(source) else map(Path, glob(str(source), recursive=True))
-    )
-    return sorted(p for p in found if p.suffix.lower() in suffixes and p.is_file())
+    found = glob(str(source), recursive=True)
+    if isdir(source):
+        found = [os.path.join(at, name) for at, _, names in os.walk(source) for name in names]
+    chosen = (f for f in found if os.path.splitext(f)[1].lower() in suffixes and isfile(f))
+    return [*map(Path, sorted(chosen))]
+
+
+def read_lines(source: Path) -> list[str]:
+    """The lines of a text file that are not empty, like a list of images; InputError if it is no
+    text."""
+    return [line.strip() for line in read_text(source).splitlines() if line.strip()]

@@ -5,6 +5,7 @@ A bad box is dropped and named, not its image; an image is dropped only if it ca
 
 import inspect
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -13,8 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.cache.labels import (
+    cache_folder,
+    digest,
+    load_labels,
+    save_labels,
+    states,
+)
+from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.formats.format import (
+    DIFFICULT,
     FARTHEST,
     Entry,
     Format,
@@ -22,10 +31,14 @@ from boltbox.detector.data.formats.format import (
     LabelObject,
 )
 from boltbox.detector.data.images import image_sizes
-from boltbox.detector.data.label_table import LabelSource
-from boltbox.detector.data.report import DataReport, Fault
+from boltbox.detector.data.label_table import LabelSource, LabelTable
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.system.errors import InputError
+
+VERSION = 7  # raise it with any change to what is read from a file
+# A file system's clock ticks this seldom, in nanoseconds: of two changes within a tick the second
+# may leave the time as it was.
+_TICK = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -44,99 +57,108 @@ class Part:
     val: bool
     root: Path
 
-    def of(self, paths: Sequence[str]) -> list[str]:
-        """Those of the paths that belong to this part, in their order; each part has one at least,
-        if there are two."""
+    def of(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that belong to this part, in their order; each part has one image at least, if
+        there are two."""
 
         def rank(path: str) -> bytes:
             return sha256(os.fsencode(os.path.relpath(path, self.root))).digest()
 
-        ranked = sorted(set(paths), key=rank)
+        ranked = sorted({entry.image for entry in entries}, key=rank)
         count = min(max(round(len(ranked) * self.share), 1), len(ranked) - 1)
         chosen = set(ranked[:count])
-        return [path for path in paths if (path in chosen) == self.val]
+        return [entry for entry in entries if (entry.image in chosen) == self.val]
 
 
 @dataclass
 class SplitReader:
     """Reads one split.
 
-    form: its format · names: class names in order · strict: refuse objects whose class name is not
-    among the names, and leave class numbers without a name to `check_classes`, which refuses them;
-    else drop them · part: only these images.
+    form: its format · names: class names in order · strict: an object whose class has no name is an
+    error; else it is dropped · single_class: every object is of class 0, named `item` unless there
+    is just one name · part: only these images.
     """
 
     form: Format
     names: list[str]
     strict: bool = True
+    single_class: bool = False
     part: Part | None = None
-    report: DataReport = field(default_factory=DataReport, init=False)
     files: list[str] = field(default_factory=list, init=False)
     labels: list[Labels] = field(default_factory=list, init=False)
     sources: list[LabelSource] = field(default_factory=list, init=False)
+    faults: list[Fault] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        if self.single_class and len(self.names) > 1:
+            self.names = ["item"]
         self.numbers: dict[str | int, int] = {name: c for c, name in enumerate(self.names)}
         self.numbers |= {c: c for c in range(len(self.names))}
 
     def read(self) -> DetectionDataset:
-        """
+        """The split; from the labels cache if no file has changed since it was read.
+
         Raises:
             InputError: the split cannot be read; or if strict, an object whose class has no name.
         """
-        form, origins = self.form, self.form.split.origins
-        origins.note(path for path in form.split.paths if not isdir(path))
-        origins.note([inspect.getfile(type(form))])  # a user's own may change
-        entries = form.find()
+        split = self.form.split
+        given = [str(path) for path in split.paths if not isdir(path)]
+        given.append(inspect.getfile(type(self.form)))  # a user's own may change
+        before = states(given)
+        entries = self.form.find()
         if not self.part or not self.part.val:  # else they are reported twice
-            self.report.faults += form.faults
-        images = [entry.image for entry in entries]
+            self.faults += self.form.faults
         if self.part:
-            images = self.part.of(images)
-            own = set(images)
-            entries = [entry for entry in entries if entry.image in own]
-        origins.note(images)
-        origins.note(entry.file for entry in entries)
+            entries = self.part.of(entries)
+        images, files = [e.image for e in entries], [e.file for e in entries]
+        now = states([*images, *dict.fromkeys(files)])
+        stamp = digest([VERSION, self.names, repr(self.part), given, before, images, files, now])
+        place = digest([os.getcwd(), repr(split), self.strict, self.single_class])[:24]
+        path = cache_folder() / "labels" / f"{split.name}-{place}.npz"
+        if found := load_labels(path, stamp):
+            return found
+        if max(changed for _, changed in before + now) > time.time_ns() - _TICK:
+            time.sleep(_TICK / 1e9)  # a change from here on has another time
         for entry, size in zip(entries, image_sizes(images), strict=True):
             if isinstance(size, str):
                 self._lose(entry, entry.image, size)
                 continue
             try:
-                found = form.read(entry, *size)
+                labels = self.form.read(entry, *size)
             except InputError as e:
                 self._lose(entry, entry.file, str(e).removeprefix(f"{entry.file}: "))
             else:
-                self._add(entry, found, *size)
-        return DetectionDataset(self.files, self.labels, self.names, self.report, self.sources)
+                self._add(entry, labels, *size)
+        table = LabelTable.of(self.labels)
+        dataset = DetectionDataset(self.files, table, self.names, self.sources, self.faults)
+        save_labels(path, stamp, dataset)
+        return dataset
 
     def _lose(self, entry: Entry, file: str, problem: str) -> None:
-        self.report.lost_images.append(Fault(file, "", problem, entry.image))
+        self.faults.append(Fault(file, "", problem, entry.image))
 
     def _add(self, entry: Entry, found: ImageLabels | None, height: int, width: int) -> None:
         """An image of this size in pixels."""
-        self.report.unlabelled += found is None
         labels = found or ImageLabels([])
         boxes = np.array([item.box for item in labels.objects], np.float64).reshape(-1, 4)
-        kept, faults = [], []
-        for k, problem in enumerate(box_problems(boxes)):
-            item = labels.objects[k]
+        kept: list[LabelObject] = []
+        faults = []
+        for item, box, problem in zip(labels.objects, boxes, box_problems(boxes), strict=True):
             if problem := item.problem or problem or self._class_problem(entry, item):
-                box = boxes[k].tolist() if np.isfinite(boxes[k]).all() else None
-                faults.append(Fault(entry.file, item.place, problem, entry.image, box))
+                known = box.tolist() if np.isfinite(box).all() else None
+                faults.append(Fault(entry.file, item.place, problem, entry.image, known))
             else:
-                kept.append(k)
-        self.report.faults += faults
-        # left out on purpose
-        reasons = [fault for fault in faults if fault.kind != "difficult_object"]
+                kept.append(item)
+        self.faults += faults
+        reasons = [fault for fault in faults if fault.problem != DIFFICULT]
         if reasons and not kept:
             # no background: it shows objects, and nobody knows where
             first = f"{reasons[0].where}, {reasons[0].problem}"
             self._lose(entry, entry.image, f"none of its objects can be used, first: {first}")
             return
-        items = [labels.objects[k] for k in kept]
         self.files.append(entry.image)
-        self.labels.append(self._labels(items, boxes[kept], height, width))
-        places = [item.place for item in items]
+        self.labels.append(self._labels(kept, height, width))
+        places = [item.place for item in kept]
         file = entry.file if found else ""
         self.sources.append(LabelSource(file, places, labels.size, labels.filename))
 
@@ -144,28 +166,25 @@ class SplitReader:
         """Why the class of an object cannot be used, or an empty string.
 
         Raises:
-            InputError: if strict, it has no name.
+            InputError: if strict.
         """
-        name = item.name
-        if name in self.numbers:
+        if self.single_class or item.name in self.numbers:
             return ""
-        if self.strict and isinstance(name, str):
-            place = item.place.removesuffix(f" ({name})")
+        if self.strict:
+            place = item.place.removesuffix(f" ({item.name})")
             raise InputError(
-                f"{entry.file}: {place} is a '{name}', which is not among the names"
-                f" {self.names}; add it"
+                f"{entry.file}: {place} is of class {item.name!r}, which is not among the"
+                f" {len(self.names)} names {self.names}; correct the labels or `names`, or use"
+                " --data.single_class true"
             )
-        if self.strict and isinstance(name, int) and name > 0:
-            return ""
-        return f"unknown class {name!r}: it is none of the data set's {len(self.names)}"
+        return f"unknown class {item.name!r}: it is none of the data set's {len(self.names)}"
 
-    def _labels(
-        self, items: Sequence[LabelObject], boxes: np.ndarray, height: int, width: int
-    ) -> Labels:
-        classes = [self.numbers.get(item.name, item.name) for item in items]
+    def _labels(self, items: Sequence[LabelObject], height: int, width: int) -> Labels:
+        classes = [0 if self.single_class else self.numbers[item.name] for item in items]
         polygons, crowd = [item.polygons for item in items], [item.crowd for item in items]
+        boxes = np.array([item.box for item in items])
         labels = Labels.of(boxes, classes, height, width, polygons, crowd)
-        areas = np.array([item.area for item in items], np.float32)  # None: NaN
+        areas = np.array([item.area for item in items], np.float32)
         return replace(labels, area=np.where(np.isnan(areas), labels.area, areas))
 
 

@@ -173,7 +173,7 @@ def test_images_that_are_no_files(data: Path) -> None:
     lay_out(data, {"yolo/all.yaml": f"train: all.txt\n{PAIR}"})
     dataset = load(data / "yolo/all.yaml")
     assert [Path(f).name for f in dataset.files] == ["a.png"]
-    lost = {Path(f.file).stem[:6]: (f.problem, f.kind) for f in dataset.report.lost_images}
+    lost = {Path(f.file).stem[:6]: (f.problem, f.kind) for f in dataset.faults}
     assert lost == {
         "pipe": ("no regular file", "missing_image"),
         "device": ("no regular file", "missing_image"),
@@ -192,7 +192,7 @@ def test_long_names_of_coco_images_and_crops(data: Path) -> None:
     )
     as_coco(data / "coco", content)
     dataset = load(data / "coco")
-    assert [f.problem for f in dataset.report.lost_images] == ["no such image file"] * 2
+    assert [f.problem for f in dataset.faults] == ["no such image file"] * 2
 
 
 def test_zero_bytes_in_coco_names(data: Path, capfd: pytest.CaptureFixture) -> None:

@@ -10,6 +10,7 @@ from made_datasets import (
     as_voc,
     as_yolo,
     coco_with,
+    counts,
     files_of,
     lay_out,
     load,
@@ -17,7 +18,9 @@ from made_datasets import (
     voc_xml,
 )
 
-from boltbox.detector.data.report import DataReport, Fault
+from boltbox.detector.data.datasets import DetectionDataset, Fault
+from boltbox.detector.data.label_table import LabelSource, LabelTable
+from boltbox.detector.data.sample import Labels
 from boltbox.detector.system.errors import InputError
 
 GOOD_FIRST, GOOD_LAST = "0 0.5 0.5 0.5 0.5", "1 0.25 0.25 0.125 0.125"
@@ -51,8 +54,8 @@ def test_bad_yolo_line(tmp_path: Path, line: str, problem: str) -> None:
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/c.txt": f"{GOOD_FIRST}\n\n{line}\n{GOOD_LAST}\n"})
     dataset = load(tmp_path)
-    assert dataset.report.faults == [Fault(str(tmp_path / "labels/train/c.txt"), "line 3", problem)]
-    assert (dataset.report.images, dataset.report.boxes) == (3, 5)
+    assert dataset.faults == [Fault(str(tmp_path / "labels/train/c.txt"), "line 3", problem)]
+    assert counts(dataset)[:2] == (3, 5)
     # of 64 x 64 pixels
     assert dataset.labels[2].boxes.tolist() == [[16, 16, 48, 48], [12, 12, 20, 20]]
     assert dataset.labels[2].classes.tolist() == [0, 1]
@@ -68,8 +71,8 @@ def test_several_bad_lines_in_several_files(tmp_path: Path) -> None:
         },
     )
     dataset = load(tmp_path)
-    report = dataset.report
-    assert [(Path(f.file).name, f.where) for f in report.faults] == [
+    assert [(Path(f.file).name, f.where) for f in dataset.faults] == [
+        ("b.png", ""),
         ("b.txt", "line 1"),
         ("b.txt", "line 2"),
         ("c.txt", "line 1"),
@@ -81,7 +84,8 @@ def test_several_bad_lines_in_several_files(tmp_path: Path) -> None:
         "",
         "none of its objects can be used, first: line 1, not a number",
     )
-    assert report == DataReport(2, 2, background=0, faults=report.faults, lost_images=[lost])
+    assert dataset.faults[0] == lost
+    assert counts(dataset) == (2, 2, 0, 0)
 
 
 def test_yolo_boxes_and_polygons_in_one_file(tmp_path: Path) -> None:
@@ -129,8 +133,8 @@ def test_bad_voc_object(tmp_path: Path, item: str, where: str, problem: str) -> 
         },
     )
     dataset = load(tmp_path)
-    assert dataset.report.faults == [Fault(str(tmp_path / "Annotations/a.xml"), where, problem)]
-    assert dataset.report.images == 3
+    assert dataset.faults == [Fault(str(tmp_path / "Annotations/a.xml"), where, problem)]
+    assert len(dataset) == 3
     assert dataset.labels[0].boxes.tolist() == [[1, 2, 11, 22], [0.5, 0, 9, 9]]
     assert dataset.labels[0].classes.tolist() == [0, 1]
 
@@ -171,8 +175,8 @@ def test_bad_coco_annotation(
     content["annotations"][1] = good | annotation if isinstance(annotation, dict) else annotation
     as_coco(tmp_path, content)
     dataset = load(tmp_path)
-    assert dataset.report.faults == [Fault(str(tmp_path / "train.json"), where, problem)]
-    assert dataset.report.images == 3
+    assert dataset.faults == [Fault(str(tmp_path / "train.json"), where, problem)]
+    assert len(dataset) == 3
     assert dataset.labels[0].boxes.tolist() == [[10, 20, 40, 30], [0.5, 0, 9, 9]]
     assert dataset.labels[0].classes.tolist() == [0, 1]
 
@@ -183,7 +187,7 @@ def test_coco_annotation_without_a_key_names_the_file(tmp_path: Path, key: str) 
     del content["annotations"][0][key]
     as_coco(tmp_path, content)
     try:
-        where = str(load(tmp_path).report.faults[0])
+        where = str(load(tmp_path).faults[0])
     except InputError as e:
         where = str(e)
     assert "train.json" in where
@@ -198,27 +202,22 @@ def test_broken_xml_drops_the_image(tmp_path: Path, text: str) -> None:
     lay_out(tmp_path, {"Annotations/b.xml": text})
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "c.png"]
-    (lost,) = dataset.report.lost_images
+    (lost,) = dataset.faults
     assert lost.file == str(tmp_path / "Annotations/b.xml")
     assert lost.problem.startswith("not valid XML (")
 
 
-def test_report_in_words() -> None:
+def test_summary_in_words() -> None:
     faults = [Fault(f"{k}.txt", "line 1", "negative value") for k in range(3)]
-    report = DataReport(
-        7,
-        9,
-        background=2,
-        unlabelled=1,
-        faults=faults,
-        lost_images=[Fault("x.png", "", "no such image file")],
-    )
-    assert report.lines("val", most=3) == [
-        "val: 7 images, 9 boxes, 2 images without objects (1 without a label file), 3 boxes dropped, 1 images dropped",
+    faults.append(Fault("x.png", "", "no such image file"))
+    table = LabelTable.of([Labels.of(np.ones((n, 4)), np.zeros(n), 9, 9) for n in (2, 0, 3, 0)])
+    sources = [LabelSource(), *[LabelSource("a.txt")] * 3]
+    dataset = DetectionDataset(list("abcd"), table, ["cat"], sources, faults)
+    assert dataset.summary("val", most=3) == [
+        "val: 4 images, 5 boxes, 2 images without objects (1 without a label file), 3 boxes dropped, 1 images dropped",
         "  left out: x.png: no such image file",
         "  left out: 0.txt, line 1: negative value",
         "  left out: 1.txt, line 1: negative value",
         "  ... and 1 more, all in dropped.txt",
     ]
-    assert len(report.lines("val", most=4)) == 5
-    assert DataReport(7, 9).lines("train") == ["train: 7 images, 9 boxes"]
+    assert len(dataset.summary("val", most=4)) == 5

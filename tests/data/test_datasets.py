@@ -16,6 +16,7 @@ from made_datasets import (
     as_yolo,
     coco_content,
     coco_with,
+    counts,
     files_of,
     lay_out,
     load,
@@ -26,8 +27,8 @@ from made_datasets import (
 )
 
 from boltbox.detector.data.dataset_file import DEMO_ROOT, DatasetFile
+from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.report import DataReport, Fault
 
 
 @pytest.mark.parametrize("write", [as_yolo, as_voc, as_coco])
@@ -37,7 +38,7 @@ def test_each_format_gives_the_same_samples(tmp_path: Path, write: Callable[[Pat
     dataset = load(tmp_path)
     assert dataset.names == NAMES
     assert files_of(dataset) == ["a.png", "b.png", "c.png"]
-    assert dataset.report == DataReport(images=3, boxes=3, background=1)
+    assert (counts(dataset), dataset.faults) == ((3, 3, 1, 0), [])
     assert dataset.labels.sizes.tolist() == [[40, 60], [100, 37], [64, 64]]
     for k, (height, width, objects) in enumerate(SCENES.values()):
         sample, truth = dataset[k], np.array(objects).reshape(-1, 5)
@@ -98,7 +99,7 @@ def test_where_paths_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line
     monkeypatch.chdir(tmp_path)
     dataset = load(Path("about/data.yaml"))
     assert files_of(dataset) == ["a.png", "b.png", "c.png"]
-    assert dataset.report.boxes == 3
+    assert len(dataset.labels.boxes) == 3
 
 
 def test_path_beside_the_file_comes_before_the_current_folder(
@@ -149,7 +150,7 @@ def test_what_a_split_can_be(tmp_path: Path, train: str, found: str) -> None:
     assert {
         Path(f).stem: len(x.boxes) for f, x in zip(dataset.files, dataset.labels, strict=True)
     } == {k: boxes[k] for k in found}
-    assert dataset.report.lost_images == dataset.report.faults == []
+    assert dataset.faults == []
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_what_a_split_can_be(tmp_path: Path, train: str, found: str) -> None:
     ],
 )
 def test_label_path(image: str, labels: str) -> None:
-    assert YoloText.label_path(image) == Path(labels)
+    assert YoloText.label_path(image) == labels
 
 
 def test_splits_are_separate(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_voc_by_yaml(tmp_path: Path) -> None:
     )
     dataset = load(tmp_path)
     assert [x.classes.tolist() for x in dataset.labels] == [[2], [0, 2], []]
-    assert dataset.report.unlabelled == 1
+    assert dataset.unlabelled == 1
 
 
 @pytest.mark.parametrize(
@@ -233,9 +234,9 @@ def test_voc_difficult(tmp_path: Path, option: str, boxes: int, faults: int) -> 
         },
     )
     dataset = load(tmp_path)
-    assert dataset.report.boxes == boxes
+    assert len(dataset.labels.boxes) == boxes
     named = Fault(str(tmp_path / "Annotations/a.xml"), "object 1 (cat)", "marked difficult")
-    assert dataset.report.faults == [named][:faults]
+    assert dataset.faults == [named][:faults]
 
 
 def test_coco_names_come_from_the_categories_by_id(tmp_path: Path) -> None:
@@ -282,7 +283,7 @@ def test_coco_segmentation_crowd_area(tmp_path: Path) -> None:
     assert labels.crowd.tolist() == [False, True, False, False, False]
     assert labels.area.tolist() == [154.5, 77, 300, 300, 300], "30 x 10 where none is given"
     assert dataset.class_counts().tolist() == [4, 0], "the crowd is not counted"
-    assert dataset.report.boxes == 5
+    assert len(dataset.labels.boxes) == 5
 
 
 def test_crowd_is_in_the_truth_but_not_in_the_sample(tmp_path: Path) -> None:
@@ -324,7 +325,7 @@ def test_where_coco_images_are_found(tmp_path: Path, json_at: str, folder: str) 
     lay_out(tmp_path, {json_at: json.dumps(coco_content()), "data.yaml": f"train: {json_at}\n"})
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "b.png", "c.png"]
-    assert dataset.report.lost_images == []
+    assert dataset.faults == []
 
 
 def test_several_coco_files(tmp_path: Path) -> None:
@@ -349,9 +350,7 @@ def test_several_coco_files(tmp_path: Path) -> None:
 def test_single_class(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     lay_out(tmp_path, {"labels/train/c.txt": "55 .5 .5 .1 .1"})
-    dataset = DatasetFile.read(str(tmp_path)).open("train")
-    dataset.merge_classes()
-    dataset.check_classes()
+    dataset = DatasetFile.read(str(tmp_path)).open("train", single_class=True)
     assert dataset.names == ["item"]
     assert dataset.class_counts().tolist() == [4]
     assert dataset[1].classes.tolist() == [0, 0]
@@ -360,8 +359,7 @@ def test_single_class(tmp_path: Path) -> None:
 def test_single_class_keeps_a_single_name(tmp_path: Path) -> None:
     as_yolo(tmp_path)
     lay_out(tmp_path, {"data.yaml": TRAIN + "names: [cell]"})
-    dataset = DatasetFile.read(str(tmp_path)).open("train")
-    dataset.merge_classes()
+    dataset = DatasetFile.read(str(tmp_path)).open("train", single_class=True)
     assert dataset.names == ["cell"]
     assert dataset.class_counts().tolist() == [3]
 

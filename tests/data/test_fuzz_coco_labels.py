@@ -14,7 +14,7 @@ from corruption import FUZZ, corrupted
 from hypothesis import example, given
 from hypothesis import strategies as st
 from label_verdict import HEIGHT, NAMES, WIDTH, Verdict, compare, opened, out, rewrite
-from made_datasets import lay_out, picture, save
+from made_datasets import lay_out, lost_images, picture, save
 
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.system.errors import InputError
@@ -150,7 +150,11 @@ def plain(value: Any) -> bool:
 
 
 def finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**24
+    """A number, or a text that is one."""
+    try:
+        return abs(float(value)) < 2**24
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def strict_coco(data: bytes) -> Verdict:
@@ -186,11 +190,12 @@ def strict_coco(data: bytes) -> Verdict:
             and isinstance(box, list)
             and len(box) == 4
             and all(map(finite, box))
-            and box[2] > 0
-            and box[3] > 0
+            and float(box[2]) > 0
+            and float(box[3]) > 0
         )
         if sound:
-            corners = [float(v) for v in (box[0], box[1], box[0] + box[2], box[1] + box[3])]
+            x, y, w, h = map(float, box)
+            corners = [x, y, x + w, y + h]
             verdict.boxes[str(a.get("id")), k] = NAMES.index(names.pop()), corners
         else:
             verdict.rejected.append((str(a.get("id")), k))
@@ -218,9 +223,9 @@ def check_coco(root: Path, data: bytes) -> None:
         return
     assert not verdict.whole, "what is no COCO file is read as one"
     faults = Counter(
-        fault.where.removeprefix("annotation ").split(" (")[0] for fault in dataset.report.faults
+        fault.where.removeprefix("annotation ").split(" (")[0] for fault in dataset.faults
     )
-    lost = bool(dataset.report.lost_images)
+    lost = bool(lost_images(dataset))
     boxes = [
         box for stem in {Path(path).stem for path in dataset.files} for box in out(dataset, stem)
     ]

@@ -72,5 +72,5 @@ def test_yolo(yolo: Path, data: bytes) -> None:
     rewrite(yolo / "labels/train/a.txt", data)
     dataset, _ = opened(yolo)
     assert dataset is not None, "a label file never costs the data set"
-    places = {fault.where for fault in dataset.report.faults}
+    places = {fault.where for fault in dataset.faults}
     compare(strict_yolo(data), out(dataset, "a"), lambda k: f"line {k}" in places)

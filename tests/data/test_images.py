@@ -15,6 +15,7 @@ from made_datasets import (
     as_voc,
     as_yolo,
     bgr,
+    counts,
     files_of,
     lay_out,
     load,
@@ -24,7 +25,6 @@ from made_datasets import (
 from PIL import Image
 
 from boltbox.detector.data.images import find_images, image_size, image_sizes, read_image
-from boltbox.detector.data.report import DataReport
 from boltbox.detector.system.errors import InputError
 
 
@@ -67,12 +67,12 @@ def test_bad_image(tmp_path: Path, base: Callable[[Path], None], how: str, why: 
         )
     dataset = load(tmp_path)
     assert files_of(dataset) == ["a.png", "c.png"]
-    (lost,) = dataset.report.lost_images
+    (lost,) = dataset.faults
     assert lost.problem.startswith(why)
     assert (Path(lost.file).stem, lost.where) == ("b", "")
     if base is not as_voc or how != "missing":  # VOC's lists do not say the suffix
         assert Path(lost.file) == bad
-    assert dataset.report == DataReport(2, 1, background=1, lost_images=[lost])
+    assert counts(dataset) == (2, 1, 1, 0)
 
 
 def test_ten_pixels_are_enough(tmp_path: Path) -> None:

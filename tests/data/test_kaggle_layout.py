@@ -171,7 +171,7 @@ def test_coco_folder_with_lists_stays_yolo(tmp_path: Path) -> None:
     )
     file = DatasetFile.read(str(tmp_path))
     assert file.format == "yolo"
-    assert file.open("train").report.boxes == 1
+    assert len(file.open("train").labels.boxes) == 1
 
 
 def test_doctor_and_repaired_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

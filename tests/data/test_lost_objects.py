@@ -12,16 +12,18 @@ from made_datasets import (
     as_voc,
     as_yolo,
     coco_with,
+    counts,
     files_of,
     lay_out,
     load,
+    lost_images,
     picture,
     save,
     voc_object,
 )
 
 import cli
-from boltbox.detector.data.report import Fault
+from boltbox.detector.data.datasets import Fault
 
 
 def doctor(folder: Path, *options: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
@@ -78,11 +80,11 @@ def test_left_out_and_named(tmp_path: Path, make: Any) -> None:
         dataset = load(tmp_path)
         assert files_of(dataset) == ["a.png", "c.png"]
         image = next(tmp_path.rglob("b.png"))
-        assert dataset.report.lost_images == [
+        assert lost_images(dataset) == [
             Fault(str(image), "", f"none of its objects can be used, first: {first}")
         ]
-        assert dataset.report.lost_images[0].kind == "no_usable_object"
-        assert (dataset.report.background, len(dataset.report.faults)) == (1, 2)
+        assert dataset.faults[0].kind == "no_usable_object"
+        assert (counts(dataset)[2], len(dataset.faults)) == (1, 3)
 
 
 def test_what_is_marked_difficult_is_not_lost(tmp_path: Path) -> None:

@@ -5,38 +5,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from made_datasets import files_of, load
+from made_datasets import counts, files_of, load
 from shared import shared
-
-from boltbox.detector.data.report import DataReport
 
 
 @pytest.mark.parametrize(
-    ("split", "images", "counts", "faults"),
+    ("split", "images", "boxes", "faults"),
     [  # Platelets, RBC, WBC
         ("train", 205, [209, 2381, 214], [("BloodImage_00343.xml", "object 4 (RBC)")]),
         ("val", 87, [83, 967, 87], [("BloodImage_00338.xml", "object 13 (RBC)")]),
         ("test", 72, [69, 805, 71], []),
     ],
 )
-def test_bccd(split: str, images: int, counts: list[int], faults: list[tuple[str, str]]) -> None:
+def test_bccd(split: str, images: int, boxes: list[int], faults: list[tuple[str, str]]) -> None:
     dataset = load(shared("data/bccd") / "BCCD", split)
     assert dataset.names == ["Platelets", "RBC", "WBC"]
     assert len(dataset) == images
-    assert dataset.class_counts().tolist() == counts
-    assert dataset.report.boxes == sum(counts) == {"train": 2804, "val": 1137, "test": 945}[split]
-    assert [(Path(f.file).name, f.where) for f in dataset.report.faults] == faults
-    assert dataset.report.lost_images == []
+    assert dataset.class_counts().tolist() == boxes
+    assert (
+        len(dataset.labels.boxes) == sum(boxes) == {"train": 2804, "val": 1137, "test": 945}[split]
+    )
+    assert [(Path(f.file).name, f.where) for f in dataset.faults] == faults
 
 
 def test_coco128() -> None:
     root = shared("data/coco128_val128")
-    report = load(root, "val").report
-    assert report == DataReport(128, 898)
-    report = load(root, "train").report
+    val = load(root, "val")
+    assert (counts(val), val.faults) == ((128, 898, 0, 0), [])
+    train = load(root, "train")
     # 941 label lines less the 12 of the two files, 000000000656 and 000000000659, whose images are
     # not there
-    assert report == DataReport(128, 929, background=2, unlabelled=2)
+    assert (counts(train), train.faults) == ((128, 929, 2, 2), [])
 
 
 def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
@@ -56,7 +55,8 @@ def test_publaynet_as_coco_equals_yolo(tmp_path: Path) -> None:
     (tmp_path / "coco.yaml").write_text(yaml.safe_dump(as_coco_too))
     yolo, coco = load(tmp_path / "yolo.yaml"), load(tmp_path / "coco.yaml")
     assert coco.names == yolo.names == content["names"]
-    assert coco.report == yolo.report == DataReport(20, 193)
+    assert counts(coco) == counts(yolo) == (20, 193, 0, 0)
+    assert coco.faults == yolo.faults == []
     assert coco.class_counts().tolist() == [137, 34, 7, 6, 9]
     theirs = dict(zip(files_of(yolo), yolo.labels, strict=True))
     for name, labels in zip(files_of(coco), coco.labels, strict=True):
@@ -70,8 +70,9 @@ def test_real_faults() -> None:
     """FAULTS.tsv counts them: boxes of no size 3 and 1, one empty and one missing label file,
     labels without their image."""
     root = shared("data/real_faults")
-    train, val = load(root).report, load(root, "val").report
-    assert (train.images, train.background, train.unlabelled, len(train.faults)) == (10, 2, 1, 3)
-    assert (val.images, val.background, val.unlabelled, len(val.faults)) == (4, 0, 0, 1)
+    train, val = load(root), load(root, "val")
+    images, _, background, unlabelled = counts(train)
+    assert (images, background, unlabelled, len(train.faults)) == (10, 2, 1, 3)
+    images, _, background, unlabelled = counts(val)
+    assert (images, background, unlabelled, len(val.faults)) == (4, 0, 0, 1)
     assert {f.problem for f in train.faults + val.faults} == {"zero width or height"}
-    assert train.lost_images == val.lost_images == []

@@ -39,9 +39,9 @@ def test_dataset(case: Case, tmp_path: Path) -> None:
         lines = [f"{int(r[0])} " + " ".join(f"{x:.9g}" for x in r[1:]) for r in labels]
         (tmp_path / f"labels/{k:04d}.txt").write_text("\n".join(lines))
     names = ["a", "b", "c", "d", "e"]
-    dataset = read_yolo(tmp_path / "images", names, tmp_path)
-    if m.get("single_cls"):
-        dataset.merge_classes()
+    single = bool(m.get("single_cls"))
+    dataset = read_yolo(tmp_path / "images", names, tmp_path, single)
+    if single:
         assert dataset.names == ["item"]
 
     order, shapes = np.arange(len(dataset)), np.full((len(dataset), 2), m["imgsz"])

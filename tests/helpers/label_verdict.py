@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,12 +47,8 @@ def rewrite(path: Path, data: bytes) -> None:
 def opened(folder: Path) -> tuple[DetectionDataset | None, str]:
     """The training split and an empty string, or nothing and the error; also as strict as `fit`
     is."""
-    try:
-        strict = DatasetFile.read(str(folder)).open("train")
-        strict.check_classes()
-        check_promises(strict)
-    except InputError:
-        pass
+    with suppress(InputError):
+        check_promises(DatasetFile.read(str(folder)).open("train"))
     try:
         dataset = DatasetFile.read(str(folder)).open("train", strict=False)
     except InputError as e:

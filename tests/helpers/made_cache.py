@@ -20,7 +20,6 @@ SHAPES = [(30, 64), (64, 64), (48, 40), (20, 60), (90, 33), (50, 100), (128, 128
 def store_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the stores."""
     monkeypatch.setenv("BOLTBOX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("boltbox.detector.data.cache._reported", set())
     return tmp_path / "cache" / "images"
 
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.data.datasets import DetectionDataset
+from boltbox.detector.data.datasets import DetectionDataset, Fault
 from boltbox.detector.data.formats.format import Split
 from boltbox.detector.data.formats.yolo_txt import YoloText, parse_yolo
 from boltbox.detector.data.read_split import SplitReader
@@ -134,14 +134,26 @@ def coco_with(annotations: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def load(given: Path, split: str = "train") -> DetectionDataset:
-    dataset = DatasetFile.read(str(given)).open(split)
-    dataset.check_classes()
-    return dataset
+    return DatasetFile.read(str(given)).open(split)
 
 
-def read_yolo(images: Path, names: list[str], root: Path) -> DetectionDataset:
+def counts(dataset: DetectionDataset) -> tuple[int, int, int, int]:
+    """Images, boxes, images without objects, images without a label file."""
+    table = dataset.labels
+    background = int((np.diff(table.starts) == 0).sum())
+    return len(dataset), len(table.boxes), background, dataset.unlabelled
+
+
+def lost_images(dataset: DetectionDataset) -> list[Fault]:
+    return [fault for fault in dataset.faults if not fault.where]
+
+
+def read_yolo(
+    images: Path, names: list[str], root: Path, single_class: bool = False
+) -> DetectionDataset:
     """A folder of images with text labels, without a data.yaml."""
-    return SplitReader(YoloText(Split("train", [images], root)), names).read()
+    form = YoloText(Split("train", [images], root))
+    return SplitReader(form, names, single_class=single_class).read()
 
 
 def parsed(text: str) -> tuple[np.ndarray, Polygons, list[tuple[str, str]]]:

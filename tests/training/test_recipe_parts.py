@@ -79,7 +79,7 @@ def test_the_last_epochs_have_no_mosaic(small_data: Path) -> None:
     """Their samples are those of an augmentation without mosaic and MixUp, those before are as
     ever."""
     augment = Augment(mixup=0.5)
-    dataset = DatasetFile.read(str(small_data)).open_checked("train", False)
+    dataset = DatasetFile.read(str(small_data)).open("train")
     images = ResizedImages(dataset, 64)
     made = TrainSamples(
         images, augment.steps(64), 3, augment.without_mixing().steps(64), last_from=2

@@ -45,7 +45,7 @@ def run_doctor(
         diagnosis = diagnose(file, datasets, size, show_progress=True)
         diagnosis.findings += unusable
         for split, dataset in datasets.items():
-            rank_zero_print(dataset.report.lines(split, most=0)[0])
+            rank_zero_print(dataset.summary(split, most=0)[0])
         rank_zero_print("\n".join(diagnosis.summary()))
         content = json_.dumps(diagnosis.content(), indent=1)
         write_atomically(run / "doctor.json", content)

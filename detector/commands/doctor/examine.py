@@ -12,9 +12,8 @@ from boltbox.detector.commands.doctor.folders import all_images, examine_folders
 from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
 from boltbox.detector.commands.doctor.statistics import statistics
-from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.dataset_file import FORMATS, DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats import FORMATS
 from boltbox.detector.system.errors import InputError
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from boltbox.detector.commands.doctor.finding import Finding
-from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats import format_class
-from boltbox.detector.data.formats.per_image import PerImageFormat
+from boltbox.detector.data.formats.format import PerImageFormat
 from boltbox.detector.data.images import SUFFIXES
 
 _UNREAD = {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".pgm", ".pnm", ".ppm"}
@@ -70,7 +69,7 @@ def _label_files(
             yield Finding("warning", "stem_clash", "", label, "", problem)
     folders = defaultdict(set)
     for folder, image in {os.path.dirname(image): image for image in images}.items():
-        folders[form.label_path(image).parent].add(Path(folder))
+        folders[Path(form.label_path(image)).parent].add(Path(folder))
     lists = {path for paths in file.splits.values() for path in paths}
     for labels, of_images in sorted(folders.items()):
         stems = {path.stem for folder in of_images for path in folder.glob("*")}
@@ -82,4 +81,4 @@ def _label_files(
 
 def all_images(dataset: DetectionDataset) -> list[str]:
     """The image files of a split, those too that training leaves out."""
-    return [*dataset.files, *(fault.image for fault in dataset.report.lost_images)]
+    return [*dataset.files, *(fault.image for fault in dataset.faults if not fault.where)]

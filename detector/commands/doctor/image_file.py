@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image
 
+from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.images import UNREADABLE, image_sizes, read_image
-from boltbox.detector.data.report import Fault
 from boltbox.detector.system.errors import InputError
 
 SUFFIXES_OF = {  # by Pillow's name of the format; the first is the one that a repair gives

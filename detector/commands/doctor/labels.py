@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from boltbox.detector.commands.doctor.finding import CONCLUSION, Finding
-from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.formats import format_class
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
 MANY, LEAST_BOXES = 0.1, 5  # share and number of boxes past the frame that have one cause
@@ -24,7 +23,7 @@ _SEVERITIES = {
 
 def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     """What training drops, in the words of its own report."""
-    for f in dataset.report.left_out:
+    for f in dataset.faults:
         severity, rest = _SEVERITIES.get(f.kind, "fault"), (f.where, f.problem, f.image, f.box)
         yield Finding(severity, f.kind, split, f.file, *rest)
 
@@ -32,14 +31,14 @@ def left_out(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
 def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     """What training uses as it stands, but its user should know: boxes past the frame, duplicates,
     sizes that differ, ..."""
-    report, images = dataset.report, len(dataset)
+    images, unlabelled = len(dataset), dataset.unlabelled
     yield from _another_size(split, dataset)
-    if images and not report.boxes:
+    if images and not len(dataset.labels.boxes):
         problem = f"none of its {images} images has a usable box, which training refuses;"
-        problem = f"{problem} {report.unlabelled} have no label file of format {file.format}"
+        problem = f"{problem} {unlabelled} have no label file of format {file.format}"
         yield Finding("fault", "no_boxes", split, "", "", problem)
-    elif report.unlabelled * 2 > images:
-        problem = f"{report.unlabelled} of {images} images have no label file; are the labels"
+    elif unlabelled * 2 > images:
+        problem = f"{unlabelled} of {images} images have no label file; are the labels"
         problem = f"{problem} in the right folder?"
         yield Finding("warning", "mostly_unlabelled", split, "", "", problem)
     yield from _images(split, dataset, format_class(file.format).shared)
@@ -48,7 +47,7 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
 
 def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Finding]:
     """What concerns all labels of an image. shared: label files speak of many images."""
-    dropped = {fault.image for fault in dataset.report.faults}
+    dropped = {fault.image for fault in dataset.faults}
     counts, sizes = np.diff(dataset.labels.starts), dataset.labels.sizes.tolist()
     for image, source, size, count in zip(
         dataset.files, dataset.sources, sizes, counts, strict=True
@@ -123,7 +122,7 @@ def _another_size(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
     sizes = np.repeat(table.sizes[:, ::-1], np.diff(table.starts), 0)
     reach = (table.boxes[:, 2:] / sizes).max(1, initial=0)  # as shares of the image
     past = reach[reach > SLACK]
-    above = sum(fault.kind == "coordinate_above_1" for fault in dataset.report.faults)
+    above = sum(fault.kind == "coordinate_above_1" for fault in dataset.faults)
     wrong, total = len(past) + above, len(reach) + above
     if wrong >= max(LEAST_BOXES, MANY * total):
         cause = "in pixels, in per cents or for another image size, not as fractions of the image"

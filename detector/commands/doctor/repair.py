@@ -112,7 +112,7 @@ def _kept(
     images: dict[str, set[str]] = {}
     taken: dict[str, str] = {}  # content -> path
     for split in sorted(datasets, key=_FIRST_CHOICE.index):
-        done += [f"left out {fault}" for fault in datasets[split].report.lost_images]
+        done += [f"left out {fault}" for fault in datasets[split].faults if not fault.where]
         images[split], copies = set(), {}
         for path in dict.fromkeys(datasets[split].files):
             if path in lost:
@@ -175,7 +175,7 @@ def _repaired(dataset: DetectionDataset, kept: set[str], done: list[str]) -> lis
     """The images of a split that stay, without a name, with what is sound of their labels; what is
     repaired is added to `done`. kept: paths of images.
     """
-    done += [f"{f.file}, {f.where}: dropped ({f.problem})" for f in dataset.report.faults]
+    done += [f"{f.file}, {f.where}: dropped ({f.problem})" for f in dataset.faults if f.where]
     seen: dict[str, set] = defaultdict(set)  # objects by image, which may be listed twice
     images = []
     for path, source, labels in zip(dataset.files, dataset.sources, dataset.labels, strict=True):

@@ -3,7 +3,6 @@ is decoded once, if there is room to keep them."""
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import re
@@ -12,7 +11,6 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
@@ -20,8 +18,7 @@ import cv2
 import numpy as np
 import torch.distributed as dist
 
-from boltbox.detector.data.cache import cache_folder, say_without
-from boltbox.detector.data.cache.labels import states
+from boltbox.detector.data.cache.labels import cache_folder, digest, states
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.transforms.letterbox import LazyImage, Patch, longest_shape, resize
@@ -126,8 +123,9 @@ class ResizedImages:
 
     def key(self) -> bytes:
         """A checksum of all that decides the pixels."""
-        files = [self.dataset.files, states(self.dataset.files).tolist()]
-        return _digest([VERSION, cv2.__version__, self.way, files, self.labels.sizes.tolist()])
+        files = [self.dataset.files, states(self.dataset.files)]
+        of = digest([VERSION, cv2.__version__, self.way, files, self.labels.sizes.tolist()])
+        return bytes.fromhex(of)
 
     def store_bytes(self) -> int:
         """Size of their store."""
@@ -156,7 +154,7 @@ def cache_images(
         try:
             files = _open_files(where, splits, source)
         except OSError as e:
-            say_without("images", e)
+            rank_zero_print(f"images are not cached ({e}); BOLTBOX_CACHE may name another folder")
     if trainer and dist.is_initialized():
         paths = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in files]
         of_nodes = [(trainer.node_rank, paths)] * trainer.world_size
@@ -175,7 +173,7 @@ def _open_files(where: str, splits: Mapping[str, ResizedImages], source: str) ->
         folder = cache_folder() / "images"
         folder.mkdir(parents=True, exist_ok=True)
         for name, images in splits.items():
-            of = _digest([str(Path(source).absolute()), images.way]).hex()[:24]
+            of = digest([str(Path(source).absolute()), images.way])[:24]
             paths[name] = path = folder / f"{name}-{images.size}-{of}"
             found[name] = _matching(path, images)
     free = shutil.disk_usage(folder).free if where == "disk" else free_memory()
@@ -235,7 +233,3 @@ def _free_in(group: Path) -> int:
         used = int((group / "memory.current").read_text()) - int(files[1] if files else 0)
         return max(int((group / "memory.max").read_text()) - used, 0)
     return 2**62
-
-
-def _digest(content: object) -> bytes:
-    return sha256(json.dumps(content).encode()).digest()

@@ -1,27 +1,27 @@
 """The protocol of a label format: find the images of a split and their label files, and read these.
 
-The reader (`read_split.py`) knows formats by this alone. A format is one file and one row of the
-table in `formats/__init__.py`; one of a user's own needs no row (docs/formats.md).
+The reader (`read_split.py`) knows formats by this alone. A format is one file here and one row of
+FORMATS in `dataset_file.py`; one of a user's own needs no row (docs/formats.md).
 """
 
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import isdir
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from boltbox.detector.data.cache.labels import Origins
+from boltbox.detector.data.datasets import Fault
 from boltbox.detector.data.images import find_images
-from boltbox.detector.data.report import Fault
 
 NO_BOX = (math.nan,) * 4
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
+DIFFICULT = "marked difficult"  # the problem of an object that is left out on purpose
 
 
 @dataclass
@@ -30,21 +30,14 @@ class Split:
 
     name: train, val or test · paths: what the data set's file gives for it, resolved · root: the
     data set's folder · folders: further folders of images (the key `images`) · keep_difficult:
-    objects marked difficult are used · origins: files and folders that decide what the split holds,
-    for the cache.
+    objects marked difficult are used.
     """
 
     name: str
     paths: Sequence[Path]
     root: Path
-    folders: list[Path] = field(default_factory=list)
+    folders: Sequence[Path] = ()
     keep_difficult: bool = False
-    origins: Origins = field(default_factory=Origins)
-
-    def find_images(self, folder: Path) -> list[Path]:
-        """The image files of a folder and its subfolders, sorted."""
-        self.origins.note(at for at, _, _ in os.walk(folder))
-        return find_images(folder)
 
 
 class Entry(NamedTuple):
@@ -64,7 +57,7 @@ class LabelObject:
     box: x1, y1, x2, y2 in pixels of the image; NO_BOX if it cannot be read · problem: why it cannot
     be used, "" if the format finds nothing wrong (class name, size, finite numbers are checked by
     the reader) · polygons: parts (k, 2) float32 xy in pixels · crowd: a region of uncounted objects
-    · area: square pixels, None: of the box.
+    · area: square pixels, NaN: of the box.
     """
 
     place: str
@@ -73,7 +66,7 @@ class LabelObject:
     problem: str = ""
     polygons: list[np.ndarray] = field(default_factory=list)
     crowd: bool = False
-    area: float | None = None
+    area: float = math.nan
 
 
 @dataclass
@@ -110,9 +103,9 @@ class Format(ABC):
 
     @abstractmethod
     def find(self) -> list[Entry]:
-        """The images of `self.split`, in the order of the data set. Files and folders that decide
-        which they are, other than `split.paths`, the images and their label files, go to
-        `self.split.origins.note` before they are looked at."""
+        """The images of `self.split`, in the order of the data set. It is asked at every start;
+        `read` only if an image, a label file or one of the files `split.paths` has changed. So a
+        label file that is read here has to be one of these."""
 
     @abstractmethod
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
@@ -124,10 +117,41 @@ class Format(ABC):
         """
 
 
+class PerImageFormat(Format):
+    """A label file for each image. A split is a folder of images, or a text file with an image a
+    line.
+
+    suffix: of the label files.
+    """
+
+    suffix: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def label_path(cls, image: str) -> str:
+        """Where the label file of an image is, or would be."""
+
+    @abstractmethod
+    def listed_images(self, source: Path) -> list[Path]:
+        """The images that a text file lists."""
+
+    def find(self) -> list[Entry]:
+        images: set[str] = set()
+        for source in self.split.paths:
+            found = find_images(source) if isdir(source) else self.listed_images(source)
+            images |= set(map(str, found))
+        return [Entry(image, self.label_path(image)) for image in sorted(images)]
+
+
+def number(value: object) -> float:
+    """NaN where it is none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
 def whole_size(height: object, width: object) -> tuple[int, int] | None:
     """The size that a label file gives; None where it gives none (left out, no numbers, 0 x 0)."""
-    try:
-        size = int(str(height)), int(str(width))
-    except ValueError:
-        return None
-    return size if 0 < min(size) <= max(size) < 2**31 else None
+    size = number(height), number(width)
+    return (int(size[0]), int(size[1])) if all(0 < side < 2**31 for side in size) else None

@@ -1,27 +1,27 @@
 """Pascal VOC annotations: an xml file an image. Corners are taken as they stand, in pixels."""
 
-import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from boltbox.detector.data.datasets import read_lines
 from boltbox.detector.data.formats.format import (
+    DIFFICULT,
     Entry,
     ImageLabels,
     LabelObject,
+    PerImageFormat,
     Split,
+    number,
     whole_size,
 )
-from boltbox.detector.data.formats.per_image import PerImageFormat
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.images import SUFFIXES
+from boltbox.detector.data.images import SUFFIXES, find_images, read_lines
 from boltbox.detector.system.errors import InputError
 
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
 _SPLIT_FOLDERS = {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
 
@@ -73,21 +73,23 @@ class VocXml(PerImageFormat):
         return sorted(found - {""})
 
     @classmethod
-    def label_path(cls, image: str | Path) -> Path:
-        """The first of the places that exists, else the first of all."""
-        places = _annotation_places(image)
-        return next((place for place in places if isfile(place)), places[0])
-
-    def find(self) -> list[Entry]:
-        entries = super().find()
-        folders = {os.path.dirname(entry.image): entry.image for entry in entries}
-        for image in folders.values():  # one of each folder
-            self.split.origins.note(place.parent for place in _annotation_places(image))
-        return entries
+    def label_path(cls, image: str) -> str:
+        """The first of these that exists, else the first of all: for `.../JPEGImages/a/b.jpg` (or
+        images, in any case) `.../Annotations/a/b.xml`, `.../Annotations/b.xml`, or annotations for
+        Annotations; beside the image; in a folder Annotations or annotations beside the image."""
+        xml = os.path.splitext(image)[0] + ".xml"
+        places = []
+        for name in _ANNOTATIONS:
+            for below in ("", "(.*/)?"):
+                folder = f"(?is)^(.*/|)(jpegimages|images)/{below}"
+                places.append(re.sub(folder, rf"\1{name}/", xml))
+        at, file = os.path.split(xml)
+        places += [xml, *(os.path.join(at, name, file) for name in _ANNOTATIONS)]
+        return next(filter(isfile, places), places[0])
 
     def listed_images(self, source: Path) -> list[Path]:
         folder = _image_folder(self.split.root)
-        images = self.split.find_images(folder)
+        images = find_images(folder)
         of_id = {path.relative_to(folder).with_suffix("").as_posix(): path for path in images}
         ids = [line.split()[0] for line in read_lines(source)]
         return [of_id.get(i) or folder / f"{i}.jpg" for i in ids]
@@ -100,25 +102,12 @@ class VocXml(PerImageFormat):
         for k, item in enumerate(xml.findall("object"), 1):
             name = item.findtext("name", "").strip()
             difficult = item.findtext("difficult", "").strip() == "1"
-            problem = "marked difficult" if difficult and not self.split.keep_difficult else ""
-            box = [_number(item.findtext(f"bndbox/{corner}", "")) for corner in CORNERS]
+            problem = DIFFICULT if difficult and not self.split.keep_difficult else ""
+            corners = ("xmin", "ymin", "xmax", "ymax")
+            box = [number(item.findtext(f"bndbox/{corner}")) for corner in corners]
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
         size = whole_size(xml.findtext("size/height"), xml.findtext("size/width"))
         return ImageLabels(objects, size, xml.findtext("filename", "").strip())
-
-
-def _annotation_places(image: str | Path) -> list[Path]:
-    """Where the annotation of an image is looked for, in order: for `.../JPEGImages/a/b.jpg` (or
-    images, in any case) `.../Annotations/a/b.xml` or `.../Annotations/b.xml`, or annotations for
-    Annotations; beside the image; in a folder Annotations or annotations beside the image."""
-    xml = Path(image).with_suffix(".xml")
-    images = [p for p in xml.parents if p.name.lower() in ("jpegimages", "images")][:1]
-    places = []
-    for folder in images:
-        for name in _ANNOTATIONS:
-            places.append(folder.with_name(name) / xml.relative_to(folder))
-            places.append(folder.with_name(name) / xml.name)
-    return [*places, xml, *(xml.parent / name / xml.name for name in _ANNOTATIONS)]
 
 
 def _image_folder(root: Path) -> Path:
@@ -129,8 +118,8 @@ def _image_folder(root: Path) -> Path:
 def _has_xml(folder: Path, most: int = 100) -> bool:
     """Whether images of a folder and its subfolders have VOC annotations and no text labels, as far
     as the first ones show."""
-    paths = (Path(at, name) for at, _, names in os.walk(folder) for name in sorted(names))
-    images = list(islice((path for path in paths if path.suffix.lower() in SUFFIXES), most))
+    found = (str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    images = list(islice(found, most))
     has_text = any(isfile(YoloText.label_path(image)) for image in images)
     return not has_text and any(isfile(VocXml.label_path(image)) for image in images)
 
@@ -148,11 +137,3 @@ def _read_xml(file: str) -> ElementTree.Element:
     if root.tag != "annotation":
         raise InputError(f"{file}: not valid XML (it is about <{root.tag}>, not <annotation>)")
     return root
-
-
-def _number(text: str) -> float:
-    """NaN where it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

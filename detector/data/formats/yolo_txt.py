@@ -1,15 +1,22 @@
 """YOLO text labels: for `.../images/a/b.jpg` the file `.../labels/a/b.txt`, a line an object:
 `class cx cy w h`, or `class x y x y ...` for a polygon, as fractions of the image."""
 
+import os
+import re
 from collections.abc import Iterator
-from os.path import exists, isdir
+from os.path import exists, isfile
 from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.datasets import read_lines
-from boltbox.detector.data.formats.format import NO_BOX, Entry, ImageLabels, LabelObject
-from boltbox.detector.data.formats.per_image import PerImageFormat
+from boltbox.detector.data.formats.format import (
+    NO_BOX,
+    Entry,
+    ImageLabels,
+    LabelObject,
+    PerImageFormat,
+)
+from boltbox.detector.data.images import read_lines
 from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
 from boltbox.detector.system.text_file import read_text
 
@@ -24,26 +31,19 @@ class YoloText(PerImageFormat):
     suffix = ".txt"
 
     @classmethod
-    def label_path(cls, image: str | Path) -> Path:
+    def label_path(cls, image: str) -> str:
         """The last folder `images` becomes `labels`, the suffix .txt."""
-        label = Path(image).with_suffix(".txt")
-        for folder in label.parents:
-            if folder.name == "images":
-                return folder.with_name("labels") / label.relative_to(folder)
-        return label
+        return re.sub("(?s)^(.*/|)images/", r"\1labels/", os.path.splitext(image)[0] + ".txt")
 
     def listed_images(self, source: Path) -> list[Path]:
-        # an image is the first of its places that exists; one that comes later may come before it
-        found, looked = [], []
+        found = []
         for line in read_lines(source):
             places = [source.parent / line, self.split.root / line, Path(line)]
             found.append(next(filter(exists, places), places[0]))
-            looked += places
-        self.split.origins.note(looked)
         return found
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
-        if not exists(entry.file) or isdir(entry.file):
+        if not isfile(entry.file):
             return None
         # bytes that are no UTF-8 become no number
         objects = list(parse_yolo(read_text(entry.file, replace=True)))

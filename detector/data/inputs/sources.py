@@ -13,8 +13,7 @@ import numpy as np
 from PIL import Image as PIL
 from PIL import ImageOps
 
-from boltbox.detector.data.datasets import read_lines
-from boltbox.detector.data.images import SUFFIXES, find_images, image_sizes, read_image
+from boltbox.detector.data.images import SUFFIXES, find_images, image_sizes, read_image, read_lines
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
     collate_items,

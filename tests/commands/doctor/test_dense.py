@@ -22,7 +22,7 @@ from made_samples import few, noise, seeds
 
 import cli
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.formats import FORMATS
+from boltbox.detector.data.dataset_file import FORMATS
 from boltbox.detector.data.formats.format import FARTHEST, Entry, ImageLabels
 from boltbox.detector.data.read_split import box_problems
 from boltbox.detector.data.sample import Sample

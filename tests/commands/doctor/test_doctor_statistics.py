@@ -26,8 +26,7 @@ from shared import shared
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.label_table import LabelSource
-from boltbox.detector.data.report import DataReport
+from boltbox.detector.data.label_table import LabelSource, LabelTable
 from boltbox.detector.data.sample import Labels
 
 Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2
@@ -44,7 +43,7 @@ def dataset_of(*images: list[Box], names: str = "ab", side: int = 640) -> Detect
         LabelSource(f"/nowhere/{i}.txt", [f"line {k + 1}" for k in range(len(image))])
         for i, image in enumerate(images)
     ]
-    return DetectionDataset(files, labels, list(names), DataReport(), sources=sources)
+    return DetectionDataset(files, LabelTable.of(labels), list(names), sources)
 
 
 def kinds(findings: list[Finding]) -> list[tuple[str, str, str]]:
