@@ -10,6 +10,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.checkpoint.reader import read_outline
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
+from boltbox.detector.system.atomic_file import remove
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -43,7 +44,6 @@ class Checkpoints(Checkpoint):
 
     def __init__(self, save_period: int = -1, every_minutes: NonNegativeFloat = 10.0) -> None:
         self.save_period, self.every_minutes = save_period, every_minutes
-        self.best_fitness = self._best_before = -1.0  # of best.ckpt; of the one that it replaces
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
         self._saved = time.monotonic()
@@ -55,19 +55,9 @@ class Checkpoints(Checkpoint):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The best.ckpt that a resumed run finds may be an older one than its checkpoint says."""
-        try:
-            best = read_outline(_folder(trainer) / "best.ckpt")["callbacks"][self.state_key]
-            self.best_fitness = min(self.best_fitness, float(best["best_fitness"]))
-        except (LookupError, TypeError, ValueError):  # there is none, or it cannot be read
-            self.best_fitness = -1.0
-
-    def best_on_disk(self, trainer: L.Trainer) -> float:
-        """The fitness of best.ckpt; it waits for the file that is being written."""
-        wait_for_checkpoint(trainer)
-        if _folder(trainer) / "best.ckpt" in _io(trainer).failed:
-            self.best_fitness = self._best_before
-        return self.best_fitness
+        """A new run is not compared with the best.ckpt of another."""
+        if trainer.is_global_zero and not trainer.ckpt_path:
+            remove(_folder(trainer) / "best.ckpt")
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning's own handlers were in place until here: after a SIGTERM it would leave with
@@ -93,7 +83,6 @@ class Checkpoints(Checkpoint):
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
         if not _anyone(trainer, bool(late or self.signal.received)):
             return
-        self.best_on_disk(trainer)  # it goes into the file
         self._save(trainer, "last.ckpt")
         self._stop_if_told(trainer)
 
@@ -110,19 +99,22 @@ class Checkpoints(Checkpoint):
         """Lightning calls this after all other callbacks, so their state is that of the finished
         epoch."""
         epoch, fitness, names = trainer.current_epoch, self.fitness, ["last.ckpt"]
-        self.fitness = None
         if self.save_period > 0 and (epoch + 1) % self.save_period == 0:
             names.insert(0, f"epoch{epoch}.ckpt")
-        best = self.best_on_disk(trainer)
-        if fitness is not None and fitness > best:
-            self.best_fitness, self._best_before = fitness, best
+        if fitness is not None and fitness > best_fitness(trainer):
             names.insert(0, "best.ckpt")
         self._save(trainer, *names)
+        self.fitness = None
         self._stop_if_told(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["fitness"] = self.fitness
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it."""
-        self.best_on_disk(trainer)
+        wait_for_checkpoint(trainer)
         paths = [_folder(trainer) / name for name in ("best.ckpt", "last.ckpt")]
         for path in [path for path in paths if path.is_file()][:1]:
             rank_zero_print(f"checkpoint: {path}")
@@ -154,11 +146,12 @@ class Checkpoints(Checkpoint):
                 " there, with --ckpt_path last"
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"best_fitness": self.best_fitness}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best_fitness = state_dict["best_fitness"]
+def best_fitness(trainer: L.Trainer) -> float:
+    """The fitness of best.ckpt, -1 without one; it waits for the file that is being written."""
+    wait_for_checkpoint(trainer)
+    fitness = read_outline(_folder(trainer) / "best.ckpt").get("fitness")
+    return fitness if isinstance(fitness, float) else -1.0
 
 
 def _folder(trainer: L.Trainer) -> Path:

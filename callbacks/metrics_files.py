@@ -8,7 +8,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.callbacks.checkpoints import Checkpoints
+from boltbox.callbacks.checkpoints import best_fitness
 from boltbox.detector.evaluation.metrics import Result
 from boltbox.detector.evaluation.results import class_table, result_json
 from boltbox.detector.model.origin import describe_origins, to_plain
@@ -20,13 +20,13 @@ from boltbox.detector.training.recipe import data_of
 
 
 class MetricsFiles(L.Callback):
-    """metrics.json holds the metrics of the best epoch of a fit, or of validate or test;
-    detections.npz the detections and labels that they were computed from. The table by class is
-    printed at the end."""
+    """metrics.json holds the metrics of the best epoch of a fit, that of best.ckpt, or of validate
+    or test; detections.npz the detections and labels that they were computed from. The table by
+    class is printed at the end. Without boltbox.callbacks.Checkpoints the last epoch counts."""
 
     def __init__(self) -> None:
-        self.best = -1.0  # fitness of the best epoch
         self._content: dict[str, Any] = {}  # of metrics.json
+        self._fitness = 0.0  # of its epoch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """As for test; the first process has a result."""
@@ -35,9 +35,9 @@ class MetricsFiles(L.Callback):
         if result is None or trainer.sanity_checking:
             return
         fitness = float(trainer.callback_metrics[f"{'test' if trainer.testing else 'val'}/fitness"])
-        if is_fit and fitness <= self._best(trainer):
+        if is_fit and fitness <= best_fitness(trainer):
             return
-        self.best = fitness
+        self._fitness = fitness
         self._write(trainer, pl_module, result)
         if not is_fit:
             origins = describe_origins(pl_module.network.origins)
@@ -50,20 +50,12 @@ class MetricsFiles(L.Callback):
         """The table of the best epoch, which may be from before a resume."""
         if not trainer.is_global_zero:
             return
-        if self._content and self.best <= self._best(trainer):
+        if self._content and self._fitness <= best_fitness(trainer):
             self._write_json(trainer)  # again, in case that the disk has failed
         content = best_epoch(Path(trainer.default_root_dir)) or self._content
         if content:
             epoch = f"{content['epoch'] + 1}/{trainer.max_epochs}"
             rank_zero_print(f"\nbest: epoch {epoch}\n{class_table(content)}")
-
-    def _best(self, trainer: L.Trainer) -> float:
-        """The fitness of best.ckpt; in a script without boltbox.callbacks.Checkpoints that of the
-        best epoch so far."""
-        checkpoints = trainer.checkpoint_callback
-        if isinstance(checkpoints, Checkpoints):
-            return checkpoints.best_on_disk(trainer)
-        return self.best
 
     def _write(self, trainer: L.Trainer, pl_module: Detector, result: Result) -> None:
         command = str(trainer.state.fn.value if trainer.state.fn else "")
@@ -86,12 +78,6 @@ class MetricsFiles(L.Callback):
         path = _json_path(trainer)
         with not_fatal(path):
             write_atomically(path, json.dumps(self._content, indent=1))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]
 
 
 def _json_path(trainer: L.Trainer) -> Path:

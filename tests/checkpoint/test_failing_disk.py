@@ -87,7 +87,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def best_epochs(run: Path) -> list[int]:
     """That of best.ckpt, of metrics.json and of detections.npz."""
     best = torch.load(run / "checkpoints/best.ckpt", weights_only=True)
-    assert best["callbacks"]["Checkpoints"]["best_fitness"] == pytest.approx(FITNESS[best["epoch"]])
+    assert best["fitness"] == pytest.approx(FITNESS[best["epoch"]])
     figures, record = (
         json.loads((run / "metrics.json").read_text()),
         PredictionRecord.load(run / "detections.npz"),
