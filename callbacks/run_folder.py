@@ -3,45 +3,71 @@
 import contextlib
 import json
 import os
+import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import yaml
+from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, own_run
+from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.host import host
+from boltbox.detector.system.host import host, versions
 from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.yaml_text import load_yaml
 from boltbox.detector.training.recipe import data_of
+
+OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
+    "data.dataset",
+    "data.workers",
+    "data.cache",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.logger",
+)
 
 
 class RunFolder(L.Callback):
     """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml,
-    machine.json, and dropped.txt if labels or images were left out. In a script it locks the folder
-    (RunLock), as a command does before, and what is not a fit gets a folder of its own if a
-    training lies there.
+    machine.json, and dropped.txt if labels or images were left out; checkpoints have `run`:
+    configuration, library versions, the id of W&B's run. In a script it locks the
+    folder (RunLock), as a command does before, and what is not a fit gets a folder of its own if a
+    training lies there. The processes of a command's fit must have the same options and continue
+    the same checkpoint: machines may not share a file system.
 
     Args:
         config: text of config.yaml of a command; default: the options that module, data and Trainer
             of a script were made with.
         changed: by flat name, the options that differ from the defaults; default: changed.yaml is
             not written.
+        checkpoint: that a command's fit continues; None: a new run, or this machine has no such
+            file.
 
     Raises:
-        InputError: a script's new fit, in a folder that holds a run already.
+        InputError: a script's new fit, in a folder that holds a run already; in all processes, if
+            they differ.
     """
 
-    def __init__(self, config: str | None = None, changed: dict[str, Any] | None = None) -> None:
-        self.config, self.changed = config, changed
+    def __init__(
+        self,
+        config: str | None = None,
+        changed: dict[str, Any] | None = None,
+        checkpoint: Path | None = None,
+    ) -> None:
+        self.config, self.changed, self.checkpoint = config, changed, checkpoint
         self._undo = contextlib.ExitStack()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data_of(trainer)
+        if stage == "fit" and trainer.world_size > 1 and self.config:
+            self._compare_processes(self.config)
         if trainer.is_global_zero and self.config is None:
             folder = Path(trainer.default_root_dir)
             if stage != "fit" and has_checkpoints(folder):
@@ -58,6 +84,30 @@ class RunFolder(L.Callback):
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))
+
+    def _compare_processes(self, config: str) -> None:
+        """Of the checkpoint only the directory of the archive is read."""
+        options = flatten(load_yaml(config))
+        options = {name: v for name, v in options.items() if not name.startswith(OF_A_MACHINE)}
+        if self.checkpoint:
+            with zipfile.ZipFile(self.checkpoint) as archive:
+                checksums = tuple(entry.CRC for entry in archive.infolist())
+            options["the checkpoint"] = f"{hash(checksums):x}"
+        for name, values in differences(gather(options)).items():
+            raise InputError(
+                f"{name} is not the same in all processes ({', '.join(map(str, values))}): give all"
+                " machines the same options, and a run folder that they share or, for a resume, a"
+                " copy of the first machine's"
+            )
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["run"] = {
+            "config": self.config or configuration(trainer, pl_module),
+            "versions": versions(),
+            "wandb": next((x.version for x in trainer.loggers if isinstance(x, WandbLogger)), None),
+        }
 
     def teardown(self, *_: Any, **__: Any) -> None:
         self._undo.close()

@@ -1,4 +1,4 @@
-"""The state of every process, and the origin of the run, in checkpoints beside Lightning's own."""
+"""The state of every process, in checkpoints beside Lightning's own."""
 
 import random
 from typing import Any
@@ -6,34 +6,25 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from boltbox.callbacks.configuration import configuration
 from boltbox.detector.checkpoint.resume import check_resume
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.model.loss_sums import LossSums
-from boltbox.detector.system.host import versions
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
 
 class RunState(L.Callback):
     """`processes`: for each one the gradients of an open accumulation window, the sums of the
-    epoch's losses, the states of the random generators. `run`: configuration, class names, library
-    versions, the id of W&B's run.
+    epoch's losses, the states of the random generators.
 
     Only tensors and plain types. Resumed with another number of processes, each one gets the mean
     of gradients and sums.
-
-    Args:
-        config: text of config.yaml; default: the options that module, data and Trainer of a script
-            were made with.
     """
 
-    def __init__(self, config: str | None = None) -> None:
-        self.config = config
+    def __init__(self) -> None:
         self._gradients: dict[str, Tensor] = {}
 
     def on_save_checkpoint(
@@ -46,12 +37,6 @@ class RunState(L.Callback):
             "random": _random_states(),
         }
         checkpoint["processes"] = gather(own)
-        checkpoint["run"] = {
-            "config": self.config or configuration(trainer, pl_module),
-            "names": list(pl_module.names),
-            "versions": versions(),
-            "wandb": next((x.version for x in trainer.loggers if isinstance(x, WandbLogger)), None),
-        }
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

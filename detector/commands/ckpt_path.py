@@ -109,7 +109,7 @@ def read_ckpt_path(ckpt_path: str, run: Path | None, command: str) -> CkptPath |
         trained = find_trained(ckpt_path, run)
     except InputError:
         machine = next((os.environ[name] for name in MACHINES if name in os.environ), "0")
-        # the first machine has it: boltbox.callbacks.ConsistencyCheck ends all processes together
+        # the first machine has it: boltbox.callbacks.RunFolder ends all processes together
         if command == "fit" and machine != "0":
             return None
         raise

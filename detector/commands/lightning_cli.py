@@ -15,7 +15,6 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from boltbox.callbacks.configuration import CALLBACKS
-from boltbox.callbacks.consistency_check import ConsistencyCheck
 from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
@@ -262,10 +261,9 @@ class DetectorCLI(LightningCLI):
         trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
         resume = ["fit", "--ckpt_path", "last", "--run", str(self.run_folder), *trusting]
         first = [
-            RunFolder(self.text, changed),
+            RunFolder(self.text, changed, self.checkpoint),
             EpochTable(command_line(*resume)),
-            ConsistencyCheck(self.text, self.checkpoint),
-            RunState(self.text),
+            RunState(),
         ]
         chosen = [self.config_init[group] for group in self.parser.callback_keys]
         others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
