@@ -12,10 +12,10 @@ from boltbox.detector.model.batch_norm import set_momentum
 from boltbox.detector.model.sharding import local
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.training.module import Detector
-from boltbox.detector.training.schedule import ema_decay, ema_exponent, power_decay
+from boltbox.detector.training.schedule import ema_decay, power_decay
 
 WIDTH = 0.05  # standard deviation of the average without decay, as a share of the updates so far
-EXPONENT = ema_exponent(WIDTH)
+EXPONENT = 16.972198602303447  # of power_decay, for this width
 
 
 class EMA(L.Callback):

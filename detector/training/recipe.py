@@ -9,17 +9,10 @@ import lightning as L
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.gradient_window import COLLECT
 from boltbox.detector.training.optimizer import OptimOptions
 
 OPTIMIZER_RULES = {"AdamW": " (auto: for trained weights)", "Muon": " (auto: for a fresh network)"}
 FEW_STEPS = 200  # a run with fewer gains by smaller batches (docs/recipe.md)
-# of the package `callbacks`, which detector/ does not import: what is missing without them
-CALLBACKS = {
-    "Warmup": "no warm-up, no accumulation to model.optim.nominal_batch_size",
-    "EMA": "no moving average of the weights",
-    "AutoAnchor": "no look at whether the anchors fit",
-}
 
 
 def data_of(trainer: L.Trainer) -> DetectionData:
@@ -73,23 +66,12 @@ configs/yolov5.yaml"
 
 
 def print_missing(trainer: L.Trainer) -> None:
-    """Print a line on the parts of the recipe that a fit with this Trainer lacks, if it lacks any.
-    A callback that is switched off is not missing."""
+    """Print a line on the callbacks of the recipe that change what is trained and that a fit with
+    this Trainer lacks, if it lacks any. One that is switched off is not missing."""
     names = {kind.__name__ for callback in trainer.callbacks for kind in type(callback).__mro__}  # type: ignore[attr-defined]
-    parts = [
-        f"{what} (boltbox.callbacks.{name})"
-        for name, what in CALLBACKS.items()
-        if name not in names
-    ]
-    if trainer.gradient_clip_val is None:
-        parts.append("no gradient clipping (gradient_clip_val=10.0)")
-    if "Warmup" in names and trainer.accumulate_grad_batches not in (1, COLLECT):
-        parts.append(
-            f"accumulate_grad_batches={trainer.accumulate_grad_batches} gives way to"
-            " model.optim.nominal_batch_size"
-        )
-    if parts:
+    missing = [name for name in ("Warmup", "EMA", "AutoAnchor") if name not in names]
+    if missing:
         rank_zero_print(
-            f"not the whole recipe: {'; '.join(parts)}."
-            " L.Trainer(**boltbox.callbacks.recipe(...)) has it all: docs/python.md"
+            f"not the whole recipe: {', '.join(missing)} of boltbox.callbacks are missing;"
+            " L.Trainer(**boltbox.callbacks.recipe(...)) has all of it: docs/python.md"
         )

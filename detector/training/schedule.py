@@ -114,20 +114,9 @@ def ema_decay(updates: int, decay: float = 0.9999, tau: float = 2000.0) -> float
     return decay * (1 - math.exp(-updates / tau))
 
 
-def ema_exponent(width: float) -> float:
-    """The exponent gamma of `power_decay` for an average whose weights have this standard
-    deviation, as a share of the training so far: the positive root of width^2 (gamma + 2)^2 (gamma
-    + 3) = gamma + 1 (Karras et al. 2023, arXiv 2312.02696).
-
-    >>> round(ema_exponent(0.05), 2), round(ema_exponent(0.1), 2)
-    (16.97, 6.94)
-    """
-    square = width**-2
-    return float(np.roots([1, 7, 16 - square, 12 - square]).real.max())
-
-
 def power_decay(updates: int, exponent: float) -> float:
     """Share of the old average kept in update number `updates` (from 1), 0 in the first: the
     average always reaches over the same share of the training so far (Karras et al. 2023, arXiv
-    2312.02696, section 3.1)."""
+    2312.02696, section 3.1). With gamma for the exponent, the standard deviation of its weights is
+    the width of (gamma + 1) = width^2 (gamma + 2)^2 (gamma + 3)."""
     return (1 - 1 / updates) ** (exponent + 1)

@@ -32,7 +32,6 @@ from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.optimizer import RATES
-from boltbox.detector.training.recipe import CALLBACKS
 
 ROOT = Path(cli.__file__).parent
 SMALL = {"image_size": 64, "batch_size": 8, "workers": 0}
@@ -173,25 +172,14 @@ def test_a_plain_trainer_says_what_it_lacks(capsys: pytest.CaptureFixture) -> No
         ]
 
     (line,) = told()
-    for name in CALLBACKS:
-        assert f"(boltbox.callbacks.{name})" in line
-        assert name in boltbox.callbacks.__all__
-    assert "no gradient clipping" in line
+    assert "Warmup, EMA, AutoAnchor of boltbox.callbacks" in line
     assert "recipe(...)" in line
 
     class Own(Warmup):
         pass
 
-    (line,) = told(
-        callbacks=[Own(), EMA(enabled=False)], gradient_clip_val=10.0, accumulate_grad_batches=4
-    )
-    assert "Warmup" not in line
-    assert "EMA" not in line
-    assert "accumulate_grad_batches=4 gives way to model.optim.nominal_batch_size" in line
-    (line,) = told(callbacks=[Warmup(), EMA()], gradient_clip_val=10.0)
-    assert line.startswith(
-        "not the whole recipe: no look at whether the anchors fit (boltbox.callbacks.AutoAnchor). "
-    )
+    (line,) = told(callbacks=[Own(), EMA(enabled=False)])
+    assert line.startswith("not the whole recipe: AutoAnchor of boltbox.callbacks")
 
 
 def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:

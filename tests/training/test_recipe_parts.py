@@ -15,12 +15,13 @@ from small_fit import small_fit
 import cli
 from benchmarks.resume_fuzz import command, start, trial, unlike
 from boltbox.callbacks import EMA
+from boltbox.callbacks.ema import EXPONENT, WIDTH
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import Augment, TrainSamples
 from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.training.schedule import ema_exponent, power_decay
+from boltbox.detector.training.schedule import power_decay
 from boltbox.detector.weights.start import load_weights
 
 EVERYTHING = {
@@ -33,16 +34,18 @@ ALL_ON = [str(word) for name, value in EVERYTHING.items() for word in (f"--{name
 def test_the_average_has_its_width() -> None:
     """Unrolled, the weights that steps 1 to n have in the average: their standard deviation is that
     share of n."""
-    for width in (0.05, 0.1, 0.25):
-        n, weights = 2000, np.zeros(2000)
-        for u in range(1, n + 1):
-            kept = power_decay(u, ema_exponent(width))
-            weights *= kept
-            weights[u - 1] = 1 - kept
-        steps = np.arange(1, n + 1)
-        mean = (weights * steps).sum()
-        assert weights.sum() == pytest.approx(1)
-        assert np.sqrt((weights * (steps - mean) ** 2).sum()) / n == pytest.approx(width, rel=0.02)
+    n, weights = 2000, np.zeros(2000)
+    for u in range(1, n + 1):
+        kept = power_decay(u, EXPONENT)
+        weights *= kept
+        weights[u - 1] = 1 - kept
+    steps = np.arange(1, n + 1)
+    mean = (weights * steps).sum()
+    assert weights.sum() == pytest.approx(1)
+    width = np.sqrt((weights * (steps - mean) ** 2).sum()) / n
+    assert width == pytest.approx(WIDTH, rel=0.02)
+    root = WIDTH**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
+    assert root == pytest.approx(EXPONENT + 1)
 
 
 def test_the_callback_averages_so() -> None:
@@ -51,9 +54,7 @@ def test_the_callback_averages_so() -> None:
     for _ in range(3):
         callback.updates += 1
         kept.append(callback._kept())
-    assert kept == pytest.approx(
-        [0, 0.5 ** (ema_exponent(0.05) + 1), (2 / 3) ** (ema_exponent(0.05) + 1)]
-    )
+    assert kept == pytest.approx([0, 0.5 ** (EXPONENT + 1), (2 / 3) ** (EXPONENT + 1)])
 
 
 def test_steps_that_fit_the_run(small_data: Path, here: Path) -> None:
