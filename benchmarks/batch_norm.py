@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.batch_norm import BatchNorm2d
-from boltbox.detector.model.loss import DetectionLoss, scaled_gains
+from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.model.network import YOLOv5
 
 BATCH, SIDE, CLASSES, ROUNDS = 8, 320, 3, 15
@@ -63,8 +63,8 @@ def step(kind: type[nn.BatchNorm2d], memory: torch.memory_format) -> Callable[[]
         if isinstance(module, nn.BatchNorm2d):
             module.__class__ = kind  # the same attributes; only `forward` differs
     network = copy.deepcopy(network).to(memory_format=memory)  # type: ignore[call-overload]
-    gains = scaled_gains(0.05, 1.0, 0.5, len(network.levels), CLASSES, SIDE)
-    loss = DetectionLoss(CLASSES, network.strides, None, *gains)
+    loss = DetectionLoss(CLASSES, network.strides)
+    loss.set_image_size(SIDE)
     images = torch.rand(BATCH, 3, SIDE, SIDE)
     boxes = torch.rand(10 * BATCH, 4) * 0.4 + 0.2
     numbers = torch.arange(10.0 * BATCH)

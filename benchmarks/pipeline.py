@@ -31,7 +31,7 @@ from torch.distributed.pipelining import (
 
 from benchmarks.tables import markdown
 from boltbox.detector.commands.benchmark.stopwatch import Instant
-from boltbox.detector.model.loss import DetectionLoss, scaled_gains
+from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.model.network import YOLOv5
 
 CLASSES, LABELS = 80, 8  # of the network; an image
@@ -72,8 +72,8 @@ def steps(options: argparse.Namespace, device: torch.device) -> dict[tuple[str, 
     targets = torch.column_stack((torch.arange(batch).repeat_interleave(LABELS), classes, boxes))
     torch.manual_seed(0)
     network = YOLOv5(CLASSES, options.size)
-    gains = scaled_gains(0.05, 1.0, 0.5, len(network.levels), CLASSES, side)
-    loss_of = DetectionLoss(CLASSES, network.strides, None, *gains).to(device)
+    loss_of = DetectionLoss(CLASSES, network.strides).to(device)
+    loss_of.set_image_size(side)
     head = copy.deepcopy(network.head).to(device)  # its anchors
 
     def loss(raw: list[Tensor], labels: Tensor) -> Tensor:

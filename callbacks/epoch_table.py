@@ -2,6 +2,7 @@
 metrics.csv, which has the same lines."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from boltbox.detector.checkpoint.writer import wait_for_checkpoint
+from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -75,13 +77,13 @@ class EpochTable(L.Callback):
         self.rows.append(row | {"seconds": f"{seconds:.1f}"})
         if trainer.is_global_zero:
             write_table(Path(trainer.default_root_dir) / "metrics.csv", self.rows)
-        cells = self._cells(pl_module.epoch_losses.names, seconds, trainer.max_epochs or 1)
+        cells = self._cells(mean_losses(pl_module.epoch_losses), seconds, trainer.max_epochs or 1)
         if self._lines % EVERY == 0:
             rank_zero_print(_line({name: name for name in cells}))
         self._lines += 1
         rank_zero_print(_line(cells))
 
-    def _cells(self, losses: tuple[str, ...], seconds: float, epochs: int) -> dict[str, str]:
+    def _cells(self, losses: Iterable[str], seconds: float, epochs: int) -> dict[str, str]:
         """Of the last row."""
         row = self.rows[-1]
         epoch = row["epoch"] + 1

@@ -7,6 +7,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import TQDMProgressBar
 
+from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.training.module import Detector
 
 REFRESH = 0.5  # seconds between two readings of the losses, which wait for the device
@@ -38,7 +39,7 @@ class Progress(TQDMProgressBar):
     def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         assert isinstance(pl_module, Detector)
         if time.monotonic() - self._read_at > REFRESH:
-            means = pl_module.epoch_losses.means()
+            means = mean_losses(pl_module.epoch_losses)
             self._means = {
                 name.removesuffix("_loss"): f"{mean:.4f}" for name, mean in means.items()
             }

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from boltbox.detector.checkpoint.resume import check_resume
 from boltbox.detector.distributed.process_group import gather
-from boltbox.detector.model.loss_sums import LossSums
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
@@ -33,7 +32,7 @@ class RunState(L.Callback):
         assert isinstance(pl_module, Detector)
         own = {
             "gradients": pl_module.window.gradients(),
-            "epoch_losses": pl_module.epoch_losses.state(),
+            "epoch_losses": {n: total.cpu() for n, total in pl_module.epoch_losses.items()},
             "random": _random_states(),
         }
         checkpoint["processes"] = gather(own)
@@ -55,15 +54,12 @@ class RunState(L.Callback):
             self._gradients = own["gradients"]
         # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already.
         else:
-            self._gradients = {
-                n: _mean([e["gradients"][n] for e in everyone]) for n in everyone[0]["gradients"]
-            }
+            self._gradients = _means([e["gradients"] for e in everyone])
         if own:
-            pl_module.epoch_losses = LossSums.of(own["epoch_losses"])
+            pl_module.epoch_losses = dict(own["epoch_losses"])
             _restore_random_states(own["random"])
         else:
-            sums = [LossSums.of(e["epoch_losses"]) for e in everyone]
-            pl_module.epoch_losses = sums[0]._replace(sums=_mean([s.sums for s in sums]))
+            pl_module.epoch_losses = _means([e["epoch_losses"] for e in everyone])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -71,10 +67,14 @@ class RunState(L.Callback):
         self._gradients = {}
 
 
-def _mean(tensors: list[Tensor]) -> Tensor:
-    """To the last bit the first one, if all are alike."""
-    first = tensors[0]
-    return first if all(torch.equal(t, first) for t in tensors) else torch.stack(tensors).mean(0)
+def _means(processes: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """By name; to the last bit the first process's, where all are alike."""
+    found = {}
+    for name, first in processes[0].items():
+        tensors = [own[name] for own in processes]
+        alike = all(torch.equal(tensor, first) for tensor in tensors)
+        found[name] = first if alike else torch.stack(tensors).mean(0)
+    return found
 
 
 def _random_states() -> dict[str, Any]:

@@ -2,8 +2,9 @@
 (arXiv 1708.02002)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from boltbox.detector.model.assigner import Assigner, YOLOv5Assigner
 from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.head import Head
+from boltbox.detector.model.parts import build_part, part_config
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.ranges import ClosedUnitInterval, NonNegativeFloat, PositiveFloat
+
+_BATCHES = ""  # no part of a loss can have this name
 
 
 class Loss(nn.Module, ABC):
@@ -56,18 +62,6 @@ class Loss(nn.Module, ABC):
         return values.sum() * len(raw[0]), dict(zip(parts, values.detach().unbind(), strict=True))
 
 
-def scaled_gains(
-    box: float, obj: float, cls: float, num_levels: int, num_classes: int, image_size: int
-) -> tuple[float, float, float]:
-    """Hyper-parameters `box`, `obj`, `cls` (meant for 3 levels, 80 classes, 640 px) -> the gains
-    for this model and size."""
-    return (
-        box * 3 / num_levels,
-        obj * (image_size / 640) ** 2 * 3 / num_levels,
-        cls * num_classes / 80 * 3 / num_levels,
-    )
-
-
 class DetectionLoss(Loss):
     """Box + objectness + class loss over all levels: `box_loss`, `obj_loss`, `cls_loss`.
 
@@ -75,8 +69,8 @@ class DetectionLoss(Loss):
         num_classes: C; with one class there is no class loss.
         strides: pixels per cell of each level.
         assigner: which predictions are charged for which object; default: YOLOv5's.
-        box, obj, cls: gains, used as they are until `set_image_size` scales them (see
-            `scaled_gains`).
+        box, obj, cls: gains, used as they are until `set_image_size` scales them; meant for 3
+            levels, 80 classes, 640 px.
         cls_pw, obj_pw: weight of the positives in the two cross-entropies.
         label_smoothing: eps; classes are pulled to eps / 2 and 1 - eps / 2.
         fl_gamma: focal loss exponent; 0 is plain cross-entropy.
@@ -121,7 +115,9 @@ class DetectionLoss(Loss):
 
     def set_image_size(self, image_size: int) -> None:
         """Scale the gains for this size, and for this number of levels and classes."""
-        self.gains = scaled_gains(*self.unscaled_gains, self.levels, self.num_classes, image_size)
+        box, obj, cls = self.unscaled_gains
+        obj, cls = obj * (image_size / 640) ** 2, cls * self.num_classes / 80
+        self.gains = box * 3 / self.levels, obj * 3 / self.levels, cls * 3 / self.levels
 
     def parts(self, raw: list[Tensor], targets: Tensor, head: Head) -> dict[str, Tensor]:
         """See Loss. raw: per level (B, A, H, W, 5 + C) logits. Shapes go by those of the arguments
@@ -196,3 +192,86 @@ class DetectionLoss(Loss):
 def _mean(values: Tensor, valid: Tensor) -> Tensor:
     """Of the (n,) values that count; 0 if there is none."""
     return values.where(valid, 0).sum() / valid.sum().clamp(1)
+
+
+def add_losses(sums: Mapping[str, Tensor], parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The sums of a loss's parts over batches, from none on, with one batch more; and how many
+    batches these are.
+
+    Raises:
+        InputError: a name that no column can have, or other names than before.
+    """
+    wrong = next((name for name in parts if not name.isidentifier()), None)
+    if wrong is not None or not parts:
+        raise InputError(
+            f"the loss has a part {wrong!r}: give names of letters, digits and _, like box_loss"
+        )
+    if sums and sums.keys() != {*parts, _BATCHES}:
+        before = ", ".join(filter(None, sums))
+        raise InputError(f"the loss has the parts {', '.join(parts)} now; it had {before}")
+    return {name: sums.get(name, 0) + x for name, x in {**parts, _BATCHES: torch.ones(())}.items()}
+
+
+def mean_losses(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each part's mean over the batches that were added."""
+    return {name: total / sums[_BATCHES] for name, total in sums.items() if name != _BATCHES}
+
+
+@dataclass
+class LossOptions:
+    """What the network is trained on.
+
+    Args:
+        box: Gain of the box loss.
+        obj: Gain of the objectness loss, for 640 px.
+        cls: Gain of the class loss, for 80 classes.
+        cls_pw: Weight of positives in the class loss.
+        obj_pw: Weight of positives in the objectness loss.
+        label_smoothing: Epsilon of the class targets.
+        fl_gamma: Exponent of the focal loss; 0 is off.
+        anchor_t: Anchors whose sides differ from the object's by less than this factor are trained
+            on it.
+        autobalance: Adapt the weights of the levels' objectness losses.
+        assigner: An assigner of your own instead of YOLOv5's, which has anchor_t, by class_path and
+            init_args (docs/parts.md).
+        function: A loss of your own instead of YOLOv5's, which has the options above.
+
+    In Python assigner and function are a class, or functools.partial of a class and its arguments.
+    """
+
+    box: NonNegativeFloat = 0.05
+    obj: NonNegativeFloat = 1.0
+    cls: NonNegativeFloat = 0.5
+    cls_pw: NonNegativeFloat = 1.0
+    obj_pw: NonNegativeFloat = 1.0
+    label_smoothing: ClosedUnitInterval = 0.0
+    fl_gamma: NonNegativeFloat = 0.0
+    anchor_t: PositiveFloat = 4.0
+    autobalance: bool = False
+    assigner: Callable[[], Assigner] | None = None
+    function: Callable[[int, Sequence[int], Assigner], Loss] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """By name, in plain types that a checkpoint holds."""
+        assigner = part_config(self.assigner, Assigner, "model.loss.assigner")
+        function = part_config(self.function, Loss, "model.loss.function")
+        return vars(self) | {"assigner": assigner, "function": function}
+
+    def build(self, num_classes: int, strides: Sequence[int], literal: bool = False) -> Loss:
+        """The loss of a network.
+
+        Args:
+            strides: pixels a cell of each level.
+            literal: as YOLOv5 on a CPU: of objects that share cell and anchor, the last one gives
+                the objectness target, instead of the best.
+        """
+        options = self.plain()
+        assigner, function = options.pop("assigner"), options.pop("function")
+        the_assigner: Assigner = YOLOv5Assigner(options.pop("anchor_t"))
+        if assigner:
+            the_assigner = build_part(assigner, Assigner, "model.loss.assigner")  # type: ignore[type-abstract]
+        if function:
+            needs = num_classes, strides, the_assigner
+            return build_part(function, Loss, "model.loss.function", *needs)  # type: ignore[type-abstract]
+        options["shared_cell"] = "last" if literal else "best"
+        return DetectionLoss(num_classes, strides, the_assigner, **options)

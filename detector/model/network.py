@@ -5,8 +5,9 @@ and the head.
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
@@ -16,14 +17,6 @@ from boltbox.detector.model.layers import Conv
 from boltbox.detector.model.neck import Neck
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.model.parts import PartConfig, build_part
-from boltbox.detector.model.sizes import (
-    CHANNELS,
-    STAGE_REPEATS,
-    YOLOX_REPEATS,
-    resolve_size,
-    scaled_channels,
-    scaled_repeats,
-)
 from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone
 from boltbox.detector.system.errors import InputError, nearest
 
@@ -33,7 +26,38 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": lambda: nn.LeakyReLU(0.1),
     "hardswish": nn.Hardswish,
 }
-BACKBONES = {"yolov5": STAGE_REPEATS, "yolox": YOLOX_REPEATS}
+
+
+class Size(NamedTuple):
+    depth: float
+    width: float
+    levels: tuple[int, ...] = (3, 4, 5)
+
+
+P6, P7 = (3, 4, 5, 6), (3, 4, 5, 6, 7)
+SIZES = {
+    "n": Size(0.33, 0.25),
+    "s": Size(0.33, 0.50),
+    "m": Size(0.67, 0.75),
+    "l": Size(1.00, 1.00),
+    "x": Size(1.33, 1.25),
+    "n6": Size(0.33, 0.25, P6),
+    "s6": Size(0.33, 0.50, P6),
+    "m6": Size(0.67, 0.75, P6),
+    "l6": Size(1.00, 1.00, P6),
+    "x6": Size(1.33, 1.25, P6),
+    "p2": Size(1.00, 1.00, (2, 3, 4, 5)),
+    "p34": Size(0.33, 0.50, (3, 4)),
+    "p6": Size(1.00, 1.00, P6),
+    "p7": Size(1.00, 1.00, P7),
+}
+CHANNELS = {
+    5: (64, 128, 256, 512, 1024),
+    6: (64, 128, 256, 512, 768, 1024),
+    7: (64, 128, 256, 512, 768, 1024, 1280),
+}
+REPEATS = {2: 3, 3: 6, 4: 9, 5: 3, 6: 3, 7: 3}
+BACKBONES = {"yolov5": REPEATS, "yolox": {**REPEATS, 3: 9}}  # bottlenecks of each stage
 
 
 class YOLOv5(nn.Module):
@@ -69,7 +93,9 @@ class YOLOv5(nn.Module):
         box_coder: PartConfig | None = None,
         backbone: str = "yolov5",
     ) -> None:
-        row = resolve_size(size)
+        if size not in SIZES:
+            raise InputError(f"model.network.size '{size}' is not known; {nearest(size, SIZES)}")
+        row = SIZES[size]
         depth = row.depth if depth_multiple is None else depth_multiple
         width = row.width if width_multiple is None else width_multiple
         levels = tuple(row.levels if levels is None else levels)
@@ -87,8 +113,10 @@ class YOLOv5(nn.Module):
                 f" {nearest(activation, ACTIVATIONS)}"
             )
         top = max(5, levels[-1])
-        channels = {k: scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
-        repeats = {k: scaled_repeats(3 if k > 2 else 1, depth) for k in range(min(levels), top + 1)}
+        channels = {k: _scaled_channels(c, width) for k, c in enumerate(CHANNELS[top], 1)}
+        repeats = {
+            k: _scaled_repeats(3 if k > 2 else 1, depth) for k in range(min(levels), top + 1)
+        }
 
         super().__init__()
         self.levels, self.strides, self.max_stride = levels, [2**k for k in levels], 2**top
@@ -178,8 +206,26 @@ def _backbone(
             f"model.network.backbone '{name}' is not known;"
             f" {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}"
         )
-    repeats = {k: scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
+    repeats = {k: _scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
     return Backbone(channels, repeats, pool_first=name == "yolox")
+
+
+def _scaled_channels(channels: int, width: float) -> int:
+    """A layer's channels at a width multiple: a multiple of 8.
+
+    >>> _scaled_channels(64, 0.33)
+    24
+    """
+    return math.ceil(channels * width / 8) * 8
+
+
+def _scaled_repeats(repeats: int, depth: float) -> int:
+    """A block's repeats at a depth multiple, at least one; a single one stays.
+
+    >>> _scaled_repeats(9, 0.33), _scaled_repeats(1, 1.33)
+    (3, 1)
+    """
+    return max(round(repeats * depth), 1) if repeats > 1 else repeats
 
 
 def _anchors_go_up(

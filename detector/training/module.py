@@ -14,8 +14,7 @@ from torch.optim import Optimizer
 from boltbox.detector.checkpoint.resume import check_network
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch, rescaled
-from boltbox.detector.model.loss_options import LossOptions
-from boltbox.detector.model.loss_sums import LossSums
+from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import shard
@@ -92,7 +91,7 @@ class Detector(EvaluationModule):
         self.lr_scale = 1.0
         self.window = GradientWindow(self.network)
         self.compilation = Compilation()  # of the training in progress
-        self.epoch_losses = LossSums.empty()  # of the epoch so far
+        self.epoch_losses: dict[str, Tensor] = {}  # of the epoch so far
 
     @property
     def optim(self) -> OptimOptions:
@@ -159,7 +158,7 @@ class Detector(EvaluationModule):
 
     def on_train_epoch_start(self) -> None:
         self._prepare_epoch()
-        self.epoch_losses = LossSums.empty(self.epoch_losses.names)
+        self.epoch_losses = {}
 
     def _prepare_epoch(self) -> None:
         epoch = max(self.current_epoch - int(self.literal), 0)  # in YOLOv5 rates come an epoch late
@@ -188,9 +187,9 @@ class Detector(EvaluationModule):
     def _log_losses(self, parts: Mapping[str, Tensor]) -> None:
         """The epoch's means over batches, with its last batch: as YOLOv5 shows them, every batch
         counts alike, whatever its size. Lightning's own means are not in its checkpoints."""
-        self.epoch_losses = self.epoch_losses.add(parts)
+        self.epoch_losses = add_losses(self.epoch_losses, parts)
         if self.trainer.is_last_batch:
-            means = {f"train/{name}": mean for name, mean in self.epoch_losses.means().items()}
+            means = {f"train/{name}": mean for name, mean in mean_losses(self.epoch_losses).items()}
             self.log_dict(means, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from boltbox.detector.model.network import YOLOv5
+from boltbox.detector.model.network import SIZES, YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions, empty_network
 from boltbox.detector.model.origin import AGPL, Origin, origins_of
-from boltbox.detector.model.sizes import SIZES
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid, shapes

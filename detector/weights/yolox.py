@@ -18,8 +18,8 @@ from typing import Any
 
 from torch import Tensor
 
+from boltbox.detector.model.network import SIZES
 from boltbox.detector.model.network_options import empty_network
-from boltbox.detector.model.sizes import SIZES
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.torch_file import (
     load_torch_file,

@@ -18,8 +18,7 @@ from made_options import made_detector
 from shared import SHARED
 from torch import Tensor
 
-from boltbox.detector.model.network import ACTIVATIONS, YOLOv5
-from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.model.network import ACTIVATIONS, SIZES, YOLOv5
 from boltbox.detector.training.module import Detector
 
 SLICE = Path(__file__).parent / "data"

@@ -12,7 +12,7 @@ from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from torch import Tensor
 
 from boltbox.detector.model.assigner import assign_targets
-from boltbox.detector.model.loss import DetectionLoss, scaled_gains
+from boltbox.detector.model.loss import DetectionLoss
 
 
 def test_no_targets_leave_objectness_alone() -> None:
@@ -216,9 +216,11 @@ def test_autobalance_by_hand() -> None:
 
 
 def test_scaled_gains() -> None:
-    assert scaled_gains(0.05, 1.0, 0.5, 3, 80, 640) == pytest.approx((0.05, 1.0, 0.5))
-    # 3/4; 4 * 3/4; 1/4 * 3/4
-    assert scaled_gains(0.05, 1.0, 0.5, 4, 20, 1280) == pytest.approx((0.0375, 3.0, 0.09375))
+    usual, other = DetectionLoss(80, STRIDES), DetectionLoss(20, [8, 16, 32, 64])
+    usual.set_image_size(640)
+    other.set_image_size(1280)
+    assert usual.gains == pytest.approx((0.05, 1.0, 0.5))
+    assert other.gains == pytest.approx((0.0375, 3.0, 0.09375))  # 3/4; 4 * 3/4; 1/4 * 3/4
 
 
 def test_the_last_object_of_a_cell_is_the_last_with_several_threads() -> None:

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from boltbox.detector.model.layers import Conv
-from boltbox.detector.model.network import YOLOv5
-from boltbox.detector.model.sizes import SIZES
+from boltbox.detector.model.network import SIZES, YOLOv5
 from boltbox.detector.system.errors import InputError
 
 
