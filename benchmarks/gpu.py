@@ -22,8 +22,7 @@ from typing import Any
 
 import torch
 
-from boltbox.detector.commands.benchmark.command import STOPWATCH
-from boltbox.detector.commands.benchmark.search import PRECISIONS, attempt
+from boltbox.detector.commands.benchmark.command import PRECISIONS, STOPWATCH, attempt
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.host import described, host
 

@@ -30,7 +30,7 @@ from torch.distributed.pipelining import (
 )
 
 from benchmarks.tables import markdown
-from boltbox.detector.commands.benchmark.stopwatch import Instant
+from boltbox.detector.commands.benchmark.stopwatch import now
 from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.model.network import YOLOv5
 
@@ -140,10 +140,10 @@ def steps(options: argparse.Namespace, device: torch.device) -> dict[tuple[str, 
 def timed(step: Step, device: torch.device) -> float:
     """Seconds until both processes have done a step."""
     dist.barrier()
-    begin = Instant(device)
+    begin = now(device)
     step()
     dist.barrier()
-    return Instant(device).since(begin)
+    return now(device) - begin
 
 
 def main() -> None:

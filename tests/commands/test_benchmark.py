@@ -18,7 +18,7 @@ from forked import forks
 import cli
 from benchmarks import gpu
 from boltbox.detector.commands.benchmark import stopwatch
-from boltbox.detector.commands.benchmark.search import (
+from boltbox.detector.commands.benchmark.command import (
     Row,
     Setting,
     Trial,
@@ -179,7 +179,7 @@ def test_a_signal_while_a_trial_starts_leaves_nothing_running(tmp_path: Path) ->
     program = f"""
 import subprocess, sys
 from pathlib import Path
-from boltbox.detector.commands.benchmark.search import attempt
+from boltbox.detector.commands.benchmark.command import attempt
 start = subprocess.Popen.__init__
 
 def ended(self, *args, **options):
