@@ -269,7 +269,7 @@ def test_autoanchor_looks_at_so_many_objects(
     data = DetectionData(str(small_data), image_size=64, workers=0)
     data.setup("fit")
     whole = data.train_samples.object_sizes(24)
-    monkeypatch.setattr("boltbox.detector.data.train_samples.MOST_OBJECTS", len(whole) // 3)
+    monkeypatch.setattr("boltbox.detector.data.transforms.augment.MOST_OBJECTS", len(whole) // 3)
     part = data.train_samples.object_sizes(24)
     assert len(part) == len(whole) // 3
     assert np.array_equal(part, whole[: len(part)])
