@@ -1,7 +1,9 @@
 """AutoAnchor: measure how well the anchors fit the labels, and find better ones where they
 don't."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import numpy as np
@@ -9,8 +11,9 @@ import torch
 
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.model.anchors import Choice, choose_anchors, label_sizes, measure
-from boltbox.detector.report.anchors import AnchorReport, no_anchors
-from boltbox.detector.system.atomic_file import not_fatal
+from boltbox.detector.report.anchors import anchor_report, anchor_rows, no_anchors
+from boltbox.detector.report.table import aligned
+from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -47,23 +50,24 @@ class AutoAnchor(L.Callback):
         if trainer.ckpt_path:
             rank_zero_print("anchors: those of the checkpoint; the labels are not looked at")
             return
-        report = self.examine(pl_module, data_of(trainer)) if trainer.is_global_zero else None
-        result = report and (report.choice.changed, report.choice.anchors.tolist())
+        found = self.examine(pl_module, data_of(trainer)) if trainer.is_global_zero else None
+        result = found and (found[0].changed, found[0].anchors.tolist())
         changed, anchors = trainer.strategy.broadcast(result)  # type: ignore[misc]
         if changed:
             head.set_anchors(torch.tensor(anchors))
-        if report is None:
+        if found is None:
             return
-        rank_zero_print(f"{'warning: ' if report.choice.warning else ''}{report.choice.reason}")
+        choice, report = found
+        rank_zero_print(f"{'warning: ' if choice.warning else ''}{choice.reason}")
         if changed:
-            rank_zero_print(report.table())
-        folder = Path(trainer.default_root_dir)
-        with not_fatal(folder / "anchors.json"):
-            report.save(folder)
+            rank_zero_print(aligned(anchor_rows(report)))
+        path = Path(trainer.default_root_dir) / "anchors.json"
+        with not_fatal(path):
+            write_atomically(path, json.dumps(report, indent=1))
 
-    def examine(self, detector: Detector, data: DetectionData) -> AnchorReport:
+    def examine(self, detector: Detector, data: DetectionData) -> tuple[Choice, dict[str, Any]]:
         """Measure the detector's anchors, of a head that has some, on the training labels, and
-        choose; nothing is changed."""
+        choose; nothing is changed. With the choice the content of anchors.json."""
         network, head = detector.network, detector.network.anchor_head()
         assert head is not None
         anchor_t = detector.hparams["loss"]["anchor_t"]
@@ -84,4 +88,6 @@ class AutoAnchor(L.Callback):
             seen = data.train_samples.object_sizes(512) if force or not fits else None
             how = {"bpr_limit": self.bpr_limit, "seed": data.seed, "force": force}
             choice = choose_anchors(before, network.strides, sizes, seen, anchor_t, **how)
-        return AnchorReport(before, choice, network.strides, sizes, seen, data.image_size, anchor_t)
+        about = data.image_size, anchor_t
+        seen = np.zeros((0, 2)) if seen is None else seen
+        return choice, anchor_report(before, choice, network.strides, sizes, seen, *about)

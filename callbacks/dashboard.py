@@ -11,7 +11,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from boltbox.callbacks.pictures import Pictures
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.evaluation.results import result_json
 from boltbox.detector.loggers.media import (
     Time,
     show_classes,
@@ -83,7 +82,7 @@ class Dashboard(L.Callback):
         if result is None or not (self._loggers and fits and is_due):
             return
         time = Time(epoch, max(trainer.global_step - 1, 0))
-        content = result_json(result, names)
+        content = result.to_json(names)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[:IMAGES]]
 

@@ -10,9 +10,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.checkpoints import best_fitness
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.evaluation.results import class_table, result_json
 from boltbox.detector.model.origin import describe_origins, to_plain
 from boltbox.detector.report.folder import best_epoch
+from boltbox.detector.report.table import class_table
 from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -63,7 +63,7 @@ class MetricsFiles(L.Callback):
         self._content = {"command": command, "split": split}
         if trainer.state.fn == TrainerFn.FITTING:
             self._content["epoch"] = trainer.current_epoch
-        self._content |= result_json(result, pl_module.names)
+        self._content |= result.to_json(pl_module.names)
         self._content["origins"] = to_plain(pl_module.network.origins)
         record_path, data = _json_path(trainer).with_name("detections.npz"), data_of(trainer)
         record = result.record

@@ -1,4 +1,4 @@
-"""Pictures of a run: batches with their labels and predictions, curves."""
+"""Pictures of a run: batches with their labels and predictions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.data.inputs.evaluation_input import whole
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.report.charts import draw_curves
-from boltbox.detector.report.drawing import Picture, draw_pictures, pictures_of, write_image
-from boltbox.detector.system.atomic_file import not_fatal
-from boltbox.detector.system.csv_table import read_table
+from boltbox.detector.report.drawing import Picture, draw_pictures, encoded, pictures_of
+from boltbox.detector.system.atomic_file import not_fatal, write_atomically
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 
@@ -21,8 +19,8 @@ BATCHES = 3  # of the training that are drawn
 
 class Pictures(L.Callback):
     """plots/train_batch0.jpg to 2 (the first batches, augmented), val_labels.jpg and
-    val_predictions.jpg (the first batch of the last validation), curves.png. Predictions below
-    .25 are not drawn.
+    val_predictions.jpg (the first batch of the last validation). Predictions below .25 are not
+    drawn.
 
     Args:
         enabled: Off: none is drawn.
@@ -55,13 +53,9 @@ class Pictures(L.Callback):
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        rows = read_table(Path(trainer.default_root_dir) / "metrics.csv")
-        if self.enabled and trainer.is_global_zero and rows:
-            self._write_validation(trainer, pl_module)
-            path = _folder(trainer) / "curves.png"
-            with not_fatal(path):
-                draw_curves(rows, path)
-            rank_zero_print(f"pictures: {path.parent}")
+        self._write_validation(trainer, pl_module)
+        if self.enabled:
+            rank_zero_print(f"pictures: {_folder(trainer)}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING:
@@ -85,8 +79,7 @@ class Pictures(L.Callback):
         assert isinstance(pl_module, Detector)
         path = _folder(trainer) / f"{name}.jpg"
         with not_fatal(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_image(path, draw_pictures(pictures, side, pl_module.names))
+            write_atomically(path, encoded(draw_pictures(pictures, side, pl_module.names)))
 
 
 def _folder(trainer: L.Trainer) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.report.labels import draw_labels
+from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.page import write_report
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.recipe import data_of

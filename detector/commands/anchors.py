@@ -9,7 +9,9 @@ import lightning as L
 
 from boltbox.callbacks.autoanchor import AutoAnchor
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.report.anchors import no_anchors
+from boltbox.detector.report.anchors import anchor_rows, no_anchors
+from boltbox.detector.report.table import aligned
+from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import take_anchors
@@ -39,12 +41,11 @@ def anchors(
         datamodule.prepare_data()
         datamodule.setup("fit")
         auto = next(c for c in trainer.callbacks if isinstance(c, AutoAnchor))  # type: ignore[attr-defined]
-        report = auto.examine(model, datamodule)
-        report.save(run)
+        _, report = auto.examine(model, datamodule)
+        write_atomically(run / "anchors.json", json_.dumps(report, indent=1))
     if json:
-        print(json_.dumps({**report.content(), "yaml": report.yaml_line()}))
+        print(json_.dumps(report))
     else:
-        rank_zero_print(
-            f"{report.choice.reason}\n{report.table()}\n\nto use them: {report.yaml_line()}"
-        )
+        table = aligned(anchor_rows(report))
+        rank_zero_print(f"{report['reason']}\n{table}\n\nto use them: {report['yaml']}")
         rank_zero_print(f"report: {run}")

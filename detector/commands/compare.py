@@ -6,22 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from boltbox.detector.checkpoint.runs import new_run
-from boltbox.detector.report.charts import draw_panels, loss_names, loss_title, points
+from boltbox.detector.report.charts import draw_panels, loss_names, points
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Section, write_page
 from boltbox.detector.report.table import aligned, number
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.file_names import common_folder, inside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 METRICS = ("fitness", "mAP50-95", "mAP50", "P", "R", "coco/AP")
-CURVES = {  # title: column of metrics.csv; the losses come after
-    "mAP50-95": "val/mAP50-95",
-    "mAP50": "val/mAP50",
-    "Precision": "val/P",
-    "Recall": "val/R",
-    "Learning rate of weights": "lr/weight",
-}
+# of metrics.csv, with a panel each; the losses come after
+COLUMNS = ("val/mAP50-95", "val/mAP50", "val/P", "val/R", "lr/weight")
 
 
 def compare(runs: list[str], run: str | None = None) -> None:
@@ -34,45 +30,37 @@ def compare(runs: list[str], run: str | None = None) -> None:
     """
     if len({Path(r).resolve() for r in runs}) < 2:
         raise InputError("compare needs the folders of two runs at least, as runs/fit-1 runs/fit-2")
-    found = _by_name([RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))])
+    files = [RunFiles.read(path) for path in dict.fromkeys(map(Path, runs))]
+    files.sort(key=lambda r: -float(r.metrics.get("fitness", -1)))
+    folder = common_folder([str(r.path) for r in files])
+    found = {inside(str(r.path), folder): r for r in files}
     changed = differences([r.config for r in found.values()])
     options = [["option", *found], *([name, *map(str, row)] for name, row in changed.items())]
-    metrics, notes = _metrics(found), []
-    seen = [
+    evaluated = {
         (*map(r.metrics.get, ("images", "objects", "split")), r.config["data"]["dataset"])
         for r in found.values()
         if r.metrics
-    ]
-    if len(set(seen)) > 1:
-        notes = ["the runs were not evaluated on the same images; their metrics are not comparable"]
-    rank_zero_print(f"{aligned(options) if changed else 'the options are the same'}\n")
-    rank_zero_print("\n".join([aligned(metrics), *(f"warning: {line}" for line in notes)]))
-    folder = Path(run) if run else new_run("compare")
-    picture, page = folder / "compare.png", folder / "compare.html"
+    }
+    warning = "warning: not evaluated on the same images; these metrics are not comparable"
+    notes = ["The best run first.", *([warning] if len(evaluated) > 1 else [])]
     sections = [
-        Section("Options that differ", () if changed else ["None."], options if changed else ()),
-        Section("Metrics", ["The best run first.", *notes], metrics),
+        Section("Options that differ", () if changed else ["None."], options),
+        Section("Metrics", notes, _metrics(found)),
     ]
+    for section in sections:
+        lines = section.title, *section.text, aligned(section.table)
+        rank_zero_print("\n".join(lines) + "\n")
+    output = Path(run) if run else new_run("compare")
+    picture, page = output / "compare.png", output / "compare.html"
     losses = loss_names([row for r in found.values() for row in r.epochs])
-    columns = {**CURVES, **{f"{loss_title(n)}, validation": f"val/{n}" for n in losses}}
+    columns = [*COLUMNS, *(f"val/{name}" for name in losses)]
     panels = {
-        title: {name: points(r.epochs, column) for name, r in found.items()}
-        for title, column in columns.items()
+        column: {name: points(r.epochs, column) for name, r in found.items()} for column in columns
     }
     if draw_panels(panels, picture):
         sections.append(Section("Curves", pictures=[picture]))
     write_page(page, f"Comparison: {', '.join(found)}", sections)
-    rank_zero_print(f"\npage: {page}")
-
-
-def _by_name(runs: list[RunFiles]) -> dict[str, RunFiles]:
-    """The best by fitness first; runs whose folders have the same name are named by their path."""
-    runs = sorted(runs, key=lambda r: -float(r.metrics.get("fitness", -1)))
-    short = [r.path.resolve().name for r in runs]
-    return {
-        name if short.count(name) == 1 else str(r.path): r
-        for name, r in zip(short, runs, strict=True)
-    }
+    rank_zero_print(f"page: {page}")
 
 
 def _metrics(runs: Mapping[str, RunFiles]) -> list[list[str]]:

@@ -100,11 +100,11 @@ def predict(
     folder = Path(run) if run and not training else new_run("predict")
     if training:
         rank_zero_print(f"predict: {run} keeps its training's files; the results go to {folder}")
-    written = (images, labels, json, csv, crops)
-    style = (confidences, hide_labels, hide_confidences, line_width)
+    written = images, labels, json, csv, crops, confidences
+    style = not hide_labels, not hide_confidences, line_width
     lock = RunLock(folder)
     lock.take()
-    files = PredictionFiles(folder, predictor.names, *written, *style)
+    files = PredictionFiles(folder, predictor.names, *written, style)
     started = time.perf_counter()
     batches = sources.batches(inputs, batch_size, workers, frame_step)
     try:

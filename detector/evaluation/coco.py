@@ -1,8 +1,5 @@
 """COCO's metrics, by faster_coco_eval."""
 
-import contextlib
-import io
-
 import numpy as np
 
 COCO_NAMES = (
@@ -37,40 +34,31 @@ def coco_metrics(
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
-    # The evaluator needs a label and a detection: these, in a crowd of an image of their own, are
-    # ignored.
-    end = max([*image, *label_image], default=-1) + 1
-    image, label_image = np.append(image, end), np.append(label_image, end)
-    rows = np.concatenate((rows, [(0, 0, 9, 9, 0, 0)])).astype(float)
-    labels = np.concatenate((labels, [(0, 0, 9, 9, 0, 1, 81)])).astype(float)
-    for boxes in (rows, labels):
-        boxes[:, 2:4] -= boxes[:, :2]  # width and height
+    labelled = np.unique(labels[:, 4]).astype(int)
     annotations = [
-        {"id": k, "image_id": i, "category_id": c, "bbox": box, "area": area, "iscrowd": int(crowd)}
-        for k, (i, (*box, c, crowd, area)) in enumerate(
+        {
+            "id": k,
+            "image_id": i,
+            "category_id": c,
+            "iscrowd": int(crowd),
+            "area": area,
+            "bbox": [x1, y1, x2 - x1, y2 - y1],
+        }
+        for k, (i, (x1, y1, x2, y2, c, crowd, area)) in enumerate(
             zip(label_image.tolist(), labels.tolist(), strict=True), 1
         )
     ]
-    labelled = np.unique(labels[:, 4]).astype(int)
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth_set = COCO()
-        truth_set.dataset = {
-            "info": {},
-            "images": [{"id": i} for i in range(end + 1)],
-            "annotations": annotations,
-            "categories": [{"id": c, "name": str(c)} for c in labelled.tolist()],
-        }
-        truth_set.createIndex()
-        found = truth_set.loadRes(np.column_stack((image, rows)))
-        evaluation = COCOeval_faster(truth_set, found, "bbox")
-        evaluation.params.maxDets = [1, 10, max_det]
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    stats = np.asarray(evaluation.stats[:12], float)
+    images = [{"id": i} for i in np.union1d(image, label_image).tolist()]
+    categories = [{"id": c, "name": str(c)} for c in labelled.tolist()]
+    truth = COCO({"images": images, "annotations": annotations, "categories": categories})
+    corner, opposite, score_and_class = np.split(rows.astype(float), (2, 4), 1)
+    found = truth.loadRes(np.column_stack((image, corner, opposite - corner, score_and_class)))
+    evaluation = COCOeval_faster(truth, found, "bbox")
+    evaluation.params.maxDets = [1, 10, max_det]
+    evaluation.run()
     precision = np.asarray(evaluation.eval["precision"])[:, :, :, 0, -1]  # (IoU, recall, class)
-    by_class = np.full(num_classes, np.nan)
-    by_class[labelled] = [
-        p[p > -1].mean() if (p > -1).any() else np.nan for p in precision.transpose(2, 0, 1)
-    ]
-    return dict(zip(COCO_NAMES, np.where(stats < 0, np.nan, stats).tolist(), strict=True)), by_class
+    by_class = np.full(num_classes, -1.0)
+    by_class[labelled] = [p.ravel().mean() for p in precision.transpose(2, 0, 1)]
+    stats = np.asarray(evaluation.stats[:12])
+    stats[stats < 0] = by_class[by_class < 0] = np.nan
+    return dict(zip(COCO_NAMES, stats.tolist(), strict=True)), by_class

@@ -1,9 +1,6 @@
 """The confusion matrix."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,44 +40,21 @@ def confused_pairs(
     return np.stack((np.concatenate(predicted), np.concatenate(true)), 1)
 
 
-@dataclass
-class Confusion:
-    """The confusion matrix by its cells that are not 0: cells (m, 2) int64 predicted and true class
-    in ascending order, counts (m,) int64. Class `num_classes` is background."""
+def confusion_matrix(pairs: np.ndarray, num_classes: int, kept: Sequence[int]) -> np.ndarray:
+    """(k + 1, k + 1) counts of k classes (`kept`), rows predicted, columns true, the last of each
+    is background; (k + 2, k + 2) if there are others, which then stand before the background.
+    pairs (n, 2): as `confused_pairs` gives them, of all images."""
+    position = np.full(num_classes + 1, len(kept))
+    position[kept] = np.arange(len(kept))
+    position[-1] = background = len(kept) + (~np.isin(pairs, [*kept, num_classes])).any()
+    matrix = np.zeros((background + 1, background + 1))
+    np.add.at(matrix, tuple(position[pairs].T), 1)
+    return matrix
 
-    cells: np.ndarray
-    counts: np.ndarray
-    num_classes: int
 
-    @classmethod
-    def of(cls, pairs: Iterable[np.ndarray], num_classes: int) -> Confusion:
-        """Pairs: as `confused_pairs` gives them, by image."""
-        everything = np.concatenate([np.zeros((0, 2), np.int64), *pairs])
-        return cls(*np.unique(everything, axis=0, return_counts=True), num_classes)
-
-    def matrix(self, classes: Sequence[int] | None = None) -> np.ndarray:
-        """(k + 1, k + 1) counts of k classes, rows predicted, columns true, the last of each is
-        background; (k + 2, k + 2) if there are counts of others, which then stand before the
-        background. Default: all classes."""
-        kept = list(range(self.num_classes) if classes is None else classes)
-        k = len(kept)
-        position = np.full(self.num_classes + 1, k)
-        position[kept], position[-1] = np.arange(k), k + 1
-        matrix = np.zeros((k + 2, k + 2))
-        np.add.at(matrix, tuple(position[self.cells].T), self.counts)
-        others = matrix[k].any() or matrix[:, k].any()
-        return matrix if others else np.delete(np.delete(matrix, k, 0), k, 1)
-
-    def commonest_classes(self, most: int) -> list[int]:
-        """The classes with most objects and detections, in ascending order; none without any."""
-        seen = np.bincount(self.cells.ravel(), self.counts.repeat(2), self.num_classes + 1)[:-1]
-        order = np.argsort(-seen, kind="stable")[:most]
-        return sorted(order[seen[order] > 0].tolist())
-
-    def named(self, names: Sequence[str], most: int = 10_000) -> list[tuple[str, str, int]]:
-        """Cells as (true class, predicted class, count), most frequent first. An object that was
-        not found is predicted as background, a detection of nothing is truly background."""
-        order = np.argsort(-self.counts, kind="stable")[:most]
-        cells, words = self.cells[order].tolist(), [*names, "background"]
-        rows = zip(cells, self.counts[order].tolist(), strict=True)
-        return [(words[true], words[predicted], count) for (predicted, true), count in rows]
+def mistaken_classes(pairs: np.ndarray, num_classes: int) -> list[list[int]]:
+    """True class, predicted class, how often, most frequent first; without background."""
+    wrong = pairs[(pairs < num_classes).all(1) & (pairs[:, 0] != pairs[:, 1])]
+    cells, counts = np.unique(wrong, axis=0, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return np.column_stack((cells[:, ::-1], counts))[order].tolist()

@@ -112,21 +112,17 @@ def map50_if_fixed(record: PredictionRecord, errors: Errors) -> dict[str, float]
     return results
 
 
-def size_of(area: np.ndarray) -> np.ndarray:
-    """(n,) square pixels of the file -> (n,) index into SIZES, COCO's classes; a border belongs to
-    the smaller."""
-    return np.searchsorted([high for _, high in COCO_AREAS.values()][:-1], area)
-
-
 def count_errors(
     record: PredictionRecord, errors: Errors, confidence: float
 ) -> dict[str, np.ndarray]:
     """For each of KINDS and MISSED how many detections of at least that confidence, or missed
-    objects, there are by SIZES (3,)."""
+    objects, there are by SIZES (3,) in square pixels of the file; a border belongs to the
+    smaller."""
     counted, area = record.score >= confidence, area_xyxy(record.box)
     areas = {kind: area[counted & (errors.verdict == i)] for i, kind in enumerate(KINDS)}
     areas[MISSED] = record.label_area[errors.missed(len(record.label_kind), counted)]
-    return {kind: np.bincount(size_of(of), minlength=len(SIZES)) for kind, of in areas.items()}
+    borders = [low for low, _ in COCO_AREAS.values()][1:]
+    return {k: np.bincount(np.searchsorted(borders, a), minlength=3) for k, a in areas.items()}
 
 
 def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
@@ -138,13 +134,3 @@ def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int
             taken[image[k]] += 1
             result.append(k)
     return result
-
-
-def label_suspects(record: PredictionRecord, errors: Errors, least: float) -> np.ndarray:
-    """(n,) bool: detections of at least that score that speak against the labels: no label near, or
-    one of another class that no true positive of such a score has."""
-    sure = record.score >= least
-    found = np.zeros(len(record.label_kind), bool)
-    found[errors.target[sure & (errors.verdict == TRUE_POSITIVE)]] = True
-    against = (errors.verdict == CLASS) & ~found[errors.target]
-    return sure & ((errors.verdict == BACKGROUND) | against)

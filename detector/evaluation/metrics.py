@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +13,11 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from boltbox.detector.data.sample import Labels
-from boltbox.detector.evaluation.class_metrics import ClassMetrics
+from boltbox.detector.evaluation.class_metrics import ClassMetrics, class_metrics
 from boltbox.detector.evaluation.coco import coco_metrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
+
+COLUMNS = ("P", "R", "mAP50", "mAP50-95", "coco/AP")  # of a class in metrics.json
 
 
 @dataclass
@@ -36,6 +40,24 @@ class Result:
         maps[self.by_class.classes] = self.by_class.ap.mean(1)
         return maps
 
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """Everything that metrics.json says of an evaluation, with a row for each class that has
+        objects; a metric that does not exist (no large objects, say) is null."""
+        m = self.by_class
+        values = m.precision, m.recall, m.ap[:, 0], m.ap.mean(1), self.coco_by_class[m.classes]
+        rows = [
+            {"name": names[c], "objects": n, **_plain(zip(COLUMNS, numbers, strict=True))}
+            for c, n, *numbers in zip(m.classes, m.objects.tolist(), *values, strict=True)
+        ]
+        counts = {"images": len(self.indices), "objects": int(m.objects.sum())}
+        everything = {**_plain(self.summary.items()), **counts}
+        return {**everything, "best_confidence": m.best_confidence, "per_class": rows}
+
+
+def _plain(numbers: Iterable[tuple[str, float]]) -> dict[str, float | None]:
+    """Without NaN, which JSON does not have."""
+    return {name: float(v) if math.isfinite(v) else None for name, v in numbers}
+
 
 class DetectionMetrics(Metric):
     """YOLOv5's and COCO's metrics of a data set. The order of the images does not matter, a batch
@@ -47,11 +69,6 @@ class DetectionMetrics(Metric):
             labels (m, 7): likewise box, class, crowd, area · losses (b, 1 + parts) float64: the
             number of a batch's first image and its losses.
     """
-
-    sizes: list[Tensor] | Tensor
-    rows: list[Tensor] | Tensor
-    labels: list[Tensor] | Tensor
-    losses: list[Tensor] | Tensor
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -79,18 +96,17 @@ class DetectionMetrics(Metric):
             (index, truth.height, truth.width, len(rows), len(truth.boxes))
             for index, rows, truth in zip(indices, predictions, targets, strict=True)
         ]
-        labels = [
-            np.column_stack((t.boxes, t.classes, t.crowd, t.area)).astype(np.float32)
-            for t in targets
-        ]
-        new = [np.array(sizes, np.int64), np.concatenate(predictions), np.concatenate(labels)]
+        labels = [np.column_stack((t.boxes, t.classes, t.crowd, t.area)) for t in targets]
+        new = {
+            "sizes": np.array(sizes, np.int64),
+            "rows": np.concatenate(predictions),
+            "labels": np.concatenate(labels).astype(np.float32),
+        }
         if losses:
             self.loss_names = list(losses)
-            new.append(np.array([[indices[0], *map(float, losses.values())]]))
-        states = self.sizes, self.rows, self.labels, self.losses
-        for state, values in zip(states, new, strict=False):
-            assert isinstance(state, list)
-            state.append(torch.from_numpy(values).to(self.device))
+            new["losses"] = np.array([[indices[0], *map(float, losses.values())]])
+        for state, values in new.items():
+            getattr(self, state).append(torch.from_numpy(values).to(self.device))
 
     def compute(self) -> Result:
         sizes = _joined(self.sizes, 5)
@@ -98,7 +114,9 @@ class DetectionMetrics(Metric):
         image, rows = _of_images(first, sizes[:, 3], _joined(self.rows, 6))
         label_image, labels = _of_images(first, sizes[:, 4], _joined(self.labels, 7))
         record = PredictionRecord.of(sizes[first, 1:3], image, rows, label_image, labels)
-        by_class = record.class_metrics(record.true_positives())
+        by_class = class_metrics(
+            record.true_positives(), record.score, record.kind, record.label_kind
+        )
         coco, coco_by_class = coco_metrics(image, rows, label_image, labels, self.num_classes)
         summary = by_class.summary() | {f"coco/{name}": value for name, value in coco.items()}
         losses = _joined(self.losses, 1)
@@ -108,7 +126,7 @@ class DetectionMetrics(Metric):
         return Result(summary, by_class, coco_by_class, indices.tolist(), record, named)
 
 
-def _joined(state: list[Tensor] | Tensor, columns: int) -> np.ndarray:
+def _joined(state: Any, columns: int) -> np.ndarray:
     """A state of a process, or of all of them."""
     if not len(state):
         return np.zeros((0, columns), np.int64)

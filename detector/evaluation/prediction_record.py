@@ -3,22 +3,16 @@ with."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from boltbox.detector.evaluation.class_metrics import (
-    IOU_THRESHOLDS,
-    ClassMetrics,
-    class_metrics,
-    match,
-)
-from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
+from boltbox.detector.evaluation.class_metrics import IOU_THRESHOLDS, match
+from boltbox.detector.evaluation.confusion import confused_pairs
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.file_names import common_folder, inside
@@ -70,38 +64,26 @@ class PredictionRecord:
 
     def save(self, path: Path) -> None:
         """Not compressed: that would take seconds, after every better epoch."""
-        about = {name: value for name, value in vars(self).items() if name in ABOUT}
-        arrays: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        # in ASCII, whatever the names of the files are
-        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        write_atomically(path, lambda file: np.savez(file, **arrays))
+        write_atomically(path, lambda file: np.savez(file, **vars(self)))
 
     @classmethod
     def load(cls, path: Path) -> PredictionRecord:
         """Raises InputError, in one sentence, if the file is not what `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as content:
-                arrays = dict(content)
-            about = json.loads(arrays.pop("about").tobytes())
-            return cls(**arrays, **about)
-        except (OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile) as e:
+                return cls(**{k: v.tolist() if k in ABOUT else v for k, v in content.items()})
+        except (OSError, ValueError, TypeError, EOFError, AttributeError, BadZipFile) as e:
             raise InputError(
                 f"{path}: not a file of detections of ours ({in_one_line(e)}); evaluate again with"
                 " validate"
             ) from None
 
-    def detections_of(self, i: int) -> slice:
-        """The rows of image i's detections."""
-        return slice(*np.searchsorted(self.image, (i, i + 1)).tolist())
-
-    def labels_of(self, i: int) -> slice:
-        """The rows of image i's labels."""
-        return slice(*np.searchsorted(self.label_image, (i, i + 1)).tolist())
-
     def by_image(self) -> Iterator[tuple[slice, slice]]:
         """The rows of each image's detections, and of its labels."""
-        for i in range(len(self.sizes)):
-            yield self.detections_of(i), self.labels_of(i)
+        numbers = np.arange(len(self.sizes) + 1)
+        ends = (np.searchsorted(of, numbers).tolist() for of in (self.image, self.label_image))
+        for found, labels in zip(*map(pairwise, ends), strict=True):
+            yield slice(*found), slice(*labels)
 
     def true_positives(self) -> np.ndarray:
         """(n, 10) bool: which detections are true positives, by IoU threshold, see `match`."""
@@ -110,18 +92,13 @@ class PredictionRecord:
             parts.append(match(self.box[d], self.kind[d], self.label_box[t], self.label_kind[t]))
         return np.concatenate(parts)
 
-    def class_metrics(self, true_positives: np.ndarray) -> ClassMetrics:
-        """The metrics by class, as in metrics.json; true_positives: (n, 10) bool, as
-        `true_positives()` gives them."""
-        return class_metrics(true_positives, self.score, self.kind, self.label_kind)
-
-    def confusion(self, num_classes: int) -> Confusion:
-        """See `confused_pairs`."""
-        pairs = []
+    def confused_pairs(self, num_classes: int) -> np.ndarray:
+        """(n, 2): see `confused_pairs`, of all images."""
+        pairs = [np.zeros((0, 2), np.int64)]
         for d, t in self.by_image():
             found, true = (self.box[d], self.score[d], self.kind[d]), self.label_box[t]
             pairs.append(confused_pairs(*found, true, self.label_kind[t], num_classes))
-        return Confusion.of(pairs, num_classes)
+        return np.concatenate(pairs)
 
     def name_of(self, i: int) -> str:
         """Image i's file, below the common folder of all."""

@@ -9,8 +9,8 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.evaluation.results import class_table
 from boltbox.detector.report.drawing import Picture, draw_pictures
+from boltbox.detector.report.table import class_table
 
 CURVES = 20  # classes with a precision-recall curve, besides the mean
 
@@ -23,7 +23,7 @@ class Time(NamedTuple):
 
 
 def show_classes(logger: Logger, name: str, content: dict[str, Any], time: Time) -> None:
-    """The table by class of what `result_json` gave; TensorBoard's is the one of the terminal, as
+    """The table by class of metrics.json; TensorBoard's is the one of the terminal, as
     code in Markdown."""
     rows = content["per_class"]
     if isinstance(logger, WandbLogger) and rows:

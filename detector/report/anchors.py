@@ -1,17 +1,13 @@
 """A report on the anchors: how well they fit, by level."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from boltbox.detector.model.anchors import Choice, measure, side_ratios
 from boltbox.detector.model.head import Head
-from boltbox.detector.report.table import aligned, number
-from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.report.table import number
 
 COLUMNS = ("labels", "BPR", "AAT", "fitness")
 
@@ -21,57 +17,42 @@ def no_anchors(head: Head) -> str:
     return f"anchors: {type(head).__name__} has none, so there is nothing to fit to the labels"
 
 
-@dataclass
-class AnchorReport:
-    """Anchors before and after the choice, and what they were measured on.
+def anchor_report(
+    before: np.ndarray,
+    choice: Choice,
+    strides: Sequence[int],
+    sizes: np.ndarray,
+    seen: np.ndarray,
+    image_size: int,
+    anchor_t: float,
+) -> dict[str, Any]:
+    """Anchors before and after the choice and how well they fit, as plain types, for anchors.json.
 
-    before: (levels, A, 2) pixels · choice: what was decided · strides: of the levels · sizes (n, 2)
-    pixels of the network's input: of the training labels · seen (m, 2): sizes after the
-    augmentation, or None.
+    Args:
+        before: (levels, A, 2) pixels.
+        choice: what was decided.
+        strides: of the levels.
+        sizes: (n, 2) pixels of the network's input, of the training labels; they are reported by
+            level too, where a label belongs to that of its best anchor.
+        seen: (m, 2) sizes after the augmentation; none if nobody asked.
     """
 
-    before: np.ndarray
-    choice: Choice
-    strides: Sequence[int]
-    sizes: np.ndarray
-    seen: np.ndarray | None
-    image_size: int
-    anchor_t: float
-
-    def content(self) -> dict[str, Any]:
-        """Everything as plain types, for anchors.json."""
-        head = {name: getattr(self.choice, name) for name in ("changed", "reason")}
-        head |= {"image_size": self.image_size, "anchor_t": self.anchor_t}
-        after = {"after": self._described(self.choice.anchors)} if self.choice.changed else {}
-        return {**head, "before": self._described(self.before), **after}
-
-    def _described(self, anchors: np.ndarray) -> dict[str, Any]:
-        """The anchors, and how well they fit: all labels, and by level (a label belongs to the
-        level of its best anchor)."""
+    def described(anchors: np.ndarray) -> dict[str, Any]:
         flat = anchors.reshape(-1, 2)
-        fits = {"labels": measure(flat, self.sizes, self.anchor_t)._asdict()}
-        if self.seen is not None and len(self.seen):
-            fits["augmented"] = measure(flat, self.seen, self.anchor_t)._asdict()
-        level = side_ratios(self.sizes, flat).argmax(1) // anchors.shape[1]
-        groups = {f"stride {s}": self.sizes[level == k] for k, s in enumerate(self.strides)}
+        level = side_ratios(sizes, flat).argmax(1) // anchors.shape[1]
+        groups = {"all": sizes, **({"augmented": seen} if len(seen) else {})}
+        groups |= {f"stride {s}": sizes[level == k] for k, s in enumerate(strides)}
         rows = []
-        for name, sizes in {"all": self.sizes, **groups}.items():
-            fit = measure(flat, sizes, self.anchor_t)[:3] if len(sizes) else [None] * 3
-            rows.append(dict(zip(("name", *COLUMNS), (name, len(sizes), *fit), strict=True)))
-        return {"anchors": _lists(anchors), "fit": fits, "rows": rows}
+        for name, of_group in groups.items():
+            fit = measure(flat, of_group, anchor_t)[:3] if len(of_group) else [None] * 3
+            rows.append(dict(zip(("name", *COLUMNS), (name, len(of_group), *fit), strict=True)))
+        return {"anchors": _lists(anchors), "rows": rows}
 
-    def table(self) -> str:
-        """The rows as text."""
-        return aligned(anchor_rows(self.content()))
-
-    def yaml_line(self) -> str:
-        """The anchors in use, to paste into a configuration."""
-        return f"model: {{network: {{anchors: {_lists(self.choice.anchors)}}}}}"
-
-    def save(self, folder: Path) -> None:
-        """To anchors.json."""
-        text = json.dumps(self.content(), indent=1)
-        write_atomically(folder / "anchors.json", text)
+    content = {"changed": choice.changed, "reason": choice.reason, "before": described(before)}
+    if choice.changed:
+        content["after"] = described(choice.anchors)
+    yaml = f"model: {{network: {{anchors: {_lists(choice.anchors)}}}}}"
+    return {**content, "image_size": image_size, "anchor_t": anchor_t, "yaml": yaml}
 
 
 def _lists(anchors: np.ndarray) -> list[list[float]]:

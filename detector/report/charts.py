@@ -1,5 +1,5 @@
-"""Charts by matplotlib: curves, confusion, confidence. All text in them is plain text: never
-mathematics or TeX."""
+"""Charts by matplotlib: curves, confidence, confusion, labels. All text in them is plain text:
+never mathematics or TeX."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.evaluation.class_metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
-from boltbox.detector.evaluation.confusion import Confusion
+from boltbox.detector.evaluation.coco import COCO_AREAS
+from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.system.atomic_file import write_atomically
 
 if TYPE_CHECKING:
@@ -38,7 +40,6 @@ STYLE: dict[Any, Any] = {
     ),
 }
 MARKED = 40  # points; a longer line has no mark at each
-LOSS_TITLES = {"box_loss": "Box loss", "obj_loss": "Objectness loss", "cls_loss": "Class loss"}
 PANELS = {  # title and columns of metrics.csv; the losses come before
     "Precision and recall": ("val/P", "val/R"),
     "mAP and fitness": ("val/mAP50", "val/mAP50-95", "val/fitness"),
@@ -52,6 +53,7 @@ PANELS = {  # title and columns of metrics.csv; the losses come before
 NAMED = 6  # classes with colours of their own; more are thin grey lines
 DRAWN = 100  # classes of a confusion matrix, at most
 WRITTEN = 20  # classes up to which the numbers stand in its cells
+BARS = 30  # classes with a bar of their own: the commonest
 
 
 @contextlib.contextmanager
@@ -84,7 +86,7 @@ def short(name: str, most: int = 20) -> str:
 
 def draw_curves(rows: Rows, path: Path) -> bool:
     """Losses, metrics and learning rates of a metrics.csv, to a PNG file; see `draw_panels`."""
-    losses = {loss_title(n): (f"train/{n}", f"val/{n}") for n in loss_names(rows)}
+    losses = {name: (f"train/{name}", f"val/{name}") for name in loss_names(rows)}
     panels = {
         title: {column: points(rows, column) for column in columns}
         for title, columns in {**losses, **PANELS}.items()
@@ -129,14 +131,6 @@ def loss_names(rows: Rows) -> list[str]:
     return [name.removeprefix("train/") for name in columns if name.startswith("train/")]
 
 
-def loss_title(name: str) -> str:
-    """
-    >>> loss_title("obj_loss"), loss_title("centre_loss")
-    ('Objectness loss', 'Centre loss')
-    """
-    return LOSS_TITLES.get(name, name.replace("_", " ").capitalize())
-
-
 def points(rows: Rows, column: str) -> Points:
     """Epoch, counted from 1, and value, of the rows of a metrics.csv that hold a number."""
     found = []
@@ -176,18 +170,18 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> 
             axis.legend(fontsize=9)
 
 
-def draw_confusion(counted: Confusion, names: Sequence[str], path: Path) -> None:
+def draw_confusion(pairs: np.ndarray, names: Sequence[str], path: Path) -> None:
     """The confusion matrix, legible for one class and for thousands, to a PNG file.
 
     Rows are what was predicted, columns what is true, each column in shares; the last row: missed,
-    the last column: nothing there. Of more than DRAWN classes the commonest are shown, and the
-    others together."""
-    every = len(names) <= DRAWN
-    classes = list(range(len(names))) if every else counted.commonest_classes(DRAWN)
-    matrix = counted.matrix(classes)
+    the last column: nothing there. Classes that occur are shown, at most DRAWN: the commonest, and
+    the others together. pairs (n, 2): as `confused_pairs` gives them, of all images."""
+    present, times = np.unique(pairs[pairs < len(names)], return_counts=True)
+    kept = np.sort(present[np.argsort(-times, kind="stable")[:DRAWN]])
+    matrix = confusion_matrix(pairs, len(names), kept)
     shares, n = matrix / np.maximum(matrix.sum(0), 1), len(matrix)
-    labels = [short(names[c]) for c in classes]
-    labels += [*["other classes"] * (n - len(labels) - 1), "background"]
+    labels = [short(names[c]) for c in kept]
+    labels += [*["other classes"] * (len(present) > len(kept)), "background"]
     written = n <= WRITTEN + 1
     side, font = (2.5 + 0.45 * max(n, 4), 8) if written else (2.5 + 0.155 * n, 6)
     with picture(path, side + 0.7, side) as figure:
@@ -201,3 +195,42 @@ def draw_confusion(counted: Confusion, names: Sequence[str], path: Path) -> None
         for y, x in np.argwhere(matrix) if written else ():
             colour, text = "white" if shares[y, x] > 0.55 else "black", f"{shares[y, x]:.2f}"
             axis.text(x, y, text, ha="center", va="center", fontsize=font, color=colour)
+
+
+def draw_labels(datasets: Mapping[str, DetectionDataset], image_size: int, path: Path) -> None:
+    """Boxes of each class, and sizes in pixels of the network's input, to a PNG file; none if there
+    are no boxes. Crowd regions, which nobody trains on, are left out."""
+    lengths = {}  # square roots of areas
+    for split, dataset in datasets.items():
+        areas = dataset.object_sizes(image_size).prod(1, dtype=float)[~dataset.labels.crowd]
+        lengths[f"{split} ({len(areas)})"] = np.sqrt(areas).clip(1)
+    if not any(map(len, lengths.values())):
+        return
+    with picture(path, 13, 6) as figure:
+        classes, sizes = figure.subplots(1, 2)
+        names = next(iter(datasets.values())).names
+        counts = np.array([dataset.class_counts() for dataset in datasets.values()])
+        shown = np.argsort(-counts.sum(0), kind="stable")[:BARS][::-1]
+        high = 0.8 / len(counts)
+        for k, (split, of_class) in enumerate(zip(datasets, counts[:, shown], strict=True)):
+            bars = classes.barh(np.arange(len(shown)) - k * high, of_class, high, label=split)
+            classes.bar_label(bars, padding=2, fontsize=7)
+        classes.set_yticks(range(len(shown)), [short(names[c]) for c in shown], fontsize=8)
+        commonest = f", the {BARS} commonest" if len(names) > BARS else ""
+        classes.set_title(f"Boxes of each class{commonest}")
+        classes.margins(x=0.12)
+        classes.legend()
+        sizes.hist(
+            list(lengths.values()),
+            2.0 ** np.arange(0, np.log2(image_size) + 1, 0.5),
+            weights=[np.full(len(x), 1 / max(len(x), 1)) for x in lengths.values()],
+            histtype="step",
+            label=list(lengths),
+        )
+        for _, highest in list(COCO_AREAS.values())[:-1]:
+            sizes.axvline(highest**0.5, color="0.4", linestyle=":")
+        sizes.set_title(f"Square root of the area at {image_size} px; dotted: COCO's sizes")
+        sizes.set(xlabel="pixels", ylabel="share of the boxes")
+        sizes.set_xscale("log", base=2)
+        sizes.xaxis.set_major_formatter("{x:g}")
+        sizes.legend()

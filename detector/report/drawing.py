@@ -2,24 +2,29 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.model.boxes import cxcywhn_to_xyxy
+from boltbox.detector.model.boxes import clip_xyxy, cxcywhn_to_xyxy
+from boltbox.detector.system.errors import InputError
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; black is left out.
 PALETTE = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"]
-DARK = {"#0072b2", "#d55e00", "#009e73"}  # on which letters are white
 
 CONF = 0.25  # detections of a batch below are not drawn
 FIRST = 16  # images of a batch that are drawn
 # boxes of a picture; where there are more, their names would cover it and one another
 LEGIBLE = 1000
+LEAST_DRAWN = 320  # pixels of a batch's images
+SIDE = 240  # pixels of a cut-out
+CONTEXT = 2.0  # its side over the box's longer one
+LEAST = 64  # pixels of the file that a cut-out shows at least
+FOUND, LABEL = PALETTE[0], PALETTE[1]  # thin orange: detections; thick blue: labels
 
 
 def draw_boxes(
@@ -57,24 +62,16 @@ def draw_boxes(
         x = min(max(x1, 0), max(picture.width - width, 0))
         y = y1 - height if y1 >= height else y1
         canvas.rectangle((x, y, x + width, y + height), fill=colour)
-        fill = "white" if colour in DARK else "black"
+        fill = "white" if colour == "#0072b2" else "black"
         canvas.text((x + 2 - left, y + 2 - top), text, font=font, fill=fill)
     return np.asarray(picture)
-
-
-def enlarge(image: np.ndarray, rows: np.ndarray, least: int = 320) -> tuple[np.ndarray, np.ndarray]:
-    """Small images twice, three times, ... as large, so that text on them can be read; rows as in
-    `draw_boxes`."""
-    times = max(math.ceil(least / max(image.shape[:2])), 1)
-    return image.repeat(times, 0).repeat(times, 1), rows * ([times] * 4 + [1, 1])
 
 
 def grid(images: Sequence[np.ndarray], longest: int = 1920) -> np.ndarray:
     """Images of one size side by side, about as many rows as columns, the longer side at most so
     many pixels."""
     columns = math.ceil(math.sqrt(len(images)))
-    white = [np.full_like(images[0], 255)] * (-len(images) % columns)
-    tiles = np.stack([*images, *white])
+    tiles = [*images, *[np.full_like(images[0], 255)] * (-len(images) % columns)]
     rows = [np.concatenate(tiles[k : k + columns], 1) for k in range(0, len(tiles), columns)]
     canvas = np.concatenate(rows)
     shrink = longest / max(canvas.shape)
@@ -89,9 +86,31 @@ def encoded(image: np.ndarray, quality: int = 92) -> bytes:
     return cv2.imencode(".jpg", image[..., ::-1], options)[1].tobytes()
 
 
-def write_image(path: Path, image: np.ndarray) -> None:
-    """(H, W, 3) uint8 RGB to a JPEG file."""
-    path.write_bytes(encoded(image))
+def cut_out(
+    file: str,
+    box: np.ndarray | None,
+    found: np.ndarray,
+    labels: np.ndarray,
+    size: tuple[int, int] | None = None,
+) -> bytes | str:
+    """A JPEG of an image around a box, None: all of it, with detections and labels, all xyxy pixels
+    of the file; or why there is none. size: height and width that the image had."""
+    try:
+        image = read_image(file)
+    except InputError as e:
+        return f"cannot be shown: {e}"
+    if size not in (None, image.shape[:2]):
+        return "cannot be shown: the image has changed since"
+    sides = np.array(image.shape[1::-1])
+    box = np.array((0, 0, *sides)) if box is None else clip_xyxy(box, *sides)
+    side = min(max((box[2:] - box[:2]).max() * CONTEXT, LEAST), sides.max())
+    left, top = np.clip((box[:2] + box[2:] - side) / 2, 0, np.maximum(sides - side, 0)).tolist()
+    picture = Image.fromarray(image).crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
+    canvas = ImageDraw.Draw(picture)
+    for boxes, colour, width in ((labels, LABEL, 5), (found, FOUND, 2)):
+        for x1, y1, x2, y2 in ((boxes - (left, top) * 2) * SIDE / side).tolist():
+            canvas.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=colour, width=width)
+    return encoded(np.asarray(picture), 82)
 
 
 class Picture(NamedTuple):
@@ -129,5 +148,16 @@ def pictures_of(batch: Batch, found: Sequence[np.ndarray] = (), most: int = FIRS
 def draw_pictures(
     pictures: Sequence[Picture], side: Literal["labels", "predictions"], names: Sequence[str]
 ) -> np.ndarray:
-    """All in one image, with the boxes of one side."""
-    return grid([draw_boxes(*enlarge(p.image, getattr(p, side)), names) for p in pictures])
+    """All in one image, with the boxes of one side; small ones twice, three times, ... as large, so
+    that text on them can be read."""
+    times = max(math.ceil(LEAST_DRAWN / max(pictures[0].image.shape[:2])), 1)
+    return grid(
+        [
+            draw_boxes(
+                p.image.repeat(times, 0).repeat(times, 1),
+                getattr(p, side) * ([times] * 4 + [1, 1]),
+                names,
+            )
+            for p in pictures
+        ]
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,11 @@ from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError, in_one_line
 from boltbox.detector.system.text_file import read_text
 from boltbox.detector.system.yaml_text import load_yaml
+
+FILES = (  # in the order of the fields
+    *("config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"),
+    "metrics.csv",
+)
 
 
 @dataclass
@@ -34,9 +38,7 @@ class RunFiles:
     def read(cls, path: Path) -> RunFiles:
         """Raises InputError if the folder holds neither metrics.json nor metrics.csv, or a file
         that cannot be read."""
-        names = "config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"
-        content: list[Any] = [*(_map(path / name) for name in names), _rows(path / "metrics.csv")]
-        files = cls(path, *content)
+        files = cls(path, *(_read(path / name) for name in FILES))
         if not files.metrics and not files.epochs:
             raise InputError(
                 f"{path}: no metrics of a run (neither metrics.json nor metrics.csv); give the"
@@ -60,14 +62,16 @@ class RunFiles:
 def best_epoch(run: Path) -> dict[str, Any]:
     """The metrics of the best epoch of a fit, from its metrics.json; {} without one."""
     with contextlib.suppress(InputError):
-        content = _map(run / "metrics.json")
+        content = _read(run / "metrics.json")
         return content if content.get("command") == "fit" else {}
     return {}
 
 
-def _map(path: Path) -> dict[str, Any]:
-    """A YAML or JSON file that holds a map; an empty one if there is no file."""
+def _read(path: Path) -> Any:
+    """The rows of a table, or the map of a YAML or JSON file; empty if there is no file."""
     try:
+        if path.suffix == ".csv":
+            return read_table(path)
         content = (json.loads if path.suffix == ".json" else load_yaml)(read_text(path))
         if not isinstance(content, dict):
             raise ValueError("expected a map")
@@ -76,10 +80,3 @@ def _map(path: Path) -> dict[str, Any]:
     except Exception as e:
         raise InputError(f"{path} cannot be read: {in_one_line(e)}") from None
     return content
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        return read_table(path)
-    except (csv.Error, UnicodeDecodeError) as e:
-        raise InputError(f"{path} cannot be read as a table: {e}") from None

@@ -8,34 +8,33 @@ from pathlib import Path
 import numpy as np
 
 from boltbox.detector.data.images import read_image
+from boltbox.detector.evaluation.class_metrics import class_metrics
+from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.error_kinds import (
+    CLASS,
     DESCRIPTIONS,
     DUPLICATE,
+    KINDS,
     SIZES,
     TRUE_POSITIVE,
     Errors,
     classify,
     count_errors,
     greatest,
-    label_suspects,
     map50_if_fixed,
 )
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
-from boltbox.detector.evaluation.results import COLUMNS
 from boltbox.detector.model.origin import Origin, describe_origins
 from boltbox.detector.report.anchors import anchor_rows
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
-from boltbox.detector.report.crops import crop_detection, crop_label
-from boltbox.detector.report.drawing import encoded, grid
+from boltbox.detector.report.drawing import cut_out, encoded, grid
 from boltbox.detector.report.folder import RunFiles
-from boltbox.detector.report.html import Section, write_page
-from boltbox.detector.report.table import number
+from boltbox.detector.report.html import Crop, Section, write_page
+from boltbox.detector.report.table import class_rows, number
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import described
 
-LEAST_SCORE = 0.5  # of a detection that is believed against a label
-SHOWN = 12  # cut-outs of a gallery
-SUSPECTS = 36  # and of the likely label errors
+SHOWN = 24  # cut-outs of a gallery
 COMMONEST = 10  # confusions of two classes in the table
 LEGEND = "Orange: detections. Blue: labels."
 PICTURES = {  # of the run's callbacks, in plots/
@@ -88,11 +87,7 @@ def _metrics(files: RunFiles) -> Iterator[Section]:
         f"P and R at confidence {number(m.get('best_confidence'))}, where the mean F1 is best",
         f"COCO's metrics: {', '.join(coco)}",
     ]
-    rows = [
-        (row["name"], row["objects"], *(number(row[column]) for column in COLUMNS))
-        for row in [{"name": "all", **m}, *m["per_class"]]
-    ]
-    yield Section("Metrics", text, [("class", "objects", *COLUMNS), *rows])
+    yield Section("Metrics", text, class_rows(m))
 
 
 def _run(files: RunFiles) -> Iterator[Section]:
@@ -112,17 +107,17 @@ def _detections(files: RunFiles, plots: Path) -> Iterator[Section]:
     except InputError as e:
         yield Section("Detections", [str(e)])
         return
-    true_positives = record.true_positives()
-    metrics = record.class_metrics(true_positives)
+    true_positives, names = record.true_positives(), record.names
+    metrics = class_metrics(true_positives, record.score, record.kind, record.label_kind)
     if len(metrics.classes):
-        draw_confidence(metrics, record.names, plots / "confidence.png")
+        draw_confidence(metrics, names, plots / "confidence.png")
         yield Section("Confidence", pictures=[plots / "confidence.png"])
-    counted, picture = record.confusion(len(record.names)), plots / "confusion_matrix.png"
-    draw_confusion(counted, record.names, picture)
+    pairs, picture = record.confused_pairs(len(names)), plots / "confusion_matrix.png"
+    draw_confusion(pairs, names, picture)
     text = "Detections over 0.25, paired with labels at IoU over 0.45 whatever their class."
-    cells = counted.named(record.names)
-    rows = [cell for cell in cells if cell[0] != cell[1] and "background" not in cell]
-    table = [("true", "predicted as", "times"), *rows[:COMMONEST]] if rows else []
+    wrong = mistaken_classes(pairs, len(names))[:COMMONEST]
+    rows = [(names[true], names[predicted], times) for true, predicted, times in wrong]
+    table = [("true", "predicted as", "times"), *rows] if rows else []
     yield Section("Confusion", [text], table, [picture])
     yield from _errors(record, classify(record, true_positives[:, 0]), metrics.best_confidence)
 
@@ -140,24 +135,40 @@ def _errors(record: PredictionRecord, errors: Errors, confidence: float) -> Iter
     )
     head = ("kind", "number", *SIZES, "mAP50 gained", "what it is")
     yield Section("Errors", [text], [head, *rows])
-    sure, right = record.score >= confidence, np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE))
-    suspects = label_suspects(record, errors, LEAST_SCORE)
-    against = f"Likely label errors: detections over {LEAST_SCORE} against the labels"
-    galleries = [
-        ("Most confident false positives", sure & ~right, SHOWN),
-        (against, suspects, SUSPECTS),
-    ]
-    for title, kept, count in galleries:
-        if kept.any():
-            crops = [
-                crop_detection(record, errors, k)
-                for k in greatest(kept, record.score, record.image, count)
-            ]
-            yield Section(title, [f"{kept.sum()} in all. {LEGEND}"], crops=crops)
+    sure = record.score >= confidence
+    wrong = sure & ~np.isin(errors.verdict, (TRUE_POSITIVE, DUPLICATE))
+    if wrong.any():
+        crops = [
+            _detection(record, errors, k)
+            for k in greatest(wrong, record.score, record.image, SHOWN)
+        ]
+        text = f"{wrong.sum()} in all, also where the label is wrong or missing. {LEGEND}"
+        yield Section("Most confident false positives", [text], crops=crops)
     missed = errors.missed(len(record.label_kind), sure)
     if missed.any():
         crops = [
-            crop_label(record, k, confidence)
+            _missed(record, k, sure)
             for k in greatest(missed, record.label_area, record.label_image, SHOWN)
         ]
         yield Section("Largest missed objects", [f"{missed.sum()} in all. {LEGEND}"], crops=crops)
+
+
+def _detection(record: PredictionRecord, errors: Errors, k: int) -> Crop:
+    """Detection k with its class, score and kind of error, and the labels around it."""
+    i, verdict, box = record.image[k], errors.verdict[k], record.box[k]
+    caption = f"{record.names[record.kind[k]]} {record.score[k]:.2f}: {KINDS[verdict]}"
+    if verdict == CLASS:
+        caption += f", labelled {record.names[record.label_kind[errors.target[k]]]}"
+    labels = record.label_box[record.label_image == i]
+    picture = cut_out(record.files[i], box, box[None], labels, tuple(record.sizes[i]))
+    return Crop(picture, f"{caption}, IoU {errors.nearest[k]:.2f}", record.name_of(i))
+
+
+def _missed(record: PredictionRecord, k: int, sure: np.ndarray) -> Crop:
+    """Label k with its class and size, and the detections around it where `sure` (n,) is true."""
+    i, box = record.label_image[k], record.label_box[k]
+    width, height = box[2:] - box[:2]
+    caption = f"{record.names[record.label_kind[k]]}: missed, {width:.0f} x {height:.0f} px"
+    found = record.box[sure & (record.image == i)]
+    picture = cut_out(record.files[i], box, found, box[None], tuple(record.sizes[i]))
+    return Crop(picture, caption, record.name_of(i))

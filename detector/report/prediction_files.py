@@ -29,9 +29,9 @@ COCO_CLASSES, COCO_UNUSED = 80, {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 class PredictionFiles:
     """The files of a run, written picture by picture.
 
-    folder: of the run · names: of the classes · images to line_width: options of the command
-    `predict` · pictures, detections: how many have been written · results: entries of
-    predictions.json.
+    folder: of the run · names: of the classes · images to confidences: options of the command
+    `predict` · style: whether names and confidences are drawn, width of the lines · pictures,
+    detections: how many have been written · results: entries of predictions.json.
     """
 
     folder: Path
@@ -42,9 +42,7 @@ class PredictionFiles:
     csv: bool
     crops: bool
     confidences: bool
-    hide_labels: bool
-    hide_confidences: bool
-    line_width: int | None
+    style: tuple[bool, bool, int | None]
     pictures: int = 0
     detections: int = 0
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -76,7 +74,7 @@ class PredictionFiles:
             table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns].tolist()
             line = "%d" + " %.6g" * (columns - 1) + "\n"
             text = "".join(line % tuple(row) for row in table)
-            _write(self.folder / f"labels/{name}.txt", text.encode())
+            write_atomically(self.folder / f"labels/{name}.txt", text, sync=False)
         if self.json:
             self._add_results(name if frame else Path(picture.path).stem, rows)
         if self.csv:
@@ -107,13 +105,14 @@ class PredictionFiles:
         for number, row in enumerate(rows) if self.crops else ():
             kind = folder_name(self.names[int(row[5])])
             crop = encoded(crop_of(pixels, row[:4]))
-            _write(self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop)
+            write_atomically(
+                self.folder / "crops" / kind / f"{name}_{number:03d}.jpg", crop, sync=False
+            )
         if not self.images:
             return
-        style = not self.hide_labels, not self.hide_confidences, self.line_width
-        drawn = draw_boxes(pixels, rows, self.names, *style)
+        drawn = draw_boxes(pixels, rows, self.names, *self.style)
         if picture.frame is None:
-            _write(self.folder / f"images/{name}.jpg", encoded(drawn))
+            write_atomically(self.folder / f"images/{name}.jpg", encoded(drawn), sync=False)
             return
         path = self.folder / f"videos/{picture.name}.mp4"
         if self._video is None or self._video.path != path:
@@ -158,13 +157,3 @@ def folder_name(name: str) -> str:
     """
     safe = re.sub(r'[/\\:*?"<>|\x00-\x1f]', "_", name).strip()
     return short_name(safe if safe.strip(".") else "_" * max(len(safe), 1))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Through a temporary file beside it: `path` is complete or absent. Not synced to the disk,
-    which takes longer than the network."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".tmp.{path.name}")
-    beside.unlink(missing_ok=True)  # a link would be followed
-    beside.write_bytes(content)
-    beside.replace(path)

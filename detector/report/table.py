@@ -1,6 +1,9 @@
 """Tables as text, and what stands in their cells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from boltbox.detector.evaluation.metrics import COLUMNS
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> str:
@@ -26,3 +29,18 @@ def number(value: object) -> str:
     ('0.457', '-')
     """
     return f"{value:.3f}" if isinstance(value, int | float) else "-"
+
+
+def class_rows(content: Mapping[str, Any]) -> list[list[str]]:
+    """Header and rows of metrics.json's metrics: all classes together, then one by one if there are
+    several."""
+    rows = content["per_class"]
+    return [["class", "objects", *COLUMNS]] + [
+        [row["name"], str(row["objects"]), *(number(row[column]) for column in COLUMNS)]
+        for row in [{"name": "all", **content}, *(rows if len(rows) > 1 else [])]
+    ]
+
+
+def class_table(content: Mapping[str, Any]) -> str:
+    """The same for the terminal."""
+    return aligned(class_rows(content))

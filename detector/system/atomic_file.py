@@ -11,7 +11,7 @@ from typing import BinaryIO
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 
-def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
+def write_beside(path: Path, write: Callable[[BinaryIO], object], sync: bool = True) -> Path:
     """Write `.NAME.tmp` in the folder of `path` and flush it to the disk; if that fails, nothing is
     left of it. What has that name already, of a process that was killed, or a link to somewhere, is
     removed and not written to."""
@@ -22,7 +22,8 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
         with open(beside, "xb") as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
     except BaseException as e:
         remove(beside)
         if isinstance(e, FileNotFoundError) and e.filename == str(beside):  # as in /proc
@@ -33,16 +34,19 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     return beside
 
 
-def write_atomically(path: Path, content: str | bytes | Callable[[BinaryIO], object]) -> None:
+def write_atomically(
+    path: Path, content: str | bytes | Callable[[BinaryIO], object], sync: bool = True
+) -> None:
     """Write beside `path`, then move into place: `path` holds the old content or the new, whole.
 
     Args:
         content: text, bytes, or what writes into the file.
+        sync: flush it to the disk first: slow for thousands of small files.
     """
     if isinstance(content, str):
         content = content.encode()
     write = methodcaller("write", content) if isinstance(content, bytes) else content
-    beside = write_beside(path, write)
+    beside = write_beside(path, write, sync)
     try:
         os.replace(beside, path)
     except OSError:

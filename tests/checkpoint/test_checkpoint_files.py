@@ -347,7 +347,7 @@ def test_a_full_disk_loses_nothing(
     assert str(last) in error
     assert f"warning: {last} could not be saved" in told
     assert "training continues" in told
-    assert f"warning: {tiny_disk / 'run/plots/curves.png'} could not be written" in told
+    assert f"warning: {tiny_disk / 'run/plots/val_labels.jpg'} could not be written" in told
     assert last.read_bytes() == before
     assert read_checkpoint(last)
     assert not list(last.parent.glob(".*")), "nothing half written is left"

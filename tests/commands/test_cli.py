@@ -51,7 +51,6 @@ def test_a_run_lies_in_one_folder(trained: Path) -> None:
         *(f"plots/train_batch{k}.jpg" for k in range(3)),
         "plots/val_labels.jpg",
         "plots/val_predictions.jpg",
-        "plots/curves.png",
     }
     table = rows(trained)
     # 24 images in batches of 8: in the warm-up each batch is a step.

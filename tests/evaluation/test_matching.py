@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_detections import random_set
 
 from boltbox.detector.evaluation.class_metrics import match
-from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
+from boltbox.detector.evaluation.confusion import confused_pairs, confusion_matrix
 
 # Boxes on a coarse lattice overlap, coincide and tie often.
 corner, side = st.integers(0, 5), st.integers(1, 4)
@@ -83,8 +83,9 @@ def test_match_gives_no_second_choice() -> None:
     assert hits[:, 9].tolist() == [False, True], "at 0.95 the surer one is no candidate"
 
 
-def confusion_matrix(*columns: np.ndarray, classes: int, **options: Any) -> np.ndarray:
-    return Confusion.of([confused_pairs(*columns, classes, **options)], classes).matrix()
+def matrix_of(*columns: np.ndarray, classes: int, **options: Any) -> np.ndarray:
+    pairs = confused_pairs(*columns, classes, **options)
+    return confusion_matrix(pairs, classes, range(classes))
 
 
 def slow_confusion(
@@ -115,7 +116,7 @@ def test_confusion_matrix(found: list, true: list, data: st.DataObject) -> None:
     scores = np.array(
         data.draw(st.lists(score, min_size=len(found), max_size=len(found))), np.float32
     )
-    matrix = confusion_matrix(
+    matrix = matrix_of(
         boxes, scores, classes.astype(np.float32), true_boxes, true_classes, classes=3
     )
     sure = scores > 0.25
@@ -134,7 +135,7 @@ def test_confusion_matrix_thresholds() -> None:
     one, other = np.array([0.5]), np.array([1])
 
     def counted(**options: float) -> np.ndarray:
-        return confusion_matrix(found, one, other * 0, true, other, classes=2, **options)
+        return matrix_of(found, one, other * 0, true, other, classes=2, **options)
 
     assert counted()[0, 1] == 1
     assert counted(conf=0.5).tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0]]

@@ -18,8 +18,9 @@ from boltbox.detector.evaluation.class_metrics import (
     class_metrics,
     precision_at_recall,
 )
+from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
-from boltbox.detector.evaluation.results import class_table, result_json
+from boltbox.detector.report.table import class_table
 
 
 def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
@@ -79,7 +80,7 @@ def collected(
 
 
 def confusion(result: Result) -> np.ndarray:
-    return result.record.confusion(3).matrix()
+    return confusion_matrix(result.record.confused_pairs(3), 3, range(3))
 
 
 def exact(result: Result) -> tuple:
@@ -146,7 +147,7 @@ def test_labels_count_as_far_as_they_are_in_the_image() -> None:
     outside = Labels.of([[-50, 0, 50, 100]], [0], 100, 100)
     result = collected([np.array([[0, 0, 50, 100, 0.9, 0]], np.float32)], [outside], num_classes=1)
     assert result.by_class.ap.min() > 0.99
-    assert result.record.confusion(1).matrix().tolist() == [[1, 0], [0, 0]]
+    assert confusion_matrix(result.record.confused_pairs(1), 1, [0]).tolist() == [[1, 0], [0, 0]]
 
 
 def test_no_detections_is_zero() -> None:
@@ -166,7 +167,7 @@ def test_no_hit_is_zero() -> None:
     miss = np.array([[0, 0, 10, 10, 0.9, 0]], np.float32)
     result = collected([miss], [Labels.of([[50, 50, 60, 60]], [0], 100, 100)], num_classes=1)
     assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
-    assert result.record.confusion(1).matrix().tolist() == [[0, 1], [1, 0]]
+    assert confusion_matrix(result.record.confused_pairs(1), 1, [0]).tolist() == [[0, 1], [1, 0]]
 
 
 def test_no_images_and_no_labels() -> None:
@@ -177,7 +178,7 @@ def test_no_images_and_no_labels() -> None:
         assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
         assert math.isnan(result.summary["coco/AP"])
         assert result.class_maps().tolist() == [0, 0, 0]
-        class_table(result_json(result, ["a", "b", "c"]))
+        class_table(result.to_json(["a", "b", "c"]))
 
 
 def test_class_maps() -> None:
@@ -216,7 +217,7 @@ def a_result(classes: list[int]) -> Result:
 
 
 def test_class_table() -> None:
-    head, everything, *rows = class_table(result_json(a_result([0, 2]), NAMES)).splitlines()
+    head, everything, *rows = class_table(a_result([0, 2]).to_json(NAMES)).splitlines()
     assert head.split() == ["class", "objects", "P", "R", "mAP50", "mAP50-95", "coco/AP"]
     assert everything.split()[:2] == ["all", "2"]
     assert everything.split()[4:] == ["0.497", "0.497", "0.500"]  # 0.995 / 2, and COCO's 1 / 2
@@ -225,18 +226,18 @@ def test_class_table() -> None:
     )
     assert rows[0].split()[4:] == ["0.995", "0.995", "1.000"]
     assert rows[1].split()[4:] == ["0.000", "0.000", "0.000"]
-    wide = class_table(result_json(a_result([0, 1, 2]), NAMES)).splitlines()
+    wide = class_table(a_result([0, 1, 2]).to_json(NAMES)).splitlines()
     assert len({len(line) for line in wide}) == 1, (
         "columns stand under each other, however long a name is"
     )
-    assert len(class_table(result_json(a_result([1]), NAMES)).splitlines()) == 2, (
+    assert len(class_table(a_result([1]).to_json(NAMES)).splitlines()) == 2, (
         "one class: not the same line twice"
     )
 
 
 def test_result_json() -> None:
     result = a_result([0, 2])
-    content = result_json(result, NAMES)
+    content = result.to_json(NAMES)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["images"] == 1
     assert content["mAP50-95"] == result.summary["mAP50-95"] > 0

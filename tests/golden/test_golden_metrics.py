@@ -8,7 +8,7 @@ from torch.nn.functional import one_hot
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
 from boltbox.detector.evaluation.coco import coco_metrics
-from boltbox.detector.evaluation.confusion import Confusion, confused_pairs
+from boltbox.detector.evaluation.confusion import confused_pairs, confusion_matrix
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.model.postprocess import nms
@@ -75,7 +75,8 @@ def test_boxes_to_metrics(case: Case) -> None:
             pairs.append(confused)
         metrics.update([d], [Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6)], [i])
     assert np.array_equal(np.concatenate(hits), case["out_correct"])
-    close(Confusion.of(pairs, nc).matrix(), case["out_confusion"], 0)
+    matrix = confusion_matrix(np.concatenate(pairs), nc, range(nc))
+    close(matrix, case["out_confusion"], 0)
     true = np.column_stack((labels[:, 1:], labels[:, 0], np.zeros(len(labels))))
     true = np.column_stack((true, area_xyxy(labels[:, 1:])))
     wide, _ = coco_metrics(

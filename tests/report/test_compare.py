@@ -51,13 +51,13 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     make_run(here / "runs/fit-2", 0.02, 0.4, 5, extra="<b>")
     cli.main(["compare", "runs/fit-1", "runs/fit-2"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["option", "fit-2", "fit-1"]
-    assert sorted(line.split() for line in lines[1:4]) == [
+    assert lines[1].split() == ["option", "fit-2", "fit-1"]
+    assert sorted(line.split() for line in lines[2:5]) == [
         ["extra", "<b>", "None"],
         ["model.optim.lr0", "0.02", "0.01"],
         ["trainer.max_epochs", "5", "3"],
     ]
-    best = lines.index("") + 2
+    best = lines.index("Metrics") + 3
     line = "fit-2 fit 5 8 0.400 0.400 0.500 0.500 - 0.100 8 s"
     assert lines[best].split() == line.split()
     assert lines[best + 1].split()[:7] == ["fit-1", "fit", "3", "8", "0.200", "0.200", "0.700"]
@@ -79,8 +79,8 @@ def test_what_cannot_be_compared_is_said(here: Path, capsys: pytest.CaptureFixtu
     make_run(here / "b/run", 0.01, 0.1, 0, images=9)
     cli.main(["compare", "a/run", "b/run", "--run", "out"])
     told = capsys.readouterr().out
-    assert told.startswith("the options are the same")
-    assert "warning: the runs were not evaluated on the same images" in told
+    assert told.startswith("Options that differ\nNone.\n")
+    assert "warning: not evaluated on the same images" in told
     assert "\na/run " in told
     assert not (here / "out/compare.png").exists()
 

@@ -17,12 +17,11 @@ from matplotlib.text import Text
 
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.evaluation.results import class_table
 from boltbox.detector.report import charts
-from boltbox.detector.report.charts import picture, short
+from boltbox.detector.report.charts import draw_labels, picture, short
 from boltbox.detector.report.drawing import draw_boxes
 from boltbox.detector.report.folder import RunFiles
-from boltbox.detector.report.labels import draw_labels
+from boltbox.detector.report.table import class_table
 
 NAMES = ["$\\frac{1}{$", "_<u>&amp;</u>$", "猫🐈‍⬛\\textbf{x", "**a** | `b` $x$"]
 TAGS = {"u", "i", "script"}  # that the names would make
@@ -117,7 +116,7 @@ def test_compare(tmp_path: Path, here: Path, drawn: list[str]) -> None:
     assert "i" not in read.tags
     for run in runs:
         assert RunFiles.read(run).path.name in read.text
-        assert run.name in drawn
+        assert f"{run.parent.name}/{run.name}" in drawn
 
 
 def test_doctor(tmp_path: Path, here: Path) -> None:

@@ -11,9 +11,9 @@ from boltbox.detector.commands.doctor.finding import SEVERITIES, Diagnosis, Find
 from boltbox.detector.commands.doctor.image_file import standard_error
 from boltbox.detector.commands.doctor.statistics import COCO_BORDERS
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.report.crops import cut_out
+from boltbox.detector.report.charts import draw_labels
+from boltbox.detector.report.drawing import cut_out
 from boltbox.detector.report.html import Crop, Section, write_page
-from boltbox.detector.report.labels import draw_labels
 from boltbox.detector.system.file_names import common_folder, inside
 
 LISTED = 500  # findings of a kind; all are in doctor.json

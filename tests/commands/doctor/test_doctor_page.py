@@ -13,7 +13,7 @@ from boltbox.detector.commands.doctor.finding import Diagnosis
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
 from boltbox.detector.commands.doctor.page import LISTED, PICTURES, write_diagnosis
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.report.crops import FOUND, LABEL
+from boltbox.detector.report.drawing import FOUND, LABEL
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
