@@ -177,7 +177,7 @@ def draw_confusion(pairs: np.ndarray, names: Sequence[str], path: Path) -> None:
     the last column: nothing there. Classes that occur are shown, at most DRAWN: the commonest, and
     the others together. pairs (n, 2): as `confused_pairs` gives them, of all images."""
     present, times = np.unique(pairs[pairs < len(names)], return_counts=True)
-    kept = np.sort(present[np.argsort(-times, kind="stable")[:DRAWN]])
+    kept = sorted(present[np.argsort(-times, kind="stable")[:DRAWN]].tolist())
     matrix = confusion_matrix(pairs, len(names), kept)
     shares, n = matrix / np.maximum(matrix.sum(0), 1), len(matrix)
     labels = [short(names[c]) for c in kept]
