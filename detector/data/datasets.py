@@ -108,15 +108,11 @@ class DetectionDataset(Dataset):
         has them all."""
         words = [f"{len(self)} images", f"{len(self.labels.boxes)} boxes"]
         if background := int((np.diff(self.labels.starts) == 0).sum()):
-            without = (
-                f"{background} images without objects ({self.unlabelled} without a label file)"
-            )
-            words.append(without)
-        images = sum(not fault.where for fault in self.faults)
-        if boxes := len(self.faults) - images:
-            words.append(f"{boxes} boxes dropped")
-        if images:
-            words.append(f"{images} images dropped")
+            none = f"({self.unlabelled} without a label file)"
+            words.append(f"{background} images without objects {none}")
+        boxes = sum(fault.where != "" for fault in self.faults)
+        dropped = {"boxes": boxes, "images": len(self.faults) - boxes}
+        words += [f"{number} {things} dropped" for things, number in dropped.items() if number]
         left_out = [f"  left out: {fault}" for fault in self.faults]
         if len(left_out) > most:
             left_out[most:] = [f"  ... and {len(left_out) - most} more, all in dropped.txt"]

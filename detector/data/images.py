@@ -23,6 +23,7 @@ UNREADABLE = (  # what Pillow raises
     Image.DecompressionBombError,
 )
 _SHRUNK = {
+    1: 0,
     2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
     4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
     8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
@@ -51,13 +52,9 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
     try:
         # OpenCV, which reads more formats, would believe any header
         with Image.open(path) as file:
-            # OpenCV multiplies a TIFF's colours by its alpha
-            unfit = file.format == "TIFF" and "A" in file.getbands()
-        image = None
-        if shrink > 1 and os.path.splitext(path)[1].lower() in (".jpg", ".jpeg"):
-            image = _by_opencv(path, _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
-        if image is None and not unfit:
-            image = _by_opencv(path, cv2.IMREAD_COLOR_RGB)
+            kind, bands, image = file.format, file.getbands(), None
+        if kind != "TIFF" or "A" not in bands:  # OpenCV multiplies a TIFF's colours by its alpha
+            image = _by_opencv(path, shrink if kind in ("JPEG", "MPO") else 1)
         if image is None:  # formats and variants that OpenCV refuses
             with Image.open(path) as file:
                 image = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
@@ -69,12 +66,12 @@ def read_image(path: str | Path, shrink: int = 1) -> np.ndarray:
         ) from None
 
 
-def _by_opencv(path: str | Path, mode: int) -> np.ndarray | None:
+def _by_opencv(path: str | Path, shrink: int) -> np.ndarray | None:
     """None for what OpenCV refuses: other formats, more pixels than it likes, names that are not
     UTF-8, which crash it."""
     try:
         str(path).encode()  # bytes that are not UTF-8 come from the system as lone surrogates
-        return cv2.imread(str(path), mode)
+        return cv2.imread(str(path), _SHRUNK[shrink] | cv2.IMREAD_COLOR_RGB)
     except (cv2.error, UnicodeEncodeError):
         return None
 
@@ -125,11 +122,8 @@ def image_sizes(paths: Sequence[str | Path]) -> list[tuple[int, int] | str]:
             size = image_size(path)
         except UNREADABLE as e:
             return f"not a readable image ({e})"
-        return (
-            size
-            if min(size) >= MIN_SIDE
-            else f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
-        )
+        small = f"image too small ({size[1]}x{size[0]} px, least {MIN_SIDE})"
+        return size if min(size) >= MIN_SIDE else small
 
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(probe, paths, chunksize=16))

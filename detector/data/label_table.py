@@ -6,7 +6,7 @@ Python object writes to its reference count. Here a process writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -52,23 +52,19 @@ class LabelTable:
     @classmethod
     def of(cls, labels: Sequence[Labels]) -> LabelTable:
         objects = [parts for x in labels for parts in x.polygons]
-        parts = list(chain.from_iterable(objects))
-
-        def column(arrays: Iterable[np.ndarray], dtype: type, *shape: int) -> np.ndarray:
-            return np.concatenate(
-                [np.zeros((0, *shape), dtype), *arrays], dtype=dtype, casting="same_kind"
-            )
-
+        parts = [np.zeros((0, 2)), *chain.from_iterable(objects)]
+        none = Labels.of([], [], 0, 0)
+        columns = [
+            np.concatenate([getattr(x, name) for x in (none, *labels)])
+            for name in ("boxes", "classes", "crowd", "area")
+        ]
         return cls(
             np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
             _starts([len(x.boxes) for x in labels]),
-            column((x.boxes for x in labels), np.float32, 4),
-            column((x.classes for x in labels), np.int64),
-            column((x.crowd for x in labels), np.bool_),
-            column((x.area for x in labels), np.float32),
+            *columns,
             _starts([len(p) for p in objects]),
-            _starts([len(p) for p in parts]),
-            column(parts, np.float32, 2),
+            _starts([len(p) for p in parts[1:]]),
+            np.concatenate(parts, dtype=np.float32),
         )
 
     def __len__(self) -> int:

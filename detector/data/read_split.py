@@ -92,8 +92,7 @@ class SplitReader:
     def __post_init__(self) -> None:
         if self.single_class and len(self.names) > 1:
             self.names = ["item"]
-        self.numbers: dict[str | int, int] = {name: c for c, name in enumerate(self.names)}
-        self.numbers |= {c: c for c in range(len(self.names))}
+        self.numbers = {key: c for c, name in enumerate(self.names) for key in (name, c)}
 
     def read(self) -> DetectionDataset:
         """The split; from the labels cache if no file has changed since it was read.

@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # `predict` does without it
     import lightning as L
 
 VERSION = 3  # raise it with any change to how images are decoded or resized
-_KEY = 32  # bytes
+_KEY = 64  # bytes
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class ImageStore:
     """Images in one file that all processes of a machine map; whoever reads one first writes it.
 
-    key (32 bytes), a checksum of all that decides the content · for each of the n images 1 + its
+    key (64 bytes), a checksum of all that decides the content · for each of the n images 1 + its
     crc32, 0 if it is not there yet (n int64) · their pixels one after the other, uint8 RGB
 
     Args:
@@ -124,8 +124,8 @@ class ResizedImages:
     def key(self) -> bytes:
         """A checksum of all that decides the pixels."""
         files = [self.dataset.files, states(self.dataset.files)]
-        of = digest([VERSION, cv2.__version__, self.way, files, self.labels.sizes.tolist()])
-        return bytes.fromhex(of)
+        sizes = self.labels.sizes.tolist()
+        return digest([VERSION, cv2.__version__, self.way, files, sizes]).encode()
 
     def store_bytes(self) -> int:
         """Size of their store."""
@@ -168,16 +168,20 @@ def cache_images(
 def _open_files(where: str, splits: Mapping[str, ResizedImages], source: str) -> list[BinaryIO]:
     """A file for each split, the earlier one if nothing has changed; none if there is no room."""
     paths: dict[str, Path | None] = dict.fromkeys(splits)
-    found: dict[str, BinaryIO | None] = dict.fromkeys(splits)
+    files: dict[str, BinaryIO] = {}
     if where == "disk":
         folder = cache_folder() / "images"
         folder.mkdir(parents=True, exist_ok=True)
         for name, images in splits.items():
             of = digest([str(Path(source).absolute()), images.way])[:24]
             paths[name] = path = folder / f"{name}-{images.size}-{of}"
-            found[name] = _matching(path, images)
+            with suppress(FileNotFoundError):
+                file = open(path, "r+b")  # noqa: SIM115 (kept)
+                size = os.path.getsize(path)
+                if size == images.store_bytes() and file.read(_KEY) == images.key():
+                    files[name] = file
     free = shutil.disk_usage(folder).free if where == "disk" else free_memory()
-    needed = sum(images.store_bytes() for name, images in splits.items() if not found[name])
+    needed = sum(images.store_bytes() for name, images in splits.items() if name not in files)
     share = 4 if where == "auto" else 2
     if needed > free // share:
         rank_zero_print(
@@ -186,18 +190,9 @@ def _open_files(where: str, splits: Mapping[str, ResizedImages], source: str) ->
         )
         return []
     for name, images in splits.items():
-        place, size = paths[name] or "memory", images.store_bytes() / 1e6
-        rank_zero_print(f"{name}: images are cached in {place} ({size:.1f} MB)")
-    return [found[name] or _new_file(name, splits[name], paths[name]) for name in splits]
-
-
-def _matching(path: Path, images: ResizedImages) -> BinaryIO | None:
-    """The store in a file, if it is one of these images."""
-    with suppress(FileNotFoundError):
-        file = open(path, "r+b")  # noqa: SIM115 (kept)
-        if os.path.getsize(path) == images.store_bytes() and file.read(_KEY) == images.key():
-            return file
-    return None
+        place, megabytes = paths[name] or "memory", images.store_bytes() / 1e6
+        rank_zero_print(f"{name}: images are cached in {place} ({megabytes:.1f} MB)")
+    return [files.get(name) or _new_file(name, splits[name], paths[name]) for name in splits]
 
 
 def _new_file(name: str, images: ResizedImages, path: Path | None) -> BinaryIO:
@@ -217,19 +212,17 @@ def _new_file(name: str, images: ResizedImages, path: Path | None) -> BinaryIO:
 
 def free_memory() -> int:
     """Bytes that are free on this machine or, if less, in the container's control groups (v2)."""
-    available = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-    group = re.search(r"^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
-    assert available is not None
-    own = _CGROUPS / (group[1] if group else "")
-    groups = [path for path in (own, *own.parents) if path.is_relative_to(_CGROUPS)]
-    return min(int(available[1]) * 1024, *map(_free_in, groups))
-
-
-def _free_in(group: Path) -> int:
-    """What a control group leaves; the kernel gives up the files that it has in memory."""
-    with suppress(OSError, ValueError):  # "max" is no number
-        statistics = (group / "memory.stat").read_text()
-        files = re.search(r"^inactive_file (\d+)$", statistics, re.MULTILINE)
-        used = int((group / "memory.current").read_text()) - int(files[1] if files else 0)
-        return max(int((group / "memory.max").read_text()) - used, 0)
-    return 2**62
+    (available,) = re.findall(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+    free = [int(available) * 1024]
+    group = re.findall("^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    own = _CGROUPS.joinpath(*group)
+    for folder in (own, *own.parents):
+        with suppress(OSError, ValueError):  # no group, or "max", which is no number
+            statistics = (folder / "memory.stat").read_text()
+            # the kernel gives up the files that it has in memory
+            files = re.findall(r"^inactive_file (\d+)$", statistics, re.MULTILINE)
+            limit, used = (
+                int((folder / f"memory.{name}").read_text()) for name in ("max", "current")
+            )
+            free.append(max(limit - used + sum(map(int, files)), 0))
+    return min(free)

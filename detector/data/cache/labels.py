@@ -4,7 +4,6 @@ as JSON. Everything in the cache's folder is safe to delete."""
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import astuple
 from hashlib import sha256
@@ -19,12 +18,9 @@ from boltbox.detector.system.atomic_file import not_fatal, write_beside
 
 
 def cache_folder() -> Path:
-    """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox, or where there is no
-    home, one for temporary files. Nothing is created."""
-    if own := os.environ.get("BOLTBOX_CACHE"):
-        return Path(own).absolute()
-    home = Path(os.environ.get("HOME") or tempfile.gettempdir())
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache").absolute() / "boltbox"
+    """BOLTBOX_CACHE, else boltbox in XDG_CACHE_HOME, else ~/.cache/boltbox. Nothing is created."""
+    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("BOLTBOX_CACHE") or Path(usual) / "boltbox").absolute()
 
 
 def states(paths: Iterable[str]) -> list[tuple[int, int]]:
