@@ -10,7 +10,6 @@ counts.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import tempfile
@@ -86,33 +85,26 @@ NAMES = tuple(SHAPES)
 
 
 def make_demo(root: Path, train: int = TRAIN, val: int = VAL) -> Path:
-    """Draws the data set into the folder `root`, unless it is there already, and returns the path
+    """Draws the data set into the folder `root`, unless one is there already, and returns the path
     of its data.yaml.
 
     It is drawn beside `root` and moved there whole, so nobody ever sees half of it and of two
     processes either may win.
-
-    Raises:
-        InputError: the folder holds something else.
     """
-    mark = f"# boltbox demo data set, version {VERSION} ({train} train, {val} val)"
     config = root / "data.yaml"
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+    if not config.exists():
         root.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as beside:
             new = Path(beside, "new")
             for split, count in enumerate((train, val)):
                 _write_split(new, split, count)
-            names = "".join(f"  {i}: {name}\n" for i, name in enumerate(NAMES))
-            head = f"{mark}\npath: .\ntrain: images/train\nval: images/val\nnc: {len(NAMES)}\n"
-            (new / "data.yaml").write_text(f"{head}names:\n{names}", encoding="utf-8")
-            with contextlib.suppress(OSError):  # another process was first
+            text = f"path: .\ntrain: images/train\nval: images/val\nnames: [{', '.join(NAMES)}]\n"
+            (new / "data.yaml").write_text(text)
+            try:
                 os.replace(new, root)
-    text = config.read_text(errors="replace") if config.is_file() else ""
-    if text.partition("\n")[0] != mark:
-        raise InputError(
-            f"{root} exists and is not the demo data set of this version: move it away or remove it"
-        )
+            except OSError:
+                if not config.exists():  # else another process was first
+                    raise InputError(f"{root} is not the demo data set: move it away") from None
     return config
 
 
@@ -192,7 +184,7 @@ def _write_split(root: Path, split: int, count: int) -> None:
         rng = np.random.default_rng(np.random.SeedSequence((VERSION, split, index)))
         image, rows = draw_image(rng, empty=split == 0 and index % EMPTY == EMPTY // 2)
         jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(85, 96))])[1]
-        (images / f"{index:04d}.jpg").write_bytes(jpeg.tobytes())
+        jpeg.tofile(images / f"{index:04d}.jpg")
         if len(rows) or index // EMPTY % 2 == 0:
             np.savetxt(labels / f"{index:04d}.txt", rows, "%d" + " %.6f" * 4)
 

@@ -6,9 +6,8 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.context import ForkContext, ForkProcess
-from multiprocessing.popen_fork import Popen
-from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -43,7 +42,7 @@ def make_loader(
         samples,
         batch_sampler=batches,
         num_workers=workers,
-        collate_fn=_Shared(collate),
+        collate_fn=partial(_shared, collate),
         pin_memory=torch.cuda.is_available(),
         persistent_workers=workers > 0,
         prefetch_factor=4 if workers else None,
@@ -53,16 +52,11 @@ def make_loader(
     )
 
 
-class _Shared:
-    """A function that makes batches. In a worker their tensors are put into shared memory, whatever
-    else a batch is made of: tuples, mappings, lists."""
-
-    def __init__(self, collate: Callable[..., Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, items: Any) -> Any:
-        batch = self.collate(items)
-        return apply_to_collection(batch, Tensor, _Parcel) if get_worker_info() else batch
+def _shared(collate: Callable[..., Any], items: Any) -> Any:
+    """A batch; in a worker its tensors are put into shared memory, whatever else it is made of:
+    tuples, mappings, lists."""
+    batch = collate(items)
+    return apply_to_collection(batch, Tensor, _Parcel) if get_worker_info() else batch
 
 
 class _Parcel:
@@ -94,16 +88,16 @@ def _received(descriptor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Te
         return torch.from_file(path, shared=True, size=size, dtype=dtype).view(shape)
 
 
-class _Fork(Popen):
+class _Worker(ForkProcess):
     """SIGTERM, SIGINT and SIGHUP are blocked in the worker from its first instruction on:
     `timeout`, systemd, scancel and a terminal send them to the whole process group, and the
     training process, which then finishes its batch, still needs its workers. torch ends a worker by
     its queue; where that takes too long, it asks for SIGTERM, which is SIGKILL here."""
 
-    def _launch(self, process_obj: BaseProcess) -> None:
+    def start(self) -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
         try:
-            super()._launch(process_obj)  # type: ignore[misc]  # a worker does not return from it
+            super().start()  # a worker does not return from it
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -112,13 +106,9 @@ class _Fork(Popen):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         try:
             self.kill()
-            self.wait()
+            self.join()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Worker(ForkProcess):
-    _Popen = staticmethod(_Fork)
 
 
 class WorkerContext(ForkContext):

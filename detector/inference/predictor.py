@@ -74,9 +74,15 @@ class Predictor:
     ) -> None:
         if precision not in ("16-mixed", "16-true", "32-true"):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
-        limits = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic}
-        kinds = {"classes": class_numbers(classes, names), "multi_label": multi_label}
-        self.thresholds: dict[str, Any] = {**limits, **kinds, "rounded": rounded}
+        self.thresholds: dict[str, Any] = {
+            "conf": conf,
+            "iou": iou,
+            "max_det": max_det,
+            "agnostic": agnostic,
+            "classes": class_numbers(classes, names),
+            "multi_label": multi_label,
+            "rounded": rounded,
+        }
         self.names, self.image_size, self.precision = list(names), image_size, precision
         self.stride = max(32, *(member.max_stride for member in members))
         self.exported = [m for m in members if isinstance(m, Exported)]
