@@ -50,7 +50,6 @@ from boltbox.detector.training.trainer_options import (
     TRAINER_OPTIONS,
     as_list,
     check_combinations,
-    check_sync_batchnorm,
     strategy_name,
     usable_precision,
 )
@@ -207,7 +206,6 @@ class DetectorCLI(LightningCLI):
             check_combinations(options)
         elif strategy == "fsdp2":  # only a training has what it shards
             trainer.strategy = "auto"
-        check_sync_batchnorm(trainer.sync_batchnorm, trainer.accelerator)
         continued = self.found.checkpoint if self.found and self.continues else None
         place_loggers(trainer.logger, self.run_folder, continued or {})
         if processes := torchrun.processes_and_machines():

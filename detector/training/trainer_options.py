@@ -78,14 +78,6 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     return chosen
 
 
-def check_sync_batchnorm(sync_batchnorm: bool, accelerator: str) -> None:
-    """Raises InputError without GPUs."""
-    if sync_batchnorm and (accelerator == "cpu" or not torch.cuda.is_available()):
-        raise InputError(
-            "trainer.sync_batchnorm true needs GPUs: torch cannot do it on a CPU; leave it out"
-        )
-
-
 def check_combinations(options: Any) -> None:
     """Refuse a training whose features do not work together.
 
@@ -93,33 +85,33 @@ def check_combinations(options: Any) -> None:
         options: of `fit`, by group: trainer, model, ...
 
     Raises:
-        InputError: it names every such feature, with the reason.
+        InputError: it names the feature, with the reason.
     """
-    if options.trainer.sync_batchnorm and options.model.network.backbone.startswith(PREFIX):
-        raise InputError(
-            "trainer.sync_batchnorm does not go together with model.network.backbone"
-            f" {options.model.network.backbone}: torch would replace timm's batch norms, which"
-            " hold an"
-            " activation, by some without; leave it out"
-        )
-    strategy = strategy_name(options.trainer.strategy)
-    known = {*PLAIN, "fsdp2"}
+    trainer, backbone = options.trainer, options.model.network.backbone
+    strategy, known = strategy_name(trainer.strategy), {*PLAIN, "fsdp2"}
     if strategy not in known:
         raise InputError(
             f"trainer.strategy {strategy}: the recipe runs with {', '.join(sorted(known))};"
             f" {nearest(strategy, known)}"
         )
-    clashes = []
-    if options.trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"):
-        why = (
-            "losses cannot be scaled where gradients are shared out, and averages do not move in"
-            " half precision"
+    obstacle = ""
+    if backbone.startswith(PREFIX):
+        obstacle = (
+            f"does not go together with model.network.backbone {backbone}: torch would replace"
+            " timm's batch norms, which hold an activation, by some without"
         )
-        clashes.append(f"trainer.precision other than 32-true and bf16-mixed ({why})")
-    if options.trainer.sync_batchnorm:
-        clashes.append("trainer.sync_batchnorm (Lightning converts batch norms under ddp only)")
-    if clashes and strategy == "fsdp2":
-        raise InputError(f"trainer.strategy fsdp2 does not go together with {'; '.join(clashes)}")
+    elif strategy == "fsdp2":
+        obstacle = "does not go together with fsdp2: Lightning converts batch norms under ddp only"
+    elif trainer.accelerator == "cpu" or not torch.cuda.is_available():
+        obstacle = "needs GPUs: torch cannot do it on a CPU"
+    if trainer.sync_batchnorm and obstacle:
+        raise InputError(f"trainer.sync_batchnorm {obstacle}; leave it out")
+    if strategy == "fsdp2" and trainer.precision not in (*FULL_PRECISION, "bf16", "bf16-mixed"):
+        raise InputError(
+            "trainer.strategy fsdp2 goes together with trainer.precision 32-true and bf16-mixed"
+            " only: losses cannot be scaled where gradients are shared out, and averages do not"
+            " move in half precision"
+        )
 
 
 def strategy_name(strategy: Any) -> str:

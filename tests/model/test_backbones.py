@@ -168,15 +168,8 @@ def test_a_backbone_that_cannot_serve(name: str, said: str) -> None:
 
 
 def test_batch_norm_over_processes_is_refused(
-    small_data: Path,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # which wants GPUs
-    monkeypatch.setattr(
-        "boltbox.detector.commands.lightning_cli.check_sync_batchnorm", lambda *_: None
-    )
     said = refused(
         capsys, small_fit(small_data, here / "run", *BACKBONE, "--trainer.sync_batchnorm", "true")
     )

@@ -227,7 +227,7 @@ def test_batch_norms_are_not_synchronized_on_a_cpu(
         )
     assert leaving.value.code == 2
     told = capsys.readouterr().err.strip()
-    assert told.startswith("error: trainer.sync_batchnorm true needs GPUs")
+    assert told.startswith("error: trainer.sync_batchnorm needs GPUs")
     assert len(told.splitlines()) == 1
 
 

@@ -209,11 +209,11 @@ def refusal(capsys: pytest.CaptureFixture[str], *line: str) -> str:
 
 
 def test_what_does_not_combine_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every feature with its reason, all at once."""
     sharded = ["--trainer.strategy", "fsdp2", "--trainer.precision"]
-    told = refusal(capsys, *sharded, "16-true", "--trainer.sync_batchnorm", "true")
-    assert "trainer.precision other than 32-true and bf16-mixed (losses cannot be scaled" in told
-    assert "trainer.sync_batchnorm (Lightning converts batch norms under ddp only)" in told
+    told = refusal(capsys, *sharded, "16-true")
+    assert "trainer.precision 32-true and bf16-mixed only: losses cannot be scaled" in told
+    told = refusal(capsys, *sharded, "32-true", "--trainer.sync_batchnorm", "true")
+    assert "trainer.sync_batchnorm does not go together with fsdp2" in told
     told = refusal(capsys, *sharded, "32-true")
     assert "go together" not in told
     assert "no/such/data.yaml" in told
