@@ -47,7 +47,6 @@ class Checkpoints(Checkpoint):
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
         self._saved = time.monotonic()
-        self._trained = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Before a checkpoint is read."""
@@ -77,7 +76,6 @@ class Checkpoints(Checkpoint):
     ) -> None:
         """Never after the last batch of an epoch: Lightning would skip its validation when it
         resumes there."""
-        self._trained = True
         if trainer.is_last_batch:
             return
         late = self.every_minutes and time.monotonic() - self._saved > 60 * self.every_minutes
@@ -135,9 +133,7 @@ class Checkpoints(Checkpoint):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """The last that a training comes by; not after an exception."""
         self.signal.restore()
-        last, missing = _folder(trainer) / "last.ckpt", dict(_io(trainer).failed)
-        if trainer.is_global_zero and self._trained and not last.is_file():
-            missing.setdefault(last, "it is gone")
+        missing = _io(trainer).failed
         if stage == "fit" and missing:
             files = ", ".join(f"{path} ({problem})" for path, problem in missing.items())
             raise InputError(

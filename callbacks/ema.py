@@ -14,8 +14,8 @@ from boltbox.detector.system.ranges import ClosedUnitInterval
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.schedule import ema_decay, power_decay
 
-WIDTH = 0.05  # standard deviation of the average without decay, as a share of the updates so far
-EXPONENT = 16.972198602303447  # of power_decay, for this width
+# of power_decay: the standard deviation of the average without decay is 0.05 of the updates so far
+EXPONENT = 16.972198602303447
 
 
 class EMA(L.Callback):
@@ -70,12 +70,6 @@ class EMA(L.Callback):
         skips count."""
         self.updates += 1
         torch._foreach_lerp_(self._average, self._current, 1 - self._kept())
-
-    def description(self) -> str:
-        """What the average is, for the line about the recipe."""
-        if not self.enabled:
-            return "no average"
-        return f"average of {f'width {WIDTH}' if self.decay is None else f'decay {self.decay:g}'}"
 
     def _kept(self) -> float:
         """The share of the old average that this update keeps."""

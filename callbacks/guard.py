@@ -1,20 +1,18 @@
 """A training that goes wrong: a report, and then it stops or rolls back to the last checkpoint."""
 
 import json
-import traceback
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import newest_valid
 from boltbox.detector.checkpoint.resume import explain_restoring
 from boltbox.detector.data.sample import Batch
-from boltbox.detector.distributed.process_group import gather, lost_contact
+from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -28,7 +26,6 @@ ADVICE = {  # by kind of incident
     "non-finite gradient": "lower model.optim.lr0, or use --trainer.precision 32-true",
     "out of memory": "use a smaller data.batch_size, data.val_batch_size or data.image_size",
     "loader killed": "the system kills processes when memory runs out; use fewer data.workers",
-    "crash": "the report holds the traceback",
 }
 
 
@@ -52,9 +49,8 @@ class Place(NamedTuple):
 
 class Guard(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` when a loss or a gradient is not finite,
-    memory runs out, or a fit crashes: kind of incident, batch, images, parameters whose gradients
-    are not finite, learning rates, traceback. The first process writes; of a crash, the one that
-    crashed.
+    or memory runs out in a fit: kind of incident, batch, images, parameters whose gradients are not
+    finite, learning rates. The first process writes; of a lack of memory, the one that has it.
 
     Losses and gradients are checked in on_after_backward, before clipping spreads a NaN to all
     parameters: one small tensor is read per batch, for all processes together. Gradients are
@@ -64,13 +60,13 @@ class Guard(L.Callback):
     Args:
         policy: What follows on a non-finite loss or gradient. stop. roll_back: continue from the
             last checkpoint, up to three times in a run, with half the learning rates each time, for
-            the rest of the run or until it is resumed with another model.optim.lr0. off: no check;
-            crashes are reported.
+            the rest of the run or until it is resumed with another model.optim.lr0. off: no check
+            of the numbers.
 
     Attributes:
         roll_backs: how many there were; checkpoints/roll_backs.json has them too, for a kill before
             the next checkpoint.
-        explanation: the one-sentence form of a crash that a user can put right.
+        explanation: one sentence on the lack of memory that ended the fit.
 
     Raises:
         Incident, RollBack: while training.
@@ -80,11 +76,8 @@ class Guard(L.Callback):
         self.policy = policy
         self.roll_backs, self.lr0 = 0, 0.0
         self.explanation: Incident | None = None
-        self._place: Place | None = None  # None before the training
+        self._place = Place("train", 0, [])
         self._loss = torch.zeros(())  # as it went into the backward pass
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self.explanation = self._place = None
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
@@ -96,7 +89,6 @@ class Guard(L.Callback):
         if self.lr0 != lr0:
             self.roll_backs, self.lr0 = 0, lr0
         pl_module.lr_scale = 0.5**self.roll_backs
-        self._place = Place("train", 0, [])
 
     def on_train_batch_start(
         self,
@@ -118,7 +110,6 @@ class Guard(L.Callback):
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        assert self._place is not None
         if self.policy == "off":
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -131,7 +122,6 @@ class Guard(L.Callback):
 
     def _handle(self, trainer: L.Trainer, module: Detector, bad_loss: bool) -> NoReturn:
         """Report, and raise in all processes at once."""
-        assert self._place is not None
         mine = not (bad_loss and bool(self._loss.isfinite()))  # else it is in another process
         everyone = gather((self._place.indices, not_finite_names(module)) if mine else None)
         concerned = [each for each in everyone if each]
@@ -154,20 +144,12 @@ class Guard(L.Callback):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Report a crash with what this process knows, without asking the others. One that has only
-        lost contact with a crashed process reports nothing."""
-        is_crash = isinstance(exception, Exception) and not isinstance(exception, Incident)
-        if self._place is None or trainer.state.fn != TrainerFn.FITTING or not is_crash:
-            return
+        """Report a lack of memory with what this process knows, without asking the others."""
         kind = _kind_of(exception)
-        is_user_error = isinstance(exception, InputError | MisconfigurationException)
-        if lost_contact(exception) or (kind == "crash" and is_user_error):
-            return
-        details = "".join(traceback.format_exception(exception))
-        done = f"{type(exception).__name__}: {str(exception).strip().rpartition(chr(10))[2]}"
-        message = self._report(trainer, kind, self._place, done, traceback=details)
-        exception.add_note(message)
-        if kind != "crash":
+        if kind and trainer.state.fn == TrainerFn.FITTING:
+            done = f"{type(exception).__name__}: {str(exception).strip().rpartition(chr(10))[2]}"
+            message = self._report(trainer, kind, self._place, done)
+            exception.add_note(message)
             self.explanation = Incident(message)
 
     def _report(
@@ -180,13 +162,13 @@ class Guard(L.Callback):
         process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
         name = f"incident-{trainer.current_epoch}-{place.batch}{process}.json"
         path = Path(trainer.default_root_dir) / "checkpoints" / name
-        rates = {group["name"]: group["lr"] for group in trainer.optimizers[0].param_groups}
+        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         content = {
             "kind": kind,
             "epoch": trainer.current_epoch,
             **place._asdict(),
             "files": files,
-            "learning_rates": rates,
+            "learning_rates": {group["name"]: group["lr"] for group in groups},
             "roll_backs": self.roll_backs,
             "done": done,
             **details,
@@ -240,13 +222,13 @@ def fit(
             rank_zero_print(f"warning: {e}; resuming from {ckpt_path}")
 
 
-def _kind_of(crash: BaseException) -> str:
-    """See ADVICE."""
-    text = str(crash).lower()
-    if isinstance(crash, torch.OutOfMemoryError) or "out of memory" in text:
+def _kind_of(error: BaseException) -> str:
+    """See ADVICE; "" for what is no lack of memory."""
+    text = str(error).lower()
+    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text:
         return "out of memory"
     is_killed = "killed by signal" in text or "exited unexpectedly" in text
-    return "loader killed" if "dataloader worker" in text and is_killed else "crash"
+    return "loader killed" if "dataloader worker" in text and is_killed else ""
 
 
 def _record(trainer: L.Trainer) -> Path:

@@ -92,7 +92,6 @@ def _random_states() -> dict[str, Any]:
 def _restore_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
-    kind, keys, *rest = states["numpy"]
-    np.random.set_state((kind, np.array(keys, np.uint32), *rest))  # noqa: NPY002
+    np.random.set_state(states["numpy"])  # noqa: NPY002
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])

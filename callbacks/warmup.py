@@ -5,7 +5,6 @@ from typing import Any
 
 import lightning as L
 
-from boltbox.callbacks.ema import EMA
 from boltbox.detector.system.ranges import BelowOne, NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
@@ -46,20 +45,12 @@ class Warmup(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        averages = (c.description() for c in trainer.callbacks if isinstance(c, EMA))  # type: ignore[attr-defined]
         batches = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
         self.nominal = pl_module.optim.images_a_step(pl_module.batch_size, batches)
         window = accumulation(self.nominal, pl_module.batch_size)
         steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
-        rank_zero_print(
-            recipe_line(
-                pl_module.optim,
-                pl_module.auto_names,
-                steps,
-                pl_module.batch_size * window,
-                next(averages, "no average"),
-            )
-        )
+        images = pl_module.batch_size * window
+        rank_zero_print(recipe_line(pl_module.optim, pl_module.auto_names, steps, images))
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int

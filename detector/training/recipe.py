@@ -30,22 +30,20 @@ def data_of(trainer: L.Trainer) -> DetectionData:
     return data
 
 
-def recipe_line(
-    optim: OptimOptions, auto_names: Sequence[str], steps: int, images: int, average: str
-) -> str:
+def recipe_line(optim: OptimOptions, auto_names: Sequence[str], steps: int, images: int) -> str:
     """What a run trains with, and which rule chose it.
 
     Args:
         optim: as chosen. auto_names: the options that were left to be chosen. steps: of the whole
-            run. images: of a step. average: about the moving average.
+            run. images: of a step.
 
-    >>> recipe_line(OptimOptions("AdamW", lr0=0.001), ["optimizer", "lr0"], 390, 16, "no average")
+    >>> recipe_line(OptimOptions("AdamW", lr0=0.001), ["optimizer", "lr0"], 390, 16)
     "recipe: AdamW (auto: for trained weights), lr0 0.001 (linear), 390 steps of 16 images \
-(auto: of 64 in a longer run), no average; YOLOv5's: --config configs/yolov5.yaml"
-    >>> recipe_line(OptimOptions("AdamW", lr0=0.001), [], 60, 64, "no average")
+(auto: of 64 in a longer run); YOLOv5's: --config configs/yolov5.yaml"
+    >>> recipe_line(OptimOptions("AdamW", lr0=0.001), [], 60, 64)
     "recipe: AdamW, lr0 0.001 (linear), 60 steps of 64 images, which are few: a smaller \
-data.batch_size and model.optim.nominal_batch_size take more, no average; YOLOv5's: --config \
-configs/yolov5.yaml"
+data.batch_size and model.optim.nominal_batch_size take more; YOLOv5's: \
+--config configs/yolov5.yaml"
     """
     name, lr0, usual = optim.optimizer_name, optim.lr0 or 0.0, optim.rates.lr0
     auto = optim.nominal_batch_size == "auto" and images < 64
@@ -60,7 +58,7 @@ configs/yolov5.yaml"
     if optim.backbone_lr is not None:
         rate += f", the backbone's {optim.backbone_lr:g}"
     return (
-        f"recipe: {rate}, {steps} steps of {images} images{rule}, {average}; YOLOv5's: --config"
+        f"recipe: {rate}, {steps} steps of {images} images{rule}; YOLOv5's: --config"
         " configs/yolov5.yaml"
     )
 

@@ -110,8 +110,7 @@ def torchrun(restarts: int, line: list[str]) -> list[str]:
 
 
 def test_an_exception_ends_all(small_data: Path, tmp_path: Path, log: Path) -> None:
-    """Its traceback comes first; the other process says one sentence; the process that failed
-    reports.
+    """Its traceback comes first; the other process says one sentence.
 
     Lightning looks every five seconds whether a process has ended, and then kills the first one,
     perhaps before it has spoken.
@@ -130,9 +129,7 @@ def test_an_exception_ends_all(small_data: Path, tmp_path: Path, log: Path) -> N
         assert "ZeroDivisionError" in before
         assert sentence
         assert after.startswith(" at epoch 0, train batch 2")
-    assert [p.name for p in (run / "checkpoints").glob("incident*")] == [
-        "incident-0-2-process1.json"
-    ]
+    assert not list((run / "checkpoints").glob("incident*"))
 
 
 def test_the_first_process_is_killed(small_data: Path, tmp_path: Path, log: Path) -> None:

@@ -15,7 +15,7 @@ from small_fit import small_fit
 import cli
 from benchmarks.resume_fuzz import command, start, trial, unlike
 from boltbox.callbacks import EMA
-from boltbox.callbacks.ema import EXPONENT, WIDTH
+from boltbox.callbacks.ema import EXPONENT
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.sampler import Key
@@ -43,8 +43,8 @@ def test_the_average_has_its_width() -> None:
     mean = (weights * steps).sum()
     assert weights.sum() == pytest.approx(1)
     width = np.sqrt((weights * (steps - mean) ** 2).sum()) / n
-    assert width == pytest.approx(WIDTH, rel=0.02)
-    root = WIDTH**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
+    assert width == pytest.approx(0.05, rel=0.02)
+    root = 0.05**2 * (EXPONENT + 2) ** 2 * (EXPONENT + 3)
     assert root == pytest.approx(EXPONENT + 1)
 
 
