@@ -103,9 +103,10 @@ def pytest_sessionstart(session: pytest.Session) -> Generator[None]:
 
 def pytest_collection_finish() -> None:
     """What is there now stays: the collector, which trainings call often, need not look at it again
-    and again."""
+    and again; nor, each time, at all that the tests have imported since."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(700, 10, 60)  # of Python, but 60 for 10
 
 
 def pytest_unconfigure() -> None:
