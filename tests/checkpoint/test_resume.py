@@ -16,6 +16,7 @@ from benchmarks.resume_fuzz import command, difference, start, trial
 from boltbox.detector.data.sampler import TrainBatches
 
 ROOT = Path(cli.__file__).parent
+SHORT = ["--trainer.max_epochs", "2"]  # of six batches
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never interrupted."""
     run = tmp_path_factory.mktemp("reference") / "run"
-    assert start(command(small_data, run, workers=0, ranks=1)) == 0
+    assert start(command(small_data, run, workers=0, ranks=1, more=SHORT)) == 0
     return run
 
 
@@ -40,7 +41,7 @@ def test_killed_runs_end_the_same(
 ) -> None:
     """With SIGKILL: while training, validating, writing a checkpoint, moving it into place. Workers
     make no difference. (Two processes: test_ranks_die.py.)"""
-    hits, unlike = trial(tmp_path / "run", small_data, kills, workers, 1, reference)
+    hits, unlike = trial(tmp_path / "run", small_data, kills, workers, 1, reference, SHORT)
     assert hits == len(kills)
     assert not unlike
 
@@ -49,7 +50,7 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     """It saves after the batch, within an accumulation window, and leaves with the code that
     schedulers requeue on. (Two processes: test_ranks_die.py.)"""
     run = tmp_path / "run"
-    line = command(small_data, run, workers=0, ranks=1, within_epochs=False)
+    line = command(small_data, run, workers=0, ranks=1, within_epochs=False, more=SHORT)
     assert start(line, "batch:10:SIGHUP") == 128 + signal.SIGHUP
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
     assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 11
@@ -60,8 +61,8 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
 
 def test_told_to_stop_during_validation(small_data: Path, tmp_path: Path, reference: Path) -> None:
     run = tmp_path / "run"
-    line = command(small_data, run, workers=0, ranks=1)
-    assert start(line, "validation:2:SIGTERM") == 143
+    line = command(small_data, run, workers=0, ranks=1, more=SHORT)
+    assert start(line, "validation:1:SIGTERM") == 143
     assert start([*line, "--ckpt_path", "last"]) == 0
     assert not difference(run, reference)
 
@@ -76,10 +77,11 @@ def test_told_to_stop_before_the_first_batch(small_data: Path, tmp_path: Path) -
 def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: Path) -> None:
     """Training goes on, with the images that were next."""
     run = tmp_path / "run"
-    assert start(command(small_data, run, workers=0, ranks=2), "batch:7") == -signal.SIGKILL
-    assert start([*command(small_data, run, workers=2, ranks=1), "--ckpt_path", "last"]) == 0
+    lines = [command(small_data, run, 2 - ranks, ranks, more=SHORT) for ranks in (2, 1)]
+    assert start(lines[0], "batch:7") == -signal.SIGKILL
+    assert start([*lines[1], "--ckpt_path", "last"]) == 0
     ended = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
-    assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 18
+    assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 12
 
     alone = [key for batch in TrainBatches(24, 4, 0, position=lambda: (1, 1)) for key in batch]
     shares = [

@@ -211,12 +211,18 @@ def test_gloo_words_for_a_process_that_is_gone(words: str, gone: bool) -> None:
     assert not lost_contact(RuntimeError(words)), "not of gloo"
 
 
+def two_epochs(data: Path, run: Path, workers: int) -> list[str]:
+    """Of six batches each; no checkpoint within them."""
+    short = ["--trainer.max_epochs", "2"]
+    return resume_fuzz.command(data, run, workers, ranks=2, within_epochs=False, more=short)
+
+
 @pytest.fixture(scope="module")
 def whole(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two processes that was never interrupted."""
     run = tmp_path_factory.mktemp("whole") / "run"
     with forks():
-        assert resume_fuzz.start(resume_fuzz.command(small_data, run, workers=0, ranks=2)) == 0
+        assert resume_fuzz.start(two_epochs(small_data, run, workers=0)) == 0
     return run
 
 
@@ -226,7 +232,7 @@ def test_a_group_is_told_to_stop(
     """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too:
     nothing is lost."""
     run = tmp_path / "run"
-    line = resume_fuzz.command(small_data, run, workers=2, ranks=2, within_epochs=False)
+    line = two_epochs(small_data, run, workers=2)
     monkeypatch.setenv("BOLTBOX_KILL", "batch:10:SIGINT:group")
     with forks():
         code, told = start(line, "", log)
@@ -245,7 +251,7 @@ def test_torchrun_is_told_to_stop(
 ) -> None:
     """It sends the signal to each process's group, and waits for them."""
     run = tmp_path / "run"
-    line = resume_fuzz.command(small_data, run, workers=2, ranks=2, within_epochs=False)
+    line = two_epochs(small_data, run, workers=2)
     monkeypatch.setenv("BOLTBOX_KILL", "batch:10:SIGTERM:agent")
     with forks():
         code, told = start(torchrun(0, line[2:]), "", log)
