@@ -100,11 +100,12 @@ def checkpoint(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module", autouse=True)
 def graphs() -> Iterator[None]:
     """torch.export takes seconds: a graph is made once, whatever it is written as."""
-    made: dict[tuple[str, float], Any] = {}
+    made: dict[str, Any] = {}
 
     def once(graph: torch.nn.Module, metadata: Metadata, opset: int | None) -> Any:
-        weights = sum(float(p.double().abs().sum()) for p in graph.parameters())
-        key = f"{metadata.to_strings()} {opset}", weights
+        shape = None if metadata.dynamic else (metadata.batch, metadata.image_size)
+        weights = [(p.dtype, float(p.double().abs().sum())) for p in graph.parameters()]
+        key = str((type(graph), metadata.nms, shape, opset, weights))
         if key not in made:
             made[key] = onnx_model(graph, metadata, opset)
         return copy.deepcopy(made[key])
@@ -308,6 +309,8 @@ def test_int8_by_onnx_runtime(coco: Path, tmp_path: Path, capsys: pytest.Capture
         "--format",
         "onnx",
         "--int8",
+        "true",
+        "--dynamic",
         "true",
         "--data",
         str(coco),
