@@ -59,8 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long come first, or a worker would be left alone with the last of them. The
-    tests of a file stay together: they share fixtures. What slow.tsv does not name is quick, so a
-    new test is."""
+    tests of a file run in one worker: they share fixtures. What slow.tsv does not name is quick, so
+    a new test is."""
     seconds = {
         name: float(time)
         for time, name in (line.split("\t") for line in SLOW.read_text().splitlines())
