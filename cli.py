@@ -16,9 +16,9 @@ python cli.py report runs/fit-1
 python cli.py compare runs/fit-1 runs/fit-2
 """
 
-from boltbox.detector.commands.main import main, run
+from boltbox.detector.commands.main import main
 
-__all__ = ["main", "run"]
+__all__ = ["main"]
 
 if __name__ == "__main__":
-    run()
+    main()

@@ -1,6 +1,6 @@
 """`python -m boltbox`."""
 
-from boltbox.detector.commands.main import run
+from boltbox.detector.commands.main import main
 
 if __name__ == "__main__":
-    run()
+    main()

@@ -119,8 +119,8 @@ class Checkpoints(Checkpoint):
 
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""
-        with _io(trainer).background(*names[1:]):
-            trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
+        _io(trainer).copies = names[1:]
+        trainer.save_checkpoint(_folder(trainer) / names[0], weights_only=False)
         self._saved = time.monotonic()
 
     def _stop_if_told(self, trainer: L.Trainer) -> None:

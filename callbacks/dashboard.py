@@ -20,7 +20,7 @@ from boltbox.detector.loggers.media import (
 )
 from boltbox.detector.report.folder import best_epoch
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.module import Detector
 
 IMAGES = 8  # of the first validation batch, shown with their boxes

@@ -10,7 +10,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import newest_valid
-from boltbox.detector.checkpoint.resume import explain_restoring
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import not_fatal, remove, write_atomically
@@ -211,11 +210,10 @@ def fit(
     """
     while True:
         try:
-            with explain_restoring(ckpt_path):
-                return trainer.fit(model, datamodule=datamodule, ckpt_path=ckpt_path)
+            return trainer.fit(model, datamodule=datamodule, ckpt_path=ckpt_path)
         except RollBack as e:
             folder = Path(trainer.default_root_dir) / "checkpoints"
-            found, _ = newest_valid(folder)
+            found = newest_valid(folder)
             if found is None:
                 raise InputError(f"{e}; there is no checkpoint to go back to") from None
             ckpt_path = found[0]

@@ -13,7 +13,7 @@ from boltbox.callbacks.metrics_files import MetricsFiles
 from boltbox.callbacks.progress import Progress
 from boltbox.callbacks.run_folder import RunFolder
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.runs import own_run
+from boltbox.detector.checkpoint.runs import new_run
 from boltbox.detector.training.trainer_options import (
     DEFAULT,
     TRAINER_OPTIONS,
@@ -40,7 +40,7 @@ def recipe(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
     Returns:
         Keyword arguments of `L.Trainer`, for one Trainer only: callbacks have a state.
     """
-    folder = run or options.get("default_root_dir") or own_run("fit")
+    folder = run or options.get("default_root_dir") or new_run("fit")
     given = as_list(options.get("callbacks"))
     chosen = [
         next((c for c in given if isinstance(c, kind)), None) or kind()

@@ -14,14 +14,13 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.callbacks.configuration import configuration
-from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, own_run
+from boltbox.detector.checkpoint.runs import locked, results_folder
 from boltbox.detector.distributed.process_group import gather
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host, versions
-from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.training.recipe import data_of
 
 OF_A_MACHINE = (  # options that may differ: where the data lie, and what does not change results
@@ -38,7 +37,7 @@ class RunFolder(L.Callback):
     """Makes the Trainer's default_root_dir and writes there config.yaml, changed.yaml,
     machine.json, and dropped.txt if labels or images were left out; checkpoints have `run`:
     configuration, library versions, the id of W&B's run. In a script it locks the
-    folder (RunLock), as a command does before, and what is not a fit gets a folder of its own if a
+    folder (`locked`), as a command does before, and what is not a fit gets a folder of its own if a
     training lies there. The processes of a command's fit must have the same options and continue
     the same checkpoint: machines may not share a file system.
 
@@ -70,17 +69,11 @@ class RunFolder(L.Callback):
             self._compare_processes(self.config)
         if trainer.is_global_zero and self.config is None:
             folder = Path(trainer.default_root_dir)
-            if stage != "fit" and has_checkpoints(folder):
-                command = str(TrainerFn(stage).value)
-                _move(trainer, str(own_run(command)))
+            if stage != "fit":
                 self._undo.callback(_move, trainer, str(folder))
-                rank_zero_print(
-                    f"{command}: {folder} keeps its training's files; the results go to"
-                    f" {trainer.default_root_dir}"
-                )
-            lock = RunLock(Path(trainer.default_root_dir))
-            lock.take()
-            self._undo.callback(lock.release)
+                folder = results_folder(str(TrainerFn(stage).value), folder)
+                _move(trainer, str(folder))
+            self._undo.enter_context(locked(folder))
         # processes that torchrun or Slurm has started do not know the number of the first one's run
         if trainer.world_size > 1:
             _move(trainer, trainer.strategy.broadcast(trainer.default_root_dir))

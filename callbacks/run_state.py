@@ -9,10 +9,11 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from boltbox.detector.checkpoint.resume import check_resume
 from boltbox.detector.distributed.process_group import gather
+from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.module import Detector
+from boltbox.detector.training.module import ADVICE, Detector
+from boltbox.detector.weights.torch_file import refused_unless_valid
 
 
 class RunState(L.Callback):
@@ -42,10 +43,7 @@ class RunState(L.Callback):
     ) -> None:
         assert isinstance(pl_module, Detector)
         if trainer.state.fn == TrainerFn.FITTING:
-            optimizer = pl_module.configure_optimizers()
-            finished = check_resume(optimizer, checkpoint, trainer.max_epochs)
-            if finished == trainer.max_epochs:
-                rank_zero_print(f"finished: all {finished} epochs are trained")
+            _check_resume(trainer.max_epochs, pl_module, checkpoint)
         everyone = checkpoint.get("processes")
         if not everyone:  # it was saved without this callback
             return
@@ -65,6 +63,29 @@ class RunState(L.Callback):
         assert isinstance(pl_module, Detector)
         pl_module.window.restore(self._gradients)
         self._gradients = {}
+
+
+def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, Any]) -> None:
+    """Before a run touches its folder: raises InputError if the optimizer's state is of another
+    one, or the training is past its last epoch."""
+    own = detector.configure_optimizers().state_dict()
+    with refused_unless_valid("the checkpoint", "one that a training can continue from"):
+        (saved,) = checkpoint["optimizer_states"]
+        finished = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        groups, ours = (
+            [(group.keys(), group["params"]) for group in state["param_groups"]]
+            for state in (saved, own)
+        )
+        is_past = epochs is not None and 0 <= epochs < finished
+    if groups != ours:
+        raise InputError(f"the checkpoint's optimizer state is of another optimizer: {ADVICE}")
+    if is_past:
+        raise InputError(
+            f"trainer.max_epochs {epochs}: the checkpoint has {finished} epochs behind it;"
+            " give more"
+        )
+    if finished == epochs:
+        rank_zero_print(f"finished: all {finished} epochs are trained")
 
 
 def _means(processes: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ class Watchdog(L.Callback):
 
     Attributes:
         explanation: the error, after a command that ended because another process was gone or timed
-            out; see `end_together`.
+            out; see boltbox.detector.commands.lightning_cli.
     """
 
     def __init__(self, timeout: PositiveFloat | None = None) -> None:

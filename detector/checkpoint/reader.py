@@ -6,7 +6,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.checkpoint.runs import ROOT, checkpoints_of, has_checkpoints, numbered
+from boltbox.detector.checkpoint.runs import ROOT, numbered
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file
@@ -33,35 +33,30 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
-def newest_valid(folder: Path) -> tuple[Found | None, list[str]]:
+def newest_valid(folder: Path) -> Found | None:
     """The first valid one of `last.ckpt`, `previous.ckpt`, and the others with the most training
-    first; and a line for each that is passed over."""
+    first; it prints a line for each that is passed over."""
 
     def order(path: Path) -> tuple[bool, bool, int]:
-        return path.name == "last.ckpt", path.name == "previous.ckpt", _steps(path)
+        steps = read_outline(path).get("global_step")
+        rank = steps if isinstance(steps, int) else -1
+        return path.name == "last.ckpt", path.name == "previous.ckpt", rank
 
-    skipped: list[str] = []
     for path in sorted(folder.glob("*.ckpt"), key=order, reverse=True):
         try:
-            return (path, read_checkpoint(path)), skipped
+            return path, read_checkpoint(path)
         except InputError as e:
-            skipped.append(f"{e}; passed over")
-    return None, skipped
+            rank_zero_print(f"warning: {e}; passed over")
+    return None
 
 
 def read_outline(path: Path) -> dict[str, Any]:
     """A training checkpoint, unchecked, its tensors not yet read from the file; {} if that cannot
     be done. Quick, whatever the size."""
     try:
-        return load_torch_file(path, mmap=True)
+        return load_torch_file(path, mmap=True, compare=False)
     except InputError:
         return {}
-
-
-def _steps(path: Path) -> int:
-    """Optimizer steps behind a checkpoint, by its own account."""
-    steps = read_outline(path).get("global_step")
-    return steps if isinstance(steps, int) else -1
 
 
 def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
@@ -83,9 +78,10 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
                 f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
             )
         return _trained(Path(ckpt_path))
-    with_checkpoints = [r for r in ([run] if run else numbered("fit")) if has_checkpoints(r)]
-    if not with_checkpoints:
-        where = checkpoints_of(run or ROOT / "fit-*")
+    runs = [run] if run else numbered("fit").values()
+    files = [file for each in runs for file in each.glob("checkpoints/*.ckpt")]
+    if not files:
+        where = (run or ROOT / "fit-*") / "checkpoints"
         if ckpt_path == "auto":
             rank_zero_print(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
             return None
@@ -93,15 +89,13 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
             f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path"
             " first"
         )
-    folder = checkpoints_of(max(with_checkpoints, key=_written))
+    folder = max(files, key=lambda file: file.stat().st_mtime_ns).parent
     if ckpt_path == "best":
         return _trained(folder / "best.ckpt")
-    found, skipped = newest_valid(folder)
-    for line in skipped:
-        rank_zero_print(f"warning: {line}")
+    found = newest_valid(folder)
     if found is None:
         raise InputError(f"ckpt_path {ckpt_path}: no intact checkpoint in {folder}")
-    if skipped or ckpt_path == "auto":
+    if ckpt_path == "auto" or found[0].name != "last.ckpt":
         rank_zero_print(f"ckpt_path {ckpt_path}: resuming from {found[0]}")
     return of_checkpoint(*found)
 
@@ -111,8 +105,3 @@ def _trained(path: Path) -> Trained:
         return of_checkpoint(path, read_checkpoint(path))
     except InputError as e:
         raise InputError(f"ckpt_path {e}") from None
-
-
-def _written(run: Path) -> int:
-    """When the newest checkpoint of a run was written, in ns."""
-    return max(path.stat().st_mtime_ns for path in checkpoints_of(run).glob("*.ckpt"))

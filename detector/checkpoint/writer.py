@@ -4,10 +4,11 @@ caller does not wait."""
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import lightning as L
 import torch
@@ -18,8 +19,9 @@ from torch import Tensor
 from boltbox.detector.system.atomic_file import remove, write_beside
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.zip_archive import check_archive
 from boltbox.detector.weights.torch_file import load_torch_file
+
+_thread = ThreadPoolExecutor(1, "checkpoint")  # it starts with the first save
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -36,41 +38,26 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     Attributes:
         failed: by path, why the newest content of a file is not on the disk. Complete once `wait`
             has returned.
+        copies: if not None, the next save returns as soon as the content is copied in memory, and a
+            thread writes, one file at a time; and files of these names in the same folder get what
+            was written, after it and in this order.
     """
 
     def __init__(self) -> None:
-        self._background = False
-        self._copies: tuple[str, ...] = ()
-        self._thread: ThreadPoolExecutor | None = None
         self._saving: Future[dict[Path, str]] | None = None
-        self._preloaded: tuple[tuple[int, ...], dict[str, Any]] | None = None
         self.failed: dict[Path, str] = {}
-
-    @contextlib.contextmanager
-    def background(self, *copies: str) -> Iterator[None]:
-        """A save within returns as soon as the content is copied in memory; a thread writes. One is
-        under way at a time.
-
-        Args:
-            copies: names of files in the same folder that get what was written, after it and in
-                this order.
-        """
-        self._background, self._copies = True, copies
-        try:
-            yield
-        finally:
-            self._background, self._copies = False, ()
+        self.copies: Sequence[str] | None = None
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         self.wait()
-        targets = [Path(path), *(Path(path).with_name(name) for name in self._copies)]
-        if self._background:
-            self._thread = self._thread or ThreadPoolExecutor(1, "checkpoint")
-            self._saving = self._thread.submit(_save, snapshot(checkpoint), targets)
-        else:
+        copies, self.copies = self.copies, None
+        targets = [Path(path), *(Path(path).with_name(name) for name in copies or ())]
+        if copies is None:
             self._report(_save(checkpoint, targets))
+        else:
+            self._saving = _thread.submit(_save, snapshot(checkpoint), targets)
 
     def wait(self) -> None:
         """Until the last save has ended, well or not; it prints what could not be saved."""
@@ -93,26 +80,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                     " older checkpoints are intact"
                 )
 
-    def preload(self, path: Path, content: dict[str, Any]) -> None:
-        """Have the next load, if it is of this file and the file has not changed since, return this
-        content, once; whatever the next load is of, the content is released."""
-        self._preloaded = _version(path), content
-
     def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Tensors on the CPU and plain types, see `load_torch_file`; or what was preloaded."""
+        """Tensors on the CPU and plain types, see `load_torch_file`."""
         self.wait()
-        preloaded, self._preloaded = self._preloaded, None
-        if preloaded and preloaded[0] == _version(path):
-            return preloaded[1]
         return load_torch_file(path)
 
     def teardown(self) -> None:
-        thread, self._thread = self._thread, None
-        try:
-            self.wait()
-        finally:
-            if thread:
-                thread.shutdown()
+        self.wait()
 
 
 def wait_for_checkpoint(trainer: L.Trainer) -> None:
@@ -126,59 +100,28 @@ def snapshot(content: dict[str, Any]) -> dict[str, Any]:
     return apply_to_collection(content, Tensor, lambda t: t.detach().to("cpu", copy=True))
 
 
-def _version(path: str | Path) -> tuple[int, ...]:
-    """Another one after the file was replaced or written to; empty if there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
     """Write the first target, and the others as copies of it; by target what went wrong, or an
     empty string."""
-    written: Path | None = None
-    problems = {}
+    problems, written = dict[Path, str](), None
     for target in targets:
-        problems[target] = _save_one(content, target, written)
-        if not problems[target]:
-            written = written or target
+        beside: Path | None = None
+        try:
+            if written is None:
+                beside = write_beside(target, lambda file: torch.save(content, file))
+            else:
+                with open(written, "rb") as source:
+                    beside = write_beside(target, partial(shutil.copyfileobj, source))
+            load_torch_file(beside, mmap=True)  # what was just written, compared with its checksums
+            _move(beside, target)
+            written, problems[target] = target, ""
+        # torch's writer turns a full disk into a RuntimeError
+        except (OSError, RuntimeError, InputError) as e:
+            if beside is not None:
+                remove(beside)
+            problem = str(e).partition("\n")[0].removeprefix(f"{beside}: ")
+            problems[target] = problem or type(e).__name__
     return problems
-
-
-def _save_one(content: dict[str, Any], target: Path, same: Path | None) -> str:
-    """What went wrong, or an empty string. same: a file that holds the content."""
-
-    def write(file: BinaryIO) -> None:
-        if same is None:
-            torch.save(content, file)
-        else:
-            with same.open("rb") as source:
-                shutil.copyfileobj(source, file)
-
-    beside: Path | None = None
-    try:
-        beside = write_beside(target, write)
-        verify(beside)
-        _move(beside, target)
-        return ""
-    # torch's writer turns a full disk into a RuntimeError
-    except (OSError, RuntimeError, InputError) as e:
-        if beside is not None:
-            remove(beside)
-        return str(e).partition("\n")[0].removeprefix(f"{beside}: ") or type(e).__name__
-
-
-def verify(path: Path) -> None:
-    """Compare a file that was just written with its checksums, and see that it can be read.
-
-    Raises:
-        InputError: "PATH: why".
-    """
-    with path.open("rb") as file:
-        check_archive(path, file)
-    load_torch_file(path, mmap=True)
 
 
 def _move(beside: Path, target: Path) -> None:

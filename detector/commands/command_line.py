@@ -4,7 +4,6 @@ lines of YOLOv5."""
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +14,7 @@ from typing import Any, NamedTuple
 from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, KEYS, YOLOV5_OPTIONS, translated
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import parse_yaml
+from boltbox.detector.system.text_file import parse_yaml, read_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
 # Written from the parsers by `python tests/helpers/option_names.py`.
@@ -44,16 +42,6 @@ class Command(NamedTuple):
 def program() -> str:
     """How this program was started."""
     return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"
-
-
-def command_line(*words: str) -> str:
-    """A command of this program, started in the same way as the running one: by python, boltbox or
-    torchrun."""
-    script = Path(sys.argv[0])
-    start = ["python", str(script)] if script.name == "cli.py" else program().split()
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        start = ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "--", str(script)]
-    return shlex.join([*start, *words])
 
 
 def config_path(name: str) -> str:
@@ -124,8 +112,6 @@ class CommandLine:
         try:
             text = read_text(path)
             content = parse_yaml(text, path)
-        except FileNotFoundError:
-            raise InputError(f"--config {path}: no such file") from None
         except InputError as e:
             raise InputError(f"--config {e}") from None
         if not isinstance(content, Mapping):

@@ -4,13 +4,18 @@ work."""
 import inspect
 import logging
 import os
+import shlex
+import subprocess
 import sys
+import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import lightning as L
 import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -19,40 +24,43 @@ from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.resume import check_network, check_resume
-from boltbox.detector.checkpoint.runs import (
-    RunLock,
-    check_run,
-    has_checkpoints,
-    own_run,
-    remove_empty,
-)
+from boltbox.detector.checkpoint.runs import locked, new_run, results_folder
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
-from boltbox.detector.commands.command_line import Command, CommandLine, command_line, program
+from boltbox.detector.commands.command_line import Command, CommandLine, program
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
-from boltbox.detector.commands.trust import check_classes, needs_trust, only_from_trusted, paths_in
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.distributed import fsdp2, torchrun  # noqa: F401 - a strategy by name
-from boltbox.detector.distributed.process_group import die_with_parent, end_together
+from boltbox.detector.distributed import fsdp2  # noqa: F401 - a strategy by name
+from boltbox.detector.distributed.process_group import (
+    die_with_parent,
+    is_restart,
+    processes_and_machines,
+)
 from boltbox.detector.inference.predictor import check_names
 from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
-from boltbox.detector.system.trusted import package_of, trust
-from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.system.text_file import load_yaml
+from boltbox.detector.system.trusted import (
+    check_classes,
+    only_from_trusted,
+    package_of,
+    paths_in,
+    trust,
+)
 from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
 from boltbox.detector.training.trainer_options import (
-    DEFAULT,
     TRAINER_OPTIONS,
     as_list,
     check_combinations,
     strategy_name,
     usable_precision,
 )
+from boltbox.detector.weights.torch_file import refused_unless_valid
+from boltbox.detector.weights.trained import DETECTOR
 
 TRUST_PARTS = "Import all code that a run folder or checkpoint names, not only boltbox's."
 STARTS = ("model.start.weights", "model.start.backbone_weights")  # files to start from
@@ -74,41 +82,38 @@ class DetectorCLI(LightningCLI):
     """
 
     run_folder: Path
-    lock: RunLock | None = None  # of the first process, on its run folder
     found: CkptPath | None = None  # what --ckpt_path means
 
     def __init__(self, command: Command, line: CommandLine) -> None:
         self.function: Callable[..., Any] = resolve_name(command.place)
         self.line, self.command = line, line.command
-        self.inherited: dict[str, Any] = {}  # options that a checkpoint or the demo brings
         quiet_lightning()
         die_with_parent()
         wandb_offline_without_key()
         start = f"{program()} {self.command}"
         about = {"prog": start, "usage": f"{start} [options]", "description": command.help}
-        try:
-            super().__init__(
-                model_class=Detector,
-                datamodule_class=DetectionData,
-                trainer_class=Trainer,
-                save_config_callback=None,
-                trainer_defaults=TRAINER_OPTIONS,
-                seed_everything_default=0,
-                parser_kwargs=about,
-                parser_class=TrainerParser,
-                args=line.words,
-                run=False,
-                auto_configure_optimizers=False,
-                load_from_checkpoint_support=False,
-            )
+        # the result of a command may be JSON on the standard output
+        aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
+        with ExitStack() as self.held:  # the run folder
+            with aside:
+                super().__init__(
+                    model_class=Detector,
+                    datamodule_class=DetectionData,
+                    trainer_class=Trainer,
+                    save_config_callback=None,
+                    trainer_defaults=TRAINER_OPTIONS,
+                    seed_everything_default=0,
+                    parser_kwargs=about,
+                    parser_class=TrainerParser,
+                    args=line.words,
+                    run=False,
+                    auto_configure_optimizers=False,
+                    load_from_checkpoint_support=False,
+                )
             names = inspect.signature(self.function).parameters.keys() - OBJECTS
             options = {name: self.config_init[name] for name in names}
-            with end_together(self.trainer):
+            with end_together(self.trainer, str(options.get("ckpt_path"))):
                 self.function(self.trainer, model=self.model, datamodule=self.datamodule, **options)
-        finally:
-            if self.lock:
-                self.lock.release()
-            remove_empty()
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         assert isinstance(parser, TrainerParser)
@@ -124,20 +129,20 @@ class DetectorCLI(LightningCLI):
         parser.link_arguments("data.names", "model.names", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """One parse: what a checkpoint or the demo brings comes before what was typed."""
+        """One parse: options that a checkpoint or the demo brings come before what was typed."""
         assert isinstance(parser, TrainerParser)
         line, typed = self.line, paths_in(self.line.options)
         if args == ["--help"] and not line.wants_all:
             parser.show_only(OFTEN_USED)
         everything = str(line.options.get("trust_parts")).lower() == "true"
         trust(map(package_of, typed), everything)
-        layers = self._inherited()
-        for layer in layers:
-            self.inherited |= flatten(layer)
-        file = self.found.source if self.found else ""
-        typed_files = dict.fromkeys(line.options, "") | line.files
-        parser.files = dict.fromkeys(self.inherited, file) | typed_files
-        words = [*(f"--config={yaml.safe_dump(layer)}" for layer in layers), *args]
+        dataset = line.options.get("data.dataset")
+        self.found = self._read_ckpt_path(dataset)
+        brought = self.found.options if self.found else demo.defaults(self.command, dataset)
+        file = str(self.found.source) if self.found else ""
+        files = dict.fromkeys(flatten(brought), file)
+        parser.files = files | dict.fromkeys(line.options, "") | line.files
+        words = [f"--config={yaml.safe_dump(brought)}", *args]
         if self.found is None or everything:
             self.config = parser.parse_args(words)
         else:
@@ -145,37 +150,26 @@ class DetectorCLI(LightningCLI):
                 self.config = parser.parse_args(words)
             check_classes(self.config, typed, file)
         if self.found and self.command != "fit":
-            self._print(f"{self.command}: weights from {self.found.path}, options from {file}")
-        elif self.found is None and layers[0].get("data.dataset"):
-            self._print(demo.announcement(line.options.get("data.dataset")))
+            rank_zero_print(f"{self.command}: weights from {self.found.path}, options from {file}")
+        elif self.found is None and brought.get("data.dataset"):
+            rank_zero_print(demo.announcement(dataset))
 
-    def _inherited(self) -> list[dict[str, Any]]:
-        """Options that count before those that were typed, later ones more: by flat name, or in
-        groups."""
+    def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
         options, command = self.line.options, self.command
-        run, dataset = options.get("run"), options.get("data.dataset")
-        ckpt_path = options.get("ckpt_path")
-        if run:
-            check_run(Path(run))
-        if command == "fit" and torchrun.is_restart(run):
+        run, ckpt_path = options.get("run"), options.get("ckpt_path")
+        if command == "fit" and is_restart(run):
             ckpt_path = "auto"
         self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
-        if ckpt_path:
-            self.found = read_ckpt_path(str(ckpt_path), Path(run) if run else None, command)
-        if self.found is None:
-            return [demo.defaults(command, dataset)]
-        for name in STARTS:
+        if not ckpt_path:
+            return None
+        found = read_ckpt_path(str(ckpt_path), Path(run) if run else None, command, dataset)
+        for name in STARTS if found else ():
             if name in options and name not in self.line.files and ckpt_path != "auto":
                 raise InputError(
                     f"{name} {options[name]}: --ckpt_path {ckpt_path} gives the weights; leave"
                     f" --{name} out"
                 )
-        return [self.found.options, self.found.inherit(command, dataset)]
-
-    def _print(self, text: str) -> None:
-        """What is not the command's result, which may be JSON on the same stream."""
-        if "json" not in self.line.options:
-            rank_zero_print(text)
+        return found
 
     @property
     def checkpoint(self) -> Path | None:
@@ -185,11 +179,8 @@ class DetectorCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         options, trainer, command = self.config, self.config.trainer, self.command
         strategy = strategy_name(trainer.strategy)
-        starts = STARTS if self.found else ()
-        for name in starts:
-            options[name] = self.inherited.get(name)
         self.text = self._config_text(options)
-        for name in starts:  # never opened: the file may be gone
+        for name in STARTS if self.found else ():  # never opened: the file may be gone
             options[name] = None
         self.run_folder = self._choose_run_folder()
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
@@ -197,7 +188,7 @@ class DetectorCLI(LightningCLI):
             path = self.found and self.found.path
             restored = path if command == "anchors" else self.checkpoint
             options.ckpt_path = str(restored) if restored else None
-        if self.found and self.found.exported and trainer.precision == DEFAULT:
+        if self.found and self.found.exported:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(
             trainer.precision, trainer.accelerator, command, strategy
@@ -208,25 +199,18 @@ class DetectorCLI(LightningCLI):
             trainer.strategy = "auto"
         continued = self.found.checkpoint if self.found and self.continues else None
         place_loggers(trainer.logger, self.run_folder, continued or {})
-        if processes := torchrun.processes_and_machines():
+        if processes := processes_and_machines():
             trainer.devices, trainer.num_nodes = processes
 
     def _choose_run_folder(self) -> Path:
-        command, given = self.command, self.config.run and Path(self.config.run)
-        if given and command not in ("fit", "evolve") and has_checkpoints(given):
-            run = own_run(command)
-            self._print(f"{command}: {given} keeps its training's files; the results go to {run}")
-        elif given:
-            run = given
-        elif self.continues and self.checkpoint:
+        command, run = self.command, self.config.run and Path(self.config.run)
+        if command not in ("fit", "evolve"):
+            run = results_folder(command, run)
+        elif not run and self.continues and self.checkpoint:
             run = self.checkpoint.parent.parent
-        else:
-            run = own_run(command)
-        if command == "evolve":  # several commands may work on one study
-            check_run(run)
-        elif is_first_process():
-            self.lock = RunLock(run)
-            self.lock.take()
+        run = run or new_run(command)
+        if command != "evolve" and is_first_process():  # several may work on one study
+            self.held.enter_context(locked(run))
             if command == "fit" and not self.continues:
                 refuse_another(run)
         return run
@@ -240,34 +224,25 @@ class DetectorCLI(LightningCLI):
             check_names(file.names, model.names, file.path)
             self.datamodule.fixed_shape = file.shape_for(self.datamodule.image_size)
             model.exported, model.network.origins = file, file.metadata.origins
-        elif content := found.checkpoint:
-            check_network(model.names, model.state_dict(), content)
-            if self.command == "fit":
-                model.restore_auto_options(content)
-                check_resume(model.configure_optimizers(), content, self.trainer.max_epochs)
-            # Lightning need not read the file again, and then nothing here holds its tensors
-            self.checkpoint_io.preload(found.path, content)
-            found.trained = None
-        elif found.trained:
+        elif found.trained and not found.checkpoint:
             found.trained.fill(model.network, model.names)
+        found.trained = None  # Lightning reads a checkpoint again, when nothing holds its tensors
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer, with the callbacks in the recipe's order."""
         options, whole = self.config_init.trainer, load_yaml(self.text)
         defaults = load_yaml(self._config_text(self.parser.get_defaults()))
         changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
-        trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
-        resume = ["fit", "--ckpt_path", "last", "--run", str(self.run_folder), *trusting]
+        resume = shlex.join(["fit", "--ckpt_path", "last", "--run", str(self.run_folder)])
         first = [
             RunFolder(self.text, changed, self.checkpoint),
-            EpochTable(command_line(*resume)),
+            EpochTable(f"{program()} {resume}"),
             RunState(),
         ]
         chosen = [self.config_init[group] for group in self.parser.callback_keys]
         others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
-        self.checkpoint_io = AtomicCheckpointIO()
         callbacks = in_order(first, chosen, others, bar)
-        plugins = [*as_list(options.plugins), self.checkpoint_io]
+        plugins = [*as_list(options.plugins), AtomicCheckpointIO()]
         trainer = Trainer(**{**vars(options), "callbacks": callbacks, "plugins": plugins})
         trainer.typed, trainer.configuration = self.line.typed, whole
         trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
@@ -276,18 +251,43 @@ class DetectorCLI(LightningCLI):
     def _config_text(self, options: Any) -> str:
         """The whole configuration, without what belongs to this one call."""
         config = options.clone()
-        config.run = config.trainer.default_root_dir = None
-        if "ckpt_path" in config:
-            config.ckpt_path = None
-        config.pop("trust_parts", None)
+        for name in ("run", "ckpt_path", "trust_parts", "trainer.default_root_dir"):
+            config.pop(name, None)
         return self.parser.dump(config, skip_unset=False)
+
+
+@contextmanager
+def end_together(trainer: L.Trainer, checkpoint: str) -> Iterator[None]:
+    """A command of the Trainer, at whose end no process that was started for it is left.
+
+    Raises:
+        InputError: in place of a crash that a callback explains in one sentence, in its attribute
+            `explanation` (boltbox.callbacks.Watchdog, Guard), or that comes of restoring the
+            checkpoint.
+        SystemExit: another process failed after this one had finished.
+    """
+    try:
+        yield
+    except Exception as e:
+        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        for explanation in (getattr(callback, "explanation", None) for callback in callbacks):
+            if explanation:
+                raise explanation from None
+        frames = traceback.extract_tb(e.__traceback__)
+        if any("checkpoint_connector" in f.filename and "restore" in f.name for f in frames):
+            with refused_unless_valid(checkpoint, DETECTOR):
+                raise
+        raise
+    started = getattr(trainer.strategy.launcher, "procs", [])
+    children = [child for child in started if isinstance(child, subprocess.Popen)]
+    failed = max([abs(child.wait()) for child in children], default=0)
+    if failed:
+        raise SystemExit(failed)
 
 
 def quiet_lightning() -> None:
     """No hints and warnings of Lightning's, and of what fetches weights: this program prints its
     own."""
     warnings.filterwarnings("ignore", module="lightning")
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for name in ("timm", "huggingface_hub"):
+    for name in ("lightning.pytorch", "lightning.fabric", "timm", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)

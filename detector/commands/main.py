@@ -1,13 +1,15 @@
 """The table of commands, and the program: from the words of the command line to one of them."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine, program
-from boltbox.detector.commands.exit_code import one_sentence_errors
+from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.rank_zero import first_to_report, printable
 
+LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
+MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
 HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
 COMMANDS = {
     # with a Trainer, whose options and those of the model, the data and the callbacks they share
@@ -54,46 +56,35 @@ def main(args: Sequence[str] | None = None) -> None:
         args: words of the command line, beginning with the command; default: those of this process.
 
     Raises:
-        SystemExit: with code 2 and one sentence on standard error, after what the user can put
-            right.
+        SystemExit: with code 2 and one sentence on standard error, printed by one of all processes,
+            after what the user can put right: InputError, Lightning's MisconfigurationException,
+            errors of the system (a wrong path, a full disk).
     """
     words = list(sys.argv[1:] if args is None else args)
     if words and words[0] in ("-h", "--help"):
-        print(every_command())
+        print(f"usage: {program()} COMMAND [options]\n")
+        print("Train, evaluate and use a YOLOv5 detector.\n")
+        print(*(f"  {name:<11} {command.help}" for name, command in COMMANDS.items()), sep="\n")
+        print("\nCOMMAND --help shows the options that people use, COMMAND --help all every one.")
         raise SystemExit(0)
-    with one_sentence_errors():
+    try:
         line = CommandLine(words)
         line.check(COMMANDS)
         command = COMMANDS[line.command]
-        if not command.needs_trainer:
+        if command.needs_trainer:
+            from boltbox.detector.commands.lightning_cli import DetectorCLI
+
+            DetectorCLI(command, line)
+        else:
             from boltbox.detector.commands.parser import call
 
             call(resolve_name(command.place), line.command, line.words)
-            return
-        from boltbox.detector.commands.lightning_cli import DetectorCLI
-
-        DetectorCLI(command, line)
-
-
-def every_command() -> str:
-    """The help of the program: its commands, each with a line."""
-    lines = [f"  {name:<11} {command.help}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            f"usage: {program()} COMMAND [options]",
-            "\nTrain, evaluate and use a YOLOv5 detector.\n",
-            *lines,
-            "\nCOMMAND --help shows the options that people use, COMMAND --help all every one.",
-        ]
-    )
-
-
-def run() -> None:
-    """The command `boltbox`. torchrun's summary has the traceback of the process that failed
-    first."""
-    program = main
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        from torch.distributed.elastic.multiprocessing.errors import record
-
-        program = record(main)
-    program()
+    except Exception as e:
+        if not isinstance(e, InputError | OSError) and type(e).__name__ != MISCONFIGURED:
+            raise
+        if first_to_report(str(e)):
+            text = printable(in_one_line(e))
+            if len(text) > LONGEST:
+                text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+            print(f"error: {text}", file=sys.stderr)
+        raise SystemExit(2) from None

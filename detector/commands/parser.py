@@ -4,7 +4,6 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -41,10 +40,10 @@ OFTEN_USED = {  # options that the short help shows
 KEY = re.compile(r'Parser key "([\w.]+)"')
 VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
-MISSING = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|No module named '([\w.]+)'")
-REASON = re.compile(
+REASON = re.compile(  # within a list of what else was tried
     r"- (there is no option .*|\S+ is .*; it must be .*)"
-    r"|callable class: (Expected .*?)\.*\. Got value"
+    r"|(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')"
+    r"|(Expected '\S+' to be a [\w ]+)(?:<class '(\w+)'>)?"
 )
 UNKNOWN = re.compile(r"(?:[Uu]nrecognized arguments: --|Option '|[Kk]ey ')([\w.-]+)")
 
@@ -59,35 +58,25 @@ class Parser(ArgumentParser):
         name."""
         text = " ".join(message.split()).removeprefix('Parser key "config": ')
         option = next(iter(KEY.findall(text)), "")
-        sentence = self._sentence(text, option)
-        if reason := REASON.search(message):
-            sentence = re.sub(r"<class '([\w.]+)'>", r"\1", f"{option}: {reason[1] or reason[2]}")
-        files = (f for name, f in self.files.items() if f"{name}.".startswith(f"{option}."))
-        file = next(files, "") if option else ""
-        raise InputError(f"{file}: {sentence}" if file else sentence)
-
-    def _sentence(self, message: str, option: str) -> str:
-        if denied := DENIED.search(message):
-            return refusal(option or "an option", denied[1])
-        if missing := MISSING.search(message):
-            if missing[3]:
-                hint = (
-                    "the folder of its file must be on PYTHONPATH, as in PYTHONPATH=. boltbox ..."
-                )
-                return f"{option}: there is no module {missing[3]}; {hint}"
-            names = [k for k, v in vars(import_module(missing[1])).items() if callable(v)]
-            return f"{option}: {missing[1]} has no '{missing[2]}'; {nearest(missing[2], names)}"
-        if unknown := UNKNOWN.search(message):
+        kinds = (getattr(a, "_typehint", None) for a in self._actions if a.dest == option)
+        kind = next(kinds, None)
+        if denied := DENIED.search(text):
+            sentence = refusal(option or "an option", denied[1])
+        elif reason := REASON.search(message):
+            sentence = f"{option}: {''.join(filter(None, reason.groups()))}"
+        elif unknown := UNKNOWN.search(text):
             strings = (s for action in self._actions for s in action.option_strings)
             known = [s.lstrip("-") for s in strings if s not in ("-h", "--help")]
             where = f"{option}: " if option else ""
-            return f"{where}there is no option '{unknown[1]}'; {nearest(unknown[1], known)}"
-        kind = next(
-            (getattr(a, "_typehint", None) for a in self._actions if a.dest == option), None
-        )
-        if kind is not None and (value := VALUE.fullmatch(message)):
-            return f"{option} is {value[1]}; it must be {allowed(kind)}"
-        return KEY.sub(r"\1", message, count=1)
+            hint = nearest(unknown[1], known)
+            sentence = f"{where}there is no option '{unknown[1]}'; {hint}"
+        elif kind is not None and (value := VALUE.fullmatch(text)):
+            sentence = f"{option} is {value[1]}; it must be {allowed(kind)}"
+        else:
+            sentence = KEY.sub(r"\1", text, count=1)
+        files = (f for name, f in self.files.items() if f"{name}.".startswith(f"{option}."))
+        file = next(files, "") if option else ""
+        raise InputError(f"{file}: {sentence}" if file else sentence)
 
     def finish(self) -> None:
         """Name the groups in the help, and set the types of the Trainer's numbers: of a float or an

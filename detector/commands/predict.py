@@ -1,11 +1,12 @@
 """`python cli.py predict`: objects in images, videos and streams, written as files."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 from tqdm import tqdm
 
-from boltbox.detector.checkpoint.runs import RunLock, has_checkpoints, new_run, remove_empty
+from boltbox.detector.checkpoint.runs import has_checkpoints, locked, results_folder
 from boltbox.detector.data.inputs.sources import Sources
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
@@ -91,24 +92,25 @@ def predict(
         raise InputError(
             "nothing to predict on: give --source with an image, a folder, a video, a stream, ..."
         )
-    training = Path(run) if run and has_checkpoints(Path(run)) else None
+    given = Path(run) if run else None
+    training = given if given and has_checkpoints(given) else None
     options = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic, "tta": tta}
     sources, also = Sources.find(source), {"classes": classes, "precision": precision}
     predictor = Predictor.load(ckpt_path, ensemble or (), device, training, **options, **also)
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
 
-    folder = Path(run) if run and not training else new_run("predict")
-    if training:
-        rank_zero_print(f"predict: {run} keeps its training's files; the results go to {folder}")
+    folder = results_folder("predict", given)
     written = images, labels, json, csv, crops, confidences
     style = not hide_labels, not hide_confidences, line_width
-    lock = RunLock(folder)
-    lock.take()
-    files = PredictionFiles(folder, predictor.names, *written, style)
     started = time.perf_counter()
     batches = sources.batches(inputs, batch_size, workers, frame_step)
-    try:
-        with exit_on_signals(), tqdm(unit=" images", disable=None) as bar:
+    with (
+        locked(folder),
+        exit_on_signals(),
+        closing(PredictionFiles(folder, predictor.names, *written, style)) as files,
+        tqdm(unit=" images", disable=None) as bar,
+    ):
+        try:
             for batch, rows in predictor.find(batches, batch_size):
                 # the tiles of one image have a letterbox each; there is one picture
                 for picture, box, found in zip(
@@ -117,13 +119,9 @@ def predict(
                     assert box is not None
                     files.add(picture, found, box.width, box.height)
                 bar.update(len(rows))
-    except SystemExit:
-        rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
-        raise
-    finally:
-        files.close()
-        lock.release()
-        remove_empty()
+        except SystemExit:
+            rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
+            raise
     if not files.pictures:
         raise InputError(f"source {source}: none of its files could be read")
     what, seconds = "images" if sources.images else "frames", time.perf_counter() - started

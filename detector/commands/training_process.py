@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.distributed.process_group import child_environment
-from boltbox.detector.distributed.torchrun import is_torchrun
+from boltbox.detector.distributed.process_group import child_environment, processes_and_machines
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.trainer import Trainer
 
@@ -17,7 +16,7 @@ from boltbox.detector.training.trainer import Trainer
 def prepare(trainer: Trainer, datamodule: DetectionData, command: str) -> None:
     """Raises InputError for what is wrong with the data set once, before the first training, and
     where this process is one of several itself."""
-    if trainer.num_nodes > 1 or is_torchrun():
+    if trainer.num_nodes > 1 or processes_and_machines():
         raise InputError(
             f"{command} starts its processes itself, on one machine: no torchrun, no"
             " trainer.num_nodes"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.system.text_file import load_yaml
 
 TABLE: dict[str, Any] = load_yaml(
     Path(__file__).with_name("yolov5.yaml").read_text(encoding="utf-8")

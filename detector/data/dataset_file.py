@@ -22,8 +22,7 @@ from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import parse_yaml
+from boltbox.detector.system.text_file import parse_yaml, read_text
 
 DEMO_ROOT = Path("datasets/demo")
 FORMATS: dict[str, type[Format]] = {"yolo": YoloText, "voc": VocXml, "coco": CocoJson}
@@ -196,8 +195,6 @@ def _from_yaml(path: Path, format: str | None) -> DatasetFile:
     wanted = "give a data.yaml, a VOC folder, or 'demo'"
     try:
         content = parse_yaml(read_text(path), path)
-    except FileNotFoundError:
-        raise InputError(f"data.dataset {path}: no such file; {wanted}") from None
     except InputError as e:
         raise InputError(f"data.dataset {e}; {wanted}") from None
     if not isinstance(content, dict):

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy, ParallelStrategy, StrategyRegistry
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
-    get_model_state_dict,
     set_model_state_dict,
 )
 from torch.optim import Optimizer
@@ -69,19 +69,11 @@ class FSDP2(ModelParallelStrategy):
         group = dist.distributed_c10d._get_default_group()
         dist._broadcast_coalesced(group, [*self._detector.buffers()], 2**28, 0)
 
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Whole tensors, in the first process; empty in the others."""
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return get_model_state_dict(self._detector, options=options)
-
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """The state that a single process would have: whole tensors on the CPU."""
-        saved = optimizer.state_dict()
-        saved["state"] = {
-            number: {k: _on_cpu(v) for k, v in state.items()}
-            for number, state in saved["state"].items()
-        }
-        return saved
+        state = apply_to_collection(optimizer.state_dict(), Tensor, lambda t: whole(t).cpu())
+        assert isinstance(state, dict)
+        return state
 
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
@@ -102,10 +94,6 @@ class FSDP2(ModelParallelStrategy):
                 if number in saved["state"]
             }
             optimizer.load_state_dict({**saved, "state": state})
-
-
-def _on_cpu(value: Any) -> Any:
-    return whole(value).cpu() if isinstance(value, Tensor) else value
 
 
 def _like(parameter: Tensor, value: Any) -> Any:

@@ -1,15 +1,10 @@
-"""The processes of a training: they end together, and one reports for all."""
+"""The processes of a training, whoever has started them: Lightning, torchrun, a command of ours."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
-from collections.abc import Iterator
-from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,41 +12,15 @@ import torch.distributed as dist
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
 import boltbox
+from boltbox.detector.system.errors import InputError
 
 if TYPE_CHECKING:
-    import lightning as L
+    pass
 
 GONE = re.compile(
     "timed? ?out|closed|by peer|not connected|broken pipe|refused|(read|write) error", re.IGNORECASE
 )
 PARENT = "BOLTBOX_PARENT"  # process id of the one that takes this one along
-
-
-@contextlib.contextmanager
-def end_together(trainer: L.Trainer) -> Iterator[None]:
-    """A command of the Trainer, at whose end no process that was started for it is left.
-
-    Raises:
-        InputError: in place of a crash that a callback explains in one sentence, in its attribute
-            `explanation`: boltbox.callbacks.Watchdog, Guard.
-        SystemExit: another process failed after this one had finished.
-    """
-    try:
-        yield
-    except Exception:
-        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        for explanation in (getattr(callback, "explanation", None) for callback in callbacks):
-            if explanation:
-                raise explanation from None
-        raise
-    children = [
-        p
-        for p in getattr(trainer.strategy.launcher, "procs", [])
-        if isinstance(p, subprocess.Popen)
-    ]
-    failed = max([abs(child.wait()) for child in children], default=0)
-    if failed:
-        raise SystemExit(failed)
 
 
 def gather(value: Any) -> list[Any]:
@@ -93,14 +62,36 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def first_to_report(error: str) -> bool:
-    """Whether this process is the one to print an error that several may have: the first that asks.
-    Before there is a process group, which is before anything is opened, it is the first process of
-    each machine."""
-    if not dist.is_initialized():
-        return os.environ.get("LOCAL_RANK", "0") == "0"
-    with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
-        store = dist.distributed_c10d._get_default_store()
-        store.set_timeout(timedelta(seconds=5))  # another process may be gone
-        return store.add(f"reported/{sha256(error.encode()).hexdigest()}", 1) == 1
-    return True
+def processes_and_machines() -> tuple[int, int] | None:
+    """Processes on this machine and number of machines, as torchrun has them; None in a process
+    that it has not started."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return processes, int(os.environ.get("WORLD_SIZE", 1)) // processes
+
+
+def is_restart(run: str | None) -> bool:
+    """Whether `torchrun --max-restarts` has started this process again after a crash: it is to
+    continue from the last checkpoint of the run.
+
+    The store of torchrun's agent still holds the addresses of the processes that have died, and a
+    process that reads one before it is written anew cannot connect. So after a restart the process
+    group gets a store of its own, at another port.
+
+    Args:
+        run: --run, the folder of the run.
+
+    Raises:
+        InputError: restarts are asked for, but a restart would not find the checkpoints of the run.
+    """
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) and not run:
+        raise InputError(
+            "torchrun --max-restarts needs --run DIR, so that a restart finds the checkpoints of"
+            " the run"
+        )
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + restarts)
+    return restarts > 0

@@ -11,8 +11,7 @@ from typing import Any
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.system.csv_table import read_table
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import load_yaml
+from boltbox.detector.system.text_file import load_yaml, read_text
 
 FILES = (  # in the order of the fields
     *("config.yaml", "changed.yaml", "machine.json", "metrics.json", "anchors.json"),
@@ -72,11 +71,11 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix == ".csv":
             return read_table(path)
+        if not path.is_file():
+            return {}
         content = (json.loads if path.suffix == ".json" else load_yaml)(read_text(path))
         if not isinstance(content, dict):
             raise ValueError("expected a map")
-    except FileNotFoundError:
-        return {}
     except Exception as e:
         raise InputError(f"{path} cannot be read: {in_one_line(e)}") from None
     return content

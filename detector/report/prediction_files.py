@@ -18,7 +18,6 @@ from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
 from boltbox.detector.report.drawing import draw_boxes, encoded
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import write_atomically
-from boltbox.detector.system.file_names import short_name
 
 CSV_COLUMNS = ("image", "frame", "class", "name", "confidence", "x1", "y1", "x2", "y2")
 # COCO's 80 classes have the ids 1 to 90; these ten stand for nothing in its boxes.
@@ -156,4 +155,4 @@ def folder_name(name: str) -> str:
     ('traffic light', '.._a_b', '__')
     """
     safe = re.sub(r'[/\\:*?"<>|\x00-\x1f]', "_", name).strip()
-    return short_name(safe if safe.strip(".") else "_" * max(len(safe), 1))
+    return safe if safe.strip(".") else "_" * max(len(safe), 1)

@@ -1,7 +1,6 @@
 """Writing files so that nobody ever sees half of one."""
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterator
 from operator import methodcaller
@@ -24,12 +23,8 @@ def write_beside(path: Path, write: Callable[[BinaryIO], object], sync: bool = T
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-    except BaseException as e:
+    except BaseException:
         remove(beside)
-        if isinstance(e, FileNotFoundError) and e.filename == str(beside):  # as in /proc
-            raise PermissionError(
-                errno.EACCES, "no file can be made in this folder", str(path.parent)
-            ) from None
         raise
     return beside
 

@@ -4,6 +4,8 @@ import contextlib
 import os
 import re
 import sys
+from datetime import timedelta
+from hashlib import sha256
 
 from tqdm import tqdm
 
@@ -23,6 +25,20 @@ def rank_zero_print(text: str) -> None:
     with contextlib.suppress(OSError):
         tqdm.write(printable(text))
         sys.stdout.flush()
+
+
+def first_to_report(error: str) -> bool:
+    """Whether this process is the one to print an error that several may have: the first that asks.
+    Before there is a process group, which is before anything is opened, it is the first process of
+    each machine."""
+    distributed = sys.modules.get("torch.distributed")
+    if not distributed or not distributed.is_initialized():
+        return os.environ.get("LOCAL_RANK", "0") == "0"
+    with contextlib.suppress(RuntimeError):  # the store is gone with the process that held it
+        store = distributed.distributed_c10d._get_default_store()
+        store.set_timeout(timedelta(seconds=5))  # another process may be gone
+        return bool(store.add(f"reported/{sha256(error.encode()).hexdigest()}", 1) == 1)
+    return True
 
 
 def is_first_process() -> bool:

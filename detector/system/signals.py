@@ -5,19 +5,19 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def catch(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Call `handler` for these signals; what was done before, for `give_back`. Under nohup, where
-    SIGHUP is ignored, it stays ignored. After a SIGHUP what is printed to a terminal is dropped: it
-    is gone, and writing to it would fail."""
+@contextlib.contextmanager
+def caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` for these signals. Under nohup, where SIGHUP is ignored, it stays ignored.
+    After a SIGHUP what is printed to a terminal is dropped: it is gone, and writing to it would
+    fail."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -25,28 +25,22 @@ def catch(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
         handler(number, frame)
 
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return {n: signal.signal(n, handle) for n in STOP if not (n == signal.SIGHUP and ignored)}
+    before = {n: signal.signal(n, handle) for n in STOP if not (n == signal.SIGHUP and ignored)}
+    try:
+        yield
+    finally:
+        for number, known in before.items():  # None: not Python's, which cannot be put back
+            signal.signal(number, known or signal.SIG_DFL)
 
 
-def give_back(before: Mapping[int, Any]) -> None:
-    """None is a handler that was not Python's, which cannot be put back."""
-    for number, handler in before.items():
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-@contextlib.contextmanager
-def exit_on_signals() -> Iterator[None]:
+def exit_on_signals() -> contextlib.AbstractContextManager[None]:
     """These signals raise SystemExit, as Ctrl-C raises an exception, so that no process that was
     started is left running."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = catch(leave)
-    try:
-        yield
-    finally:
-        give_back(before)
+    return caught(leave)
 
 
 def leave_terminal() -> None:
@@ -67,16 +61,15 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.received = 0
-        self._before: dict[int, Any] = {}
+        self._caught = contextlib.ExitStack()
 
     def install(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self.received = 0
-            self._before = catch(self._handle)
+            self._caught.enter_context(caught(self._handle))
 
     def restore(self) -> None:
-        give_back(self._before)
-        self._before = {}
+        self._caught.close()
 
     @property
     def exit_code(self) -> int:

@@ -1,10 +1,13 @@
-"""Text files that users give."""
+"""Text and YAML files that users give."""
 
-import errno
-import os
 from pathlib import Path
+from typing import Any
 
-from boltbox.detector.system.errors import InputError
+import yaml
+
+from boltbox.detector.system.errors import InputError, in_one_line
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_text(path: str | Path, replace: bool = False) -> str:
@@ -15,19 +18,14 @@ def read_text(path: str | Path, replace: bool = False) -> str:
             of being an error.
 
     Raises:
-        FileNotFoundError: there is no such file; a name that no file can have is none either.
-        InputError: "PATH: why": it is a folder, or no text.
+        InputError: "PATH: why": there is no such file, or it is no text.
     """
     try:
         content = Path(path).read_bytes()
-    except IsADirectoryError:
-        raise InputError(f"{path}: this is a folder, not a file") from None
-    except (OSError, ValueError) as e:
-        if not isinstance(e, OSError) or e.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise FileNotFoundError(
-                errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)
-            ) from None
-        raise
+    except (OSError, ValueError) as e:  # ValueError: a name that no file can have
+        missing = isinstance(e, FileNotFoundError)
+        why = "no such file" if missing else getattr(e, "strerror", e)
+        raise InputError(f"{path}: {why}") from None
     try:
         text = content.decode("utf-8-sig", "replace" if replace else "strict")
     except UnicodeDecodeError as e:
@@ -35,3 +33,21 @@ def read_text(path: str | Path, replace: bool = False) -> str:
     if "\0" in text and not replace:
         raise InputError(f"{path}: this is not a text file (it holds zero bytes)")
     return text.replace("\r\n", "\n").replace("\r", "\n")  # as Python reads text
+
+
+def load_yaml(text: str) -> Any:
+    """The value that YAML text stands for: plain types. Text that is no YAML, that its own tags do
+    not fit (`!!bool x`), or that is nested too deep raises errors of many kinds."""
+    return yaml.load(text, Loader=_Loader)  # a safe one
+
+
+def parse_yaml(text: str, path: str | Path) -> Any:
+    """The same of the text of a file.
+
+    Raises:
+        InputError: "PATH: not valid YAML".
+    """
+    try:
+        return load_yaml(text)
+    except Exception as e:
+        raise InputError(f"{path}: not valid YAML ({in_one_line(e)})") from None

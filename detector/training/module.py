@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from boltbox.detector.checkpoint.resume import check_network
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.sample import Batch, rescaled
 from boltbox.detector.model.loss import LossOptions, add_losses, mean_losses
@@ -25,7 +24,13 @@ from boltbox.detector.training.gradient_window import GradientWindow, ends_in_st
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
 from boltbox.detector.training.recipe import print_missing
 from boltbox.detector.weights.start import StartOptions
+from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
+from boltbox.detector.weights.trained import DETECTOR
 
+ADVICE = (
+    "leave out the options that differ from its own, or start from its weights with"
+    " --model.start.weights"
+)
 T = TypeVar("T")
 
 
@@ -216,17 +221,28 @@ class Detector(EvaluationModule):
         checkpoint["origins"] = to_plain(self.network.origins)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        check_network(self.names, self.state_dict(), checkpoint)
-        self.restore_auto_options(checkpoint)
+        """Raises InputError if its classes or tensors are others; `optim`'s options that were left
+        to be chosen are those of the training that is continued, whatever it started from."""
+        saved = checkpoint["state_dict"]
+        if self.ema is None and any(key.startswith("ema.") for key in saved):
+            self.ema = copy.deepcopy(self.network).requires_grad_(False)
+        with refused_unless_valid("the checkpoint", DETECTOR):
+            options = checkpoint["hyper_parameters"]
+            wrong = shapes(saved).items() ^ shapes(self.state_dict()).items()
+            names = options["names"]
+        if names != self.names:
+            raise InputError(
+                f"the checkpoint knows the classes {names}, but here they are {self.names}: to"
+                " train on these, start from its weights with --model.start.weights"
+            )
+        if wrong:
+            raise InputError(
+                f"the checkpoint does not fit this network ({len(dict(wrong))} tensors, like"
+                f" {min(wrong)[0]}): {ADVICE}"
+            )
+        known = options.get("optim", {})
+        chosen = {name: known[name] for name in self.auto_names if name in known}
+        self.optim = replace(self.optim, **chosen)
         self.class_maps = checkpoint.get("class_maps", self.class_maps)
         self.window.batches = checkpoint.get("window_batches", 0)
         self.network.origins = origins_of(checkpoint)
-        if self.ema is None and any(key.startswith("ema.") for key in checkpoint["state_dict"]):
-            self.ema = copy.deepcopy(self.network).requires_grad_(False)
-
-    def restore_auto_options(self, checkpoint: Mapping[str, Any]) -> None:
-        """Options that were left to be chosen are those of the training that is continued, whatever
-        it started from."""
-        saved = checkpoint["hyper_parameters"].get("optim", {})
-        chosen = {name: saved[name] for name in self.auto_names if name in saved}
-        self.optim = replace(self.optim, **chosen)

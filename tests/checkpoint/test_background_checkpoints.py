@@ -95,8 +95,8 @@ def test_a_save_returns_before_the_file_is_there_only_if_asked(
 
     weight, file = torch.zeros(3), tmp_path / "a.ckpt"
     monkeypatch.setattr(SAVE, save_when_told)
-    with io.background("b.ckpt"):
-        io.save_checkpoint({"weight": weight}, file)
+    io.copies = ["b.ckpt"]
+    io.save_checkpoint({"weight": weight}, file)
     assert list(tmp_path.glob("*.ckpt")) == []
     weight += 1
     go.set()
@@ -117,8 +117,8 @@ def test_copies_are_compared_with_what_was_written(
         file.write(b"\x55" + source.read()[1:])
 
     monkeypatch.setattr("boltbox.detector.checkpoint.writer.shutil.copyfileobj", lossy)
-    with io.background("last.ckpt"):
-        io.save_checkpoint({"weight": torch.ones(3)}, tmp_path / "best.ckpt")
+    io.copies = ["last.ckpt"]
+    io.save_checkpoint({"weight": torch.ones(3)}, tmp_path / "best.ckpt")
     io.teardown()
     assert f"{tmp_path / 'last.ckpt'} could not be saved (" in capsys.readouterr().out
     assert torch.load(tmp_path / "best.ckpt")["weight"].sum() == 3

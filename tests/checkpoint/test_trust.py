@@ -216,9 +216,9 @@ def test_other_commands_run_nothing(
 
 
 def change_checkpoint(foreign: Path, head: str) -> Path:
-    """Its last checkpoint, with this class of a head in its hyper-parameters."""
-    path = foreign / "checkpoints/last.ckpt"
-    content = torch.load(path, weights_only=True)
+    """A copy of its last checkpoint, with this class of a head in its hyper-parameters."""
+    path = foreign / "alone.ckpt"
+    content = torch.load(foreign / "checkpoints/last.ckpt", weights_only=True)
     content["hyper_parameters"]["network"]["head"] = {"class_path": head, "init_args": {}}
     torch.save(content, path)
     return path
@@ -249,7 +249,7 @@ def test_a_checkpoint_alone(
         ]
     said = told(line, capsys)
     assert (
-        "model.network.head names trap.Trap, which is not part of boltbox and is not imported because a file names it"
+        "model.network.head names trap.Trap, which is not part of boltbox and is not used because a file names it"
         in said
     )
     assert "name it on the command line too or add --trust_parts true" in said
@@ -272,7 +272,7 @@ def test_what_the_user_trusts(
     """Named on the command line, in a file that is given there, or all of it; to name one class is
     not to trust another."""
     put(foreign, "model.network.head", {"class_path": "trap.Trap"})
-    change_checkpoint(foreign, head="trap.Trap")
+    change_checkpoint(foreign, head="trap.Trap").rename(foreign / "checkpoints/last.ckpt")
     line = [
         "fit",
         "--ckpt_path",

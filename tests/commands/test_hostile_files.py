@@ -9,17 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load, picture, save
-from made_samples import few
+from made_datasets import PAIR, as_coco, as_voc, as_yolo, coco_with, lay_out, load
 
 import cli
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.images import image_sizes
-from boltbox.detector.data.inputs.sources import output_names
-from boltbox.detector.report.prediction_files import folder_name
-from boltbox.detector.system.file_names import MOST_BYTES, short_name
 
 LONG = "a" * 300  # a file system takes 255
 BEYOND = "b/" * 3000 + "c"  # the system takes 4096 in all
@@ -74,7 +68,7 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
     ("line", "words"),
     [
         ([*DOCTOR, "deep.yaml"], ["deep.yaml: not valid YAML"]),
-        ([*DOCTOR, LONG], ["no such file"]),
+        ([*DOCTOR, LONG], ["File name too long"]),
         ([*DOCTOR, "yolo/list.yaml"], ["/proc/self/environ: this is not a text file (it holds zero bytes)"]),
         ([*DOCTOR, "yolo/zero.yaml"], ["zero.txt: this is not a text file (it holds zero bytes)"]),
         ([*DOCTOR, "yolo/name.yaml"], ["train refers to", "does not exist"]),
@@ -88,13 +82,12 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
         (["predict", "--ckpt_path", "m.ckpt", "--source", "zero.txt"], ["zero.txt: this is not a text file"]),
         (["fit", "--config", "deep.yaml"], ["deep.yaml"]),
         (["import-hyp", "/proc/self/environ"], ["/proc/self/environ: this is not a text file"]),
-        ([*FIT, "--run", "file"], ["run file: file is not a folder"]),
-        ([*FIT, "--run", "file/below"], ["run file/below: file is not a folder"]),
-        ([*FIT, "--run", "/dev/null"], ["run /dev/null: /dev/null is not a folder"]),
+        ([*FIT, "--run", "file"], ["run file: nothing can be written there (File exists)"]),
+        ([*FIT, "--run", "file/below"], ["run file/below: nothing can be written there (Not a directory)"]),
+        ([*FIT, "--run", "/dev/null"], ["run /dev/null: nothing can be written there"]),
         ([*FIT, "--run", LONG], ["too long"]),
         ([*FIT, "--run", BEYOND], ["too long"]),
-        ([*FIT, "--run", "run"], ["run run: run/checkpoints is not a folder"]),
-        (["fit", "--ckpt_path", "last", "--run", "run"], ["run run: run/checkpoints is not a folder"]),
+        (["fit", "--ckpt_path", "last", "--run", "run"], ["no checkpoint in run/checkpoints"]),
         ([*FIT, "--ckpt_path", LONG], ["ckpt_path aaa", "no such file"]),
         ([*FIT, "--model.start.weights", LONG], ["no such weights file"]),
         (["report", LONG], ["File name too long"]),
@@ -218,26 +211,3 @@ def test_a_json_takes_the_memory_of_its_size(data: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**28
     finally:
         tracemalloc.stop()
-
-
-def test_names_of_outputs_leave_room_for_endings(tmp_path: Path) -> None:
-    """Of images whose names are as long as a file system takes."""
-    names = ["n" * 250 + k for k in "12"]
-    files = [str(save(tmp_path / f"{name}.png", picture(12, 12))) for name in names]
-    outputs = output_names([*files, str(tmp_path / "short.png")])
-    assert outputs[2] == "short"
-    assert len({*outputs}) == 3
-    for output in outputs:
-        (tmp_path / f".tmp.{output}_png_000012_001.jpg").write_bytes(b"")
-    folder = folder_name("é" * 300)
-    assert len(os.fsencode(folder)) <= MOST_BYTES
-    assert folder.startswith("ééé")
-    assert folder_name("é" * 301) != folder
-
-
-@given(st.text("aé日\udc80", max_size=40), st.integers(10, 30))
-@few
-def test_short_names(name: str, most: int) -> None:
-    cut, length = os.fsencode(short_name(name, most)), len(os.fsencode(name))
-    assert len(cut) <= most
-    assert (cut == os.fsencode(name)) == (length <= most)

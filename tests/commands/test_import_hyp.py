@@ -130,8 +130,8 @@ def test_nothing_is_written_over(out: str, here: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["none.yaml"], "none.yaml: cannot be read: "),
-        (["."], ".: this is a folder, not a file"),
+        (["none.yaml"], "none.yaml: no such file"),
+        (["."], ".: Is a directory"),
         (
             ["hyp.yaml", "--out", "hyp.yaml/beneath/a.yaml"],
             "",

@@ -20,7 +20,7 @@ from small_fit import SMALL
 
 import cli
 from boltbox.callbacks import Warmup
-from boltbox.detector.distributed.process_group import first_to_report
+from boltbox.detector.system.rank_zero import first_to_report
 
 ROOT = Path(cli.__file__).parent
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from boltbox.detector.data.loader import WorkerContext
-from boltbox.detector.system.signals import STOP, StopSignal, catch, give_back
+from boltbox.detector.system.signals import STOP, StopSignal, caught
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:
@@ -53,9 +53,8 @@ def test_nohup_is_respected_and_everything_given_back(monkeypatch: pytest.Monkey
     try:
         for number, wanted in ((signal.SIG_IGN, []), (signal.SIG_DFL, [signal.SIGHUP])):
             signal.signal(signal.SIGHUP, number)
-            replaced = catch(lambda number, frame: seen.append(number))
-            os.kill(os.getpid(), signal.SIGHUP)
-            give_back(replaced)
+            with caught(lambda number, frame: seen.append(number)):
+                os.kill(os.getpid(), signal.SIGHUP)
             assert seen == wanted
             assert signal.getsignal(signal.SIGHUP) == number
     finally:

@@ -11,8 +11,7 @@ import yaml
 from boltbox.detector.commands.command_line import CONFIGS
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.text_file import read_text
-from boltbox.detector.system.yaml_text import parse_yaml
+from boltbox.detector.system.text_file import parse_yaml, read_text
 
 
 class Gene(NamedTuple):
@@ -105,10 +104,7 @@ def read_map(path: Path, example: str) -> dict[str, Any]:
     Raises:
         InputError: it cannot be read or has none.
     """
-    try:
-        content = parse_yaml(read_text(path), path)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e}") from None
+    content = parse_yaml(read_text(path), path)
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: expected a line for each number, like {example}")
     return {str(key): value for key, value in content.items()}

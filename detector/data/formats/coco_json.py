@@ -99,24 +99,21 @@ class CocoJson(Format):
 def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list[Any]]:
     """The images, the names of the categories by id and the annotations of a COCO json file;
     InputError if it is not one."""
+    text = read_text(source)
     try:
-        content = json.loads(read_text(source))
+        content = json.loads(text)
         images, annotations = content["images"], content.get("annotations", [])
         names = {category["id"]: category["name"] for category in content["categories"]}
         if len(names) < len(content["categories"]):
             raise ValueError("two of its `categories` have the same id")
         if not isinstance(images, list) or not isinstance(annotations, list):
             raise ValueError("`images` and `annotations` must be lists")
-        for text in (*names.values(), *(image["file_name"] for image in images)):
+        for name in (*names.values(), *(image["file_name"] for image in images)):
             # half of a surrogate pair can be neither a file's name nor shown
-            if not isinstance(text, str) or re.search("[\0\ud800-\udfff]", text):
-                raise ValueError(f"{text!r} is no usable name")
+            if not isinstance(name, str) or re.search("[\0\ud800-\udfff]", name):
+                raise ValueError(f"{name!r} is no usable name")
         if not {type(i) for i in (*names, *(image["id"] for image in images))} <= {int, float, str}:
             raise ValueError("an id is neither a number nor a text")
-    except FileNotFoundError:
-        raise InputError(
-            f"{source}: no such file; correct the path in the data set's file"
-        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise InputError(
             f"{source}: not a COCO json file with `images` and `categories` ({e!r})"

@@ -23,7 +23,7 @@ from boltbox.detector.data.inputs.video import frame_batches, without_password
 from boltbox.detector.data.loader import make_loader
 from boltbox.detector.data.sample import Batch, Picture, Sample
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.file_names import common_folder, inside, short_name
+from boltbox.detector.system.file_names import common_folder, inside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 Image = str | Path | np.ndarray | PIL.Image
@@ -190,8 +190,8 @@ def _listed(lines: Sequence[str], beside: Path, where: str) -> list[Path]:
 
 
 def output_names(files: Sequence[str]) -> list[str]:
-    """Of each file its path below the common folder of all, without suffix, a very long name cut;
-    those of one name get numbers.
+    """Of each file its path below the common folder of all, without suffix; those of one
+    name get numbers.
 
     >>> output_names(["a/x.jpg", "a/b/x.jpg", "a/x.png", "a/x.jpg"])
     ['x', 'b/x', 'x_2', 'x_3']
@@ -199,8 +199,7 @@ def output_names(files: Sequence[str]) -> list[str]:
     paths = [os.path.abspath(file) for file in files]
     folder, names = common_folder(paths), dict[str, None]()
     for path in paths:
-        stem = Path(inside(path, folder)).with_suffix("")
-        name, number = str(stem.with_name(short_name(stem.name))), 1
+        name, number = str(Path(inside(path, folder)).with_suffix("")), 1
         unique = name
         while unique in names:
             number += 1
