@@ -126,9 +126,9 @@ class DatasetFile:
                 " like 0.2"
             )
         if "val" in self.splits or "train" not in self.splits:
-            has = "a val split of its own" if "val" in self.splits else "no train split to divide"
             raise InputError(
-                f"{self.source}: split {share:g} was given, but it has {has}; leave split out"
+                f"{self.source}: split {share:g} divides a train split into train and val, but it"
+                f" has {', '.join(self.splits)}; leave split out"
             )
         train = self.splits["train"]
         self.splits = {"train": train, "val": train, **self.splits}
@@ -262,10 +262,5 @@ def _read_names(path: Path, content: dict[str, Any]) -> list[str]:
     if twice:
         raise InputError(
             f"{path}: `names` holds {twice[0]!r} twice; every class needs its own name"
-        )
-    if count is not None and count != len(names):
-        raise InputError(
-            f"{path}: nc is {count}, but `names` has {len(names)} entries; leave nc out or"
-            " correct it"
         )
     return names

@@ -7,7 +7,7 @@ import inspect
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from os.path import isdir
 from pathlib import Path
@@ -33,6 +33,7 @@ from boltbox.detector.data.formats.format import (
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.label_table import LabelSource, LabelTable
 from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.system.errors import InputError
 
 VERSION = 7  # raise it with any change to what is read from a file
@@ -138,11 +139,11 @@ class SplitReader:
 
     def _add(self, entry: Entry, found: ImageLabels | None, height: int, width: int) -> None:
         """An image of this size in pixels."""
-        labels = found or ImageLabels([])
-        boxes = np.array([item.box for item in labels.objects], np.float64).reshape(-1, 4)
+        objects = found.objects if found else []
+        corners = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
         kept: list[LabelObject] = []
         faults = []
-        for item, box, problem in zip(labels.objects, boxes, box_problems(boxes), strict=True):
+        for item, box, problem in zip(objects, corners, box_problems(corners), strict=True):
             if problem := item.problem or problem or self._class_problem(entry, item):
                 known = box.tolist() if np.isfinite(box).all() else None
                 faults.append(Fault(entry.file, item.place, problem, entry.image, known))
@@ -155,11 +156,23 @@ class SplitReader:
             first = f"{reasons[0].where}, {reasons[0].problem}"
             self._lose(entry, entry.image, f"none of its objects can be used, first: {first}")
             return
-        self.files.append(entry.image)
-        self.labels.append(self._labels(kept, height, width))
+        boxes = np.array([item.box for item in kept], np.float32).reshape(-1, 4)
+        areas = np.array([item.area for item in kept], np.float32)
+        labels = Labels.of(
+            boxes,
+            [0 if self.single_class else self.numbers[item.name] for item in kept],
+            height,
+            width,
+            [item.polygons for item in kept],
+            [item.crowd for item in kept],
+            np.where(np.isnan(areas), area_xyxy(boxes), areas),
+        )
         places = [item.place for item in kept]
-        file = entry.file if found else ""
-        self.sources.append(LabelSource(file, places, labels.size, labels.filename))
+        self.files.append(entry.image)
+        self.labels.append(labels)
+        self.sources.append(
+            LabelSource(entry.file, places, found.size, found.filename) if found else LabelSource()
+        )
 
     def _class_problem(self, entry: Entry, item: LabelObject) -> str:
         """Why the class of an object cannot be used, or an empty string.
@@ -177,14 +190,6 @@ class SplitReader:
                 " --data.single_class true"
             )
         return f"unknown class {item.name!r}: it is none of the data set's {len(self.names)}"
-
-    def _labels(self, items: Sequence[LabelObject], height: int, width: int) -> Labels:
-        classes = [0 if self.single_class else self.numbers[item.name] for item in items]
-        polygons, crowd = [item.polygons for item in items], [item.crowd for item in items]
-        boxes = np.array([item.box for item in items])
-        labels = Labels.of(boxes, classes, height, width, polygons, crowd)
-        areas = np.array([item.area for item in items], np.float32)
-        return replace(labels, area=np.where(np.isnan(areas), labels.area, areas))
 
 
 def box_problems(boxes: np.ndarray) -> list[str]:

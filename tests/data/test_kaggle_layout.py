@@ -125,7 +125,7 @@ def called_yolo(root: Path) -> None:
         (
             train_folder,
             ["--data.split", "0.2"],
-            ["it has a val split of its own", "leave split out"],
+            ["has train, val", "leave split out"],
         ),
         (
             called_yolo,

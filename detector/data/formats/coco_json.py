@@ -114,7 +114,7 @@ def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list
                 raise ValueError(f"{name!r} is no usable name")
         if not {type(i) for i in (*names, *(image["id"] for image in images))} <= {int, float, str}:
             raise ValueError("an id is neither a number nor a text")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise InputError(
             f"{source}: not a COCO json file with `images` and `categories` ({e!r})"
         ) from None
