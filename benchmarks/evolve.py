@@ -33,15 +33,15 @@ def fitness(values: dict[str, float]) -> float:
 
 def search(sampler: str, population: int, generations: int, seed: int) -> list[float]:
     """Best fitness after each evaluation."""
-    name, count = sampler.split()[0], population * generations
-    evolution = Evolution(generations, population, name, sampler.endswith("literal"))  # type: ignore[arg-type]
+    count = population * generations
+    evolution = Evolution(generations, population, sampler)  # type: ignore[arg-type]
     plan = Plan(GENES, evolution, seed=seed)
     others: dict[str, optuna.samplers.BaseSampler] = {
         "random": optuna.samplers.RandomSampler(seed),
         "nsgaii": optuna.samplers.NSGAIISampler(population_size=population, seed=seed),
     }
     study = optuna.create_study(
-        direction="maximize", sampler=others.get(name) or sampler_for(plan, 0)
+        direction="maximize", sampler=others.get(sampler) or sampler_for(plan, 0)
     )
 
     def objective(trial: optuna.Trial) -> float:
@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--sizes", default="50x20,12x10", help="population x generations")
-    parser.add_argument("--samplers", default="random,yolov5 literal,yolov5,tpe,nsgaii")
+    parser.add_argument("--samplers", default="random,yolov5,tpe,nsgaii")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     print(

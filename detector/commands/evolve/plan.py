@@ -40,8 +40,6 @@ class Evolution:
         generations: Of the population; in all generations x population individuals are trained.
         population: Individuals of a generation.
         sampler: What chooses values: YOLOv5's genetic algorithm, or Optuna's TPE.
-        literal: YOLOv5's algorithm to the letter: mutations of 0.1 in any unit, no elite of earlier
-            generations, mAP50 alone, new anchors.
         space: File of the values to search for, with bounds; default: YOLOv5's 13 augmentation
             values.
         workers: Trainings at a time; default: one on each GPU, without GPUs one.
@@ -51,7 +49,6 @@ class Evolution:
     generations: PositiveInt = 300
     population: PositiveInt = 50
     sampler: Literal["yolov5", "tpe"] = "yolov5"
-    literal: bool = False
     space: str | None = None
     workers: PositiveInt | None = None
     hours: PositiveFloat | None = None
@@ -60,17 +57,6 @@ class Evolution:
     def size(self) -> int:
         """Individuals in all."""
         return self.population * self.generations
-
-    def check(self) -> None:
-        """Raises:
-        InputError: options do not go together.
-        """
-        if self.sampler == "yolov5" and self.population < 2:
-            raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
-        if self.literal and self.sampler != "yolov5":
-            raise InputError(
-                "evolve.literal true is about the sampler yolov5; leave it out with tpe"
-            )
 
 
 @dataclass(frozen=True)
@@ -103,9 +89,11 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
         configuration of its trainings
 
     Raises:
-        InputError: the space makes no sense.
+        InputError: the space or the population makes no sense.
     """
     evolve = Evolution(**configuration["evolve"])
+    if evolve.sampler == "yolov5" and evolve.population < 2:
+        raise InputError("evolve.population is 1; a child has two parents, so give 2 or more")
     options = flatten(configuration)
     starts = options["model.start.weights"], options["model.start.backbone_weights"]
     optim = OptimOptions(**configuration["model"]["optim"]).chosen(*starts)
@@ -116,14 +104,8 @@ def planned(configuration: Mapping[str, Any]) -> tuple[Plan, dict[str, Any], dic
     genes, fixed = [YOLOV5_GENES[name] for name in EVOLVED], dict[str, float]()
     if evolve.space:
         genes, fixed = read_space(Path(evolve.space), options)
-    if evolve.literal:
-        fixed["trainer.check_val_every_n_epoch"] = options["trainer.max_epochs"] or 1
-        if options["model.network.anchors"] is None and all(
-            gene.name != "anchors" for gene in genes
-        ):
-            fixed.setdefault("model.network.anchors", 3)
     options |= fixed
-    start = tuple(start_values(genes, options, evolve.literal))
+    start = tuple(start_values(genes, options))
     plan = Plan(tuple(genes), evolve, start, int(options["seed_everything"] or 0), fixed)
     settings = {k: v for k, v in options.items() if not k.startswith(OF_A_COMMAND)}
     settings |= {f"the gene {gene.name}": gene for gene in genes}

@@ -1,5 +1,5 @@
 """Who chooses the next values: YOLOv5's genetic algorithm as an Optuna sampler, or one of Optuna's
-own."""
+own. Before that, what an individual is among the trials of Optuna's study."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,46 @@ from typing import Any, NamedTuple
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
-from boltbox.detector.commands.evolve.individual import ended, fitness, individuals, number
 from boltbox.detector.commands.evolve.plan import Plan
 from boltbox.detector.commands.evolve.space import Gene
 
 REACH = 0.2  # a mutation moves a gene by at most this share of its range
-LITERAL_REACH = 0.1  # in whatever unit the gene has
+
+
+def number(trial: FrozenTrial) -> int:
+    """Of the individual: that of the trial which was the first to train it."""
+    return int(trial.system_attrs.get("failed_trial", trial.number))
+
+
+def individuals(study: optuna.Study) -> list[FrozenTrial]:
+    """The last trial of each that has ended or is being trained now, by number."""
+    last = {number(t): t for t in study.get_trials(deepcopy=False)}
+    # A command that is killed before its first heartbeat leaves a trial that runs for ever, without
+    # a generation.
+    begun = [t for t in last.values() if "generation" in t.user_attrs]
+    return sorted((t for t in begun if t.state != TrialState.WAITING), key=number)
+
+
+def ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that have a fitness or failed."""
+    return [t for t in trials if t.state.is_finished()]
+
+
+def fitness(trial: FrozenTrial) -> float:
+    """-inf after a failure."""
+    return float("-inf") if trial.value is None else trial.value
+
+
+def best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The fittest of those that have a fitness, among equals the earliest."""
+    return max((t for t in trials if t.value is not None), key=fitness, default=None)
+
+
+def seconds(trial: FrozenTrial) -> float:
+    """That it took since it was begun, or continued, last."""
+    return trial.duration.total_seconds() if trial.duration else 0.0
 
 
 class Schedule(NamedTuple):
@@ -44,11 +76,6 @@ def schedule(g: int, generations: int) -> Schedule:
     )
 
 
-def random_values(rng: np.random.Generator, genes: Sequence[Gene]) -> np.ndarray:
-    """(n,) uniform between the bounds, by the logarithm for log genes."""
-    return np.array([gene.from_unit(rng.random()) for gene in genes])
-
-
 def child(
     rng: np.random.Generator,
     values: np.ndarray,
@@ -56,24 +83,21 @@ def child(
     genes: Sequence[Gene],
     g: int,
     generations: int,
-    literal: bool = False,
 ) -> np.ndarray:
     """(n,) values of a child of generation g.
 
     The pool of parents is the elite and the winners of tournaments. A child has one or two parents:
-    with two, the genes up to a random place are the first's. Then genes mutate.
+    with two, the genes up to a random place are the first's. Then genes mutate, by at most a fifth
+    of their range: on average one even late, and of a copy one in any case.
 
     Args:
         values: (m, n) of the population, each within its bounds.
         fitness: (m,) of these; -inf after a failure.
         genes: n of them.
-        literal: YOLOv5's mutation: at most 0.1 whatever the gene's unit. Otherwise at most a fifth
-            of the gene's range, on average one gene mutates even late, and a copy mutates in any
-            case.
     """
     count, n = values.shape
     plan, values = schedule(g, generations), values[np.argsort(-fitness, kind="stable")]
-    pool = list(range(min(plan.elites, count if literal else max(count // 4, 1))))
+    pool = list(range(min(plan.elites, max(count // 4, 1))))
     while len(pool) < count:
         rivals = rng.choice(count, min(plan.tournament, count), replace=False)
         pool.append(rivals.min())
@@ -83,15 +107,10 @@ def child(
         cut = rng.integers(1, n)
         new[cut:] = values[second, cut:]
     change, chance = rng.uniform(-1, 1, new.shape), rng.random(new.shape)
-    mutated = chance < (plan.mutation if literal else max(plan.mutation, 1 / n))
-    if not literal:
-        mutated[rng.integers(n)] |= (values == new).all(axis=1).any()
+    mutated = chance < max(plan.mutation, 1 / n)
+    mutated[rng.integers(n)] |= (values == new).all(axis=1).any()
     for k, gene in enumerate(genes):
-        if not mutated[k]:
-            continue
-        if literal:
-            new[k] = np.clip(new[k] + LITERAL_REACH * change[k], gene.low, gene.high)
-        else:
+        if mutated[k]:
             new[k] = gene.from_unit(gene.to_unit(new[k]) + REACH * change[k])
     return new
 
@@ -119,19 +138,15 @@ class GeneticSampler(optuna.samplers.BaseSampler):
         rng = np.random.default_rng([self.plan.seed, number(trial)])
         g = min(len(found) // evolve.population, evolve.generations)
         if g == 0:
-            row = random_values(rng, genes)
+            row = np.array([gene.from_unit(rng.random()) for gene in genes])
         else:
             earlier, parents = found[: -evolve.population], found[-evolve.population :]
-            if not evolve.literal:
-                elites = min(schedule(g - 1, evolve.generations).elites, evolve.population // 4)
-                parents += sorted(earlier, key=fitness, reverse=True)[:elites]
+            elites = min(schedule(g - 1, evolve.generations).elites, evolve.population // 4)
+            parents += sorted(earlier, key=fitness, reverse=True)[:elites]
             values = np.array([[t.params[gene.name] for gene in genes] for t in parents], float)
             scores = np.array([fitness(t) for t in parents])
-            row = child(rng, values, scores, genes, g - 1, evolve.generations, evolve.literal)
-        return {
-            gene.name: float(x) if evolve.literal else gene.used(x)
-            for gene, x in zip(genes, row, strict=True)
-        }
+            row = child(rng, values, scores, genes, g - 1, evolve.generations)
+        return {gene.name: gene.used(x) for gene, x in zip(genes, row, strict=True)}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
@@ -148,10 +163,10 @@ def sampler_for(plan: Plan, trials: int) -> optuna.samplers.BaseSampler:
 
 
 def distributions(plan: Plan) -> dict[str, IntDistribution | FloatDistribution]:
-    """Of the genes, by name. YOLOv5 rounds whole numbers only where they are used."""
+    """Of the genes, by name."""
     return {
         gene.name: IntDistribution(round(gene.low), round(gene.high), log=gene.log)
-        if gene.whole and not plan.evolve.literal
+        if gene.whole
         else FloatDistribution(gene.low, gene.high, log=gene.log)
         for gene in plan.genes
     }

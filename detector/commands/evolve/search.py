@@ -14,8 +14,8 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
 
 from boltbox.detector.commands.evolve.import_hyp import overlay_text
-from boltbox.detector.commands.evolve.individual import best, ended, number, seconds
 from boltbox.detector.commands.evolve.plan import Evolution, Plan, planned
+from boltbox.detector.commands.evolve.sampler import best, ended, number, seconds
 from boltbox.detector.commands.evolve.space import Gene
 from boltbox.detector.commands.evolve.study import FILE, Study
 from boltbox.detector.commands.evolve.training import Workers, environments
@@ -54,7 +54,6 @@ def run_evolution(
     same machine takes part in it. Leaves the best in hyp_evolved.yaml,
     for `fit --config configs/yolo.yaml --config hyp_evolved.yaml --data.dataset FILE`.
     """
-    evolve.check()
     plan, settings, config = planned(trainer.configuration)
     prepare(trainer, datamodule, "evolve")
     folder = Path(trainer.default_root_dir)

@@ -149,11 +149,9 @@ def _bounded(gene: Gene, given: Mapping[str, Any]) -> Gene:
     return gene._replace(low=low, high=high, log=log)
 
 
-def start_values(
-    genes: Sequence[Gene], configuration: Mapping[str, Any], literal: bool
-) -> list[dict[str, float]]:
+def start_values(genes: Sequence[Gene], configuration: Mapping[str, Any]) -> list[dict[str, float]]:
     """Values of the genes, by name, within their bounds: the configuration's own, then those of
-    configs/hyp/*.yaml, no set twice. YOLOv5: the files' alone.
+    configs/hyp/*.yaml, no set twice.
 
     Args:
         configuration: option -> value, for what the files do not name.
@@ -161,7 +159,7 @@ def start_values(
     files = [flatten(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())) for name in FILES]
     bases = [configuration, *({**configuration, **files[0], **file} for file in files)]
     found: list[dict[str, float]] = []
-    for base in bases[literal:]:
+    for base in bases:
         values = {}
         for gene in genes:
             value = base.get(gene.option)

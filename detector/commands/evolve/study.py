@@ -15,9 +15,14 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_s
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
-from boltbox.detector.commands.evolve.individual import ended, individuals, number
 from boltbox.detector.commands.evolve.plan import Plan
-from boltbox.detector.commands.evolve.sampler import distributions, sampler_for
+from boltbox.detector.commands.evolve.sampler import (
+    distributions,
+    ended,
+    individuals,
+    number,
+    sampler_for,
+)
 from boltbox.detector.system.configuration import differences
 from boltbox.detector.system.errors import InputError, in_one_line
 

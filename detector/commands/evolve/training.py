@@ -15,8 +15,8 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial
 
-from boltbox.detector.commands.evolve.individual import best, ended
 from boltbox.detector.commands.evolve.plan import Plan
+from boltbox.detector.commands.evolve.sampler import best, ended
 from boltbox.detector.commands.evolve.study import HEARTBEAT_INTERVAL, Outcome, Study
 from boltbox.detector.commands.training_process import TrainingProcess
 from boltbox.detector.system.csv_table import read_table
@@ -56,8 +56,8 @@ class Training:
         """It continues from its last checkpoint if there is one."""
         self.process = TrainingProcess(self.line, self.run / "log.txt", **self.environment)
 
-    def poll(self, score: str) -> Outcome | None:
-        """None while it lasts. score: the metric that is its fitness."""
+    def poll(self) -> Outcome | None:
+        """None while it lasts."""
         code = self.process.poll()
         if code is None:
             return None
@@ -74,9 +74,9 @@ class Training:
         for row in read_table(self.run / "metrics.csv"):
             if int(row["epoch"]) == epoch["epoch"]:
                 metrics |= {k: float(row[k]) for k in row if re.match("val/.*_loss", k) and row[k]}
-        if math.isfinite(metrics[score]):
-            return Outcome(metrics[score], metrics)
-        return Outcome(None, reason=f"its fitness is {metrics[score]}")
+        if math.isfinite(metrics["fitness"]):
+            return Outcome(metrics["fitness"], metrics)
+        return Outcome(None, reason=f"its fitness is {metrics['fitness']}")
 
 
 class Workers:
@@ -134,7 +134,7 @@ class Workers:
         self.trainings.append(Training(trial, line, run, self.free.pop(0)))
 
     def _look_at(self, training: Training) -> None:
-        outcome = training.poll("mAP50" if self.plan.evolve.literal else "fitness")
+        outcome = training.poll()
         if outcome is None:
             return
         self.trainings.remove(training)

@@ -224,7 +224,6 @@ def test_kill_9_of_a_training_and_of_the_command(
     [
         (["--evolve.population", "1"], "evolve.population is 1"),
         (["--evolve.hours", "0"], "evolve.hours"),
-        (["--evolve.literal", "true", "--evolve.sampler", "tpe"], "leave it out with tpe"),
         (["--evolve.space", "space.yaml"], "mosiac: no such option; did you mean 'mosaic'?"),
         (["--run", "broken"], "broken/study.db cannot be read"),
         (["--evolve.generation", "3"], "did you mean 'evolve.generations'?"),
@@ -246,8 +245,7 @@ def test_refused(
 
 
 def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Literally YOLOv5's way, with a space of one's own: what the trainings have in common is a
-    configuration of `fit`."""
+    """With a space of one's own; what the trainings have in common is a configuration of `fit`."""
     Path("space.yaml").write_text(
         "lr0: {low: 1e-3, high: 0.1}\nmosaic: 0.5\nearly_stop.patience: {low: 5, high: 50}\n"
     )
@@ -266,37 +264,29 @@ def test_what_a_study_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -
         "space.yaml",
     ]
     options += ["--evolve.generations", "2"]
-    plan, settings, config = planned(
-        printed("evolve", *options, "--evolve.literal", "true", "--seed_everything", "7")
-    )
+    plan, settings, config = planned(printed("evolve", *options, "--seed_everything", "7"))
     assert [(g.name, g.low, g.high, g.whole) for g in plan.genes] == [
         ("lr0", 0.001, 0.1, False), ("early_stop.patience", 5, 50, True)
     ]  # fmt: skip
-    assert (plan.evolve.literal, plan.seed, plan.evolve.size) == (True, 7, 100)
-    assert [s["lr0"] for s in plan.start] == [0.01, 0.00334, 0.00258], "no set twice"
+    assert (plan.seed, plan.evolve.size) == (7, 100)
     assert settings["data.augment.mosaic"] == 0.5
-    assert plan.fixed == {
-        "data.augment.mosaic": 0.5,
-        "model.network.anchors": 3,
-        "trainer.check_val_every_n_epoch": 40,
-    }
+    assert plan.fixed == {"data.augment.mosaic": 0.5}
     Path("common.yaml").write_text(yaml.safe_dump(config))
     assert printed("fit", "--config", "common.yaml")["trainer"]["max_epochs"] == 40
 
     plan, others, config = planned(
         printed("evolve", *options, "--evolve.sampler", "tpe", "--evolve.workers", "3")
     )
-    assert (plan.evolve.literal, plan.evolve.size) == (False, 100)
+    assert plan.evolve.size == 100
     assert [s["lr0"] for s in plan.start] == [RATES["Muon"].lr0, 0.01, 0.00334, 0.00258], (
         "no set twice"
     )
     assert config["model"]["network"]["anchors"] is None
     assert [g.name for g in planned(printed("evolve", *options[:4]))[0].genes] == EVOLVED
     differing = {k for k in settings | others if settings.get(k) != others.get(k)}
-    assert {k for k in differing if k.startswith("evolve")} == {
-        "evolve.literal",
-        "evolve.sampler",
-    }, "workers may differ"
+    assert {k for k in differing if k.startswith("evolve")} == {"evolve.sampler"}, (
+        "workers may differ"
+    )
 
     trained = [
         "--model.network.backbone",

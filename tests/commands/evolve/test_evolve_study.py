@@ -17,8 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import cli
 from boltbox.detector.commands.evolve import study as study_module
-from boltbox.detector.commands.evolve.individual import ended, number
 from boltbox.detector.commands.evolve.plan import Evolution, Plan
+from boltbox.detector.commands.evolve.sampler import ended, number
 from boltbox.detector.commands.evolve.search import write_outputs
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES
 from boltbox.detector.commands.evolve.study import Outcome, Study
@@ -238,10 +238,6 @@ def test_a_training_gets_its_values_and_gives_its_metrics(
     assert (run, worker in "01") == (None, True)
     kept = [p.parent.parent.name for p in tmp_path.glob("trials/*/checkpoints/best.ckpt")]
     assert kept == ["0001"], "the best one's checkpoint alone"
-
-
-def test_literal_fitness_is_map50(tmp_path: Path) -> None:
-    assert [t.value for t in trained(tmp_path, 0.3, 0.2, literal=True).individuals()] == [0.15, 0.1]
 
 
 def test_a_command_that_is_stopped(tmp_path: Path) -> None:
