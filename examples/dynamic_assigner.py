@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from boltbox.detector.model.assigner import Assigner, Assignment, map_shapes
+from boltbox.detector.model.assigner import Assigner, Assignment
 from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.head import Head
 from boltbox.detector.system.errors import InputError
@@ -46,7 +46,8 @@ class DynamicAssigner(Assigner):
                 f"{type(head).__name__} has no anchors, which DynamicAssigner needs: leave"
                 " model.loss.assigner out"
             )
-        levels = _candidates(targets, head.anchors, map_shapes(raw), self.anchor_t)
+        shapes = [maps.shape[2:4] for maps in raw]
+        levels = _candidates(targets, head.anchors, shapes, self.anchor_t)
         n, start, parts = len(targets), 0, []
         for maps, rows, anchors in zip(raw, levels, head.anchors, strict=True):
             assert rows.valid is not None
@@ -79,10 +80,11 @@ class DynamicAssigner(Assigner):
 
 
 def _candidates(
-    targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float
+    targets: Tensor, anchors: Tensor, shapes: Sequence[torch.Size], anchor_t: float
 ) -> list[Assignment]:
-    """Per level 5 A rows an object; `valid` where one is a candidate. Arguments: see
-    assigner.assign_targets."""
+    """Per level 5 A rows an object; `valid` where one is a candidate.
+
+    anchors: (levels, A, 2) in units of the strides. shapes: (rows, columns) of each level's map."""
     grids = targets.new_tensor([(columns, rows) for rows, columns in shapes])  # (levels, 2)
     sides = targets[:, 4:6] * grids[:, None]  # (levels, n, 2) grid units
     ratio = sides[:, :, None] / anchors[:, None]  # (levels, n, A, 2)

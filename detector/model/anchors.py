@@ -210,35 +210,23 @@ def choose_anchors(
             anchors, False, f"anchors fit the labels (BPR {bpr:.4f} > {bpr_limit:g}) and are kept"
         )
     bases = [labels] if seen is None or not len(seen) else [seen, labels]
+    before = [measure(old, sizes, anchor_t) for sizes in bases]
     reason, warning = "", True
-    for basis in bases:
-        least = measure(old, basis, anchor_t).bpr
-        found, why = find_anchors(basis, len(old), seed, generations, anchor_t, least)
+    for basis, fit in zip(bases, before, strict=True):
+        found, why = find_anchors(basis, len(old), seed, generations, anchor_t, fit.bpr)
         if found is None:
-            reason = (
-                reason
-                or f"anchors fit badly (BPR {bpr:.4f}), but better ones cannot be made: {why}; "
-                "they are kept"
-            )
+            reason = reason or f"better anchors cannot be made: {why}; they are kept"
             continue
-        pairs = [
-            (measure(old, sizes, anchor_t), measure(found, sizes, anchor_t)) for sizes in bases
-        ]
-        if (
-            all(new.bpr >= was.bpr and new.fitness >= was.fitness for was, new in pairs)
-            and pairs[0][1] != pairs[0][0]
-        ):
-            was, new = measure(old, labels, anchor_t), measure(found, labels, anchor_t)
+        after = [measure(found, sizes, anchor_t) for sizes in bases]
+        pairs = list(zip(before, after, strict=True))
+        better = all(new.bpr >= was.bpr and new.fitness >= was.fitness for was, new in pairs)
+        if better and after[0] != before[0]:
+            was, new = pairs[-1]  # of the labels
             reason = (
                 f"new anchors: BPR {was.bpr:.4f} -> {new.bpr:.4f}, fitness {was.fitness:.4f} ->"
                 f" {new.fitness:.4f}"
             )
             return Choice(in_level_order(found.reshape(anchors.shape), strides), True, reason)
-        reason, warning = (
-            (
-                "no anchors were found that fit better in BPR and fitness; they are kept (BPR"
-                f" {bpr:.4f})"
-            ),
-            bpr <= bpr_limit,
-        )
-    return Choice(anchors, False, reason, warning)
+        reason = "no anchors were found that fit better in BPR and fitness; they are kept"
+        warning = bpr <= bpr_limit
+    return Choice(anchors, False, f"{reason} (BPR {bpr:.4f})", warning)

@@ -55,11 +55,6 @@ class Assigner(ABC):
         """
 
 
-def map_shapes(raw: Sequence[Tensor]) -> list[tuple[int, int]]:
-    """(rows, columns) of each level's map, of (B, A, H, W, 5 + C)."""
-    return [(maps.shape[2], maps.shape[3]) for maps in raw]
-
-
 class YOLOv5Assigner(Assigner):
     """Every anchor whose shape is within a factor of the box's, in the box's cell and the two
     nearest neighbour cells.
@@ -72,7 +67,12 @@ class YOLOv5Assigner(Assigner):
         self.anchor_t = anchor_t
 
     def assign(self, raw: Sequence[Tensor], targets: Tensor, head: Head) -> list[Assignment]:
-        """See Assigner.
+        """See Assigner. Of the raw maps only the shapes count; nothing is exclusive.
+
+        Returns:
+            One Assignment a level of 5 A N rows: own cells, then left, upper, right, lower
+                neighbours, each by anchor, then by target; `valid` where anchor and neighbour
+                match.
 
         Raises:
             InputError: the head has no anchors.
@@ -82,63 +82,45 @@ class YOLOv5Assigner(Assigner):
                 f"{type(head).__name__} has no anchors, which YOLOv5Assigner needs: give another"
                 " --model.loss.assigner"
             )
-        return assign_targets(targets, head.anchors, map_shapes(raw), self.anchor_t)
-
-
-def assign_targets(
-    targets: Tensor, anchors: Tensor, shapes: list[tuple[int, int]], anchor_t: float
-) -> list[Assignment]:
-    """Match objects with anchors and cells on every level; nothing is exclusive.
-
-    Args:
-        targets: (N, 6) image, class, cx, cy, w, h; the last four as fractions of the network's
-            input.
-        anchors: (levels, A, 2) in units of each level's stride.
-        shapes: (rows, columns) of each level's map.
-        anchor_t: an anchor is matched if neither side differs by this factor or more.
-
-    Returns:
-        One Assignment a level of 5 A N rows: own cells, then left, upper, right, lower neighbours,
-            each by anchor, then by
-        target; `valid` where anchor and neighbour match.
-    """
-    image, cls = targets[:, :2].long().unbind(1)  # (N,)
-    levels = []
-    for level_anchors, (rows, columns) in zip(anchors, shapes, strict=True):
-        # grid units
-        x, y, w, h = (
-            targets[:, 2] * columns,
-            targets[:, 3] * rows,
-            targets[:, 4] * columns,
-            targets[:, 5] * rows,
-        )
-        ratio = torch.stack((w, h), 1) / level_anchors[:, None]  # (A, N, 2)
-        matches = torch.max(ratio, 1 / ratio).amax(2) < anchor_t  # (A, N)
-
-        # A neighbour shares the object if the centre lies in the half of the cell next to it and
-        # the neighbour exists.
-        left, right = _near(x), _near(columns - x)
-        upper, lower = _near(y), _near(rows - y)
-        chosen = torch.stack((torch.ones_like(left), left, upper, right, lower))  # (5, N)
-        # Truncation toward zero, as YOLOv5's.
-        column = torch.stack((x, x - 0.5, x, x + 0.5, x)).long().clamp(0, columns - 1)
-        row = torch.stack((y, y, y - 0.5, y, y + 0.5)).long().clamp(0, rows - 1)
-        box = torch.stack((x - column, y - row, w.expand_as(row), h.expand_as(row)), 2)  # (5, N, 4)
-
-        anchor = torch.arange(len(matches), device=row.device)[:, None]  # (A, 1)
-        valid = chosen[:, None] & matches  # (5, A, N)
-        levels.append(
-            Assignment(
-                image.expand(valid.shape).flatten(),
-                anchor.expand(valid.shape).flatten(),
-                row[:, None].expand(valid.shape).flatten(),
-                column[:, None].expand(valid.shape).flatten(),
-                box[:, None].expand(*valid.shape, 4).reshape(-1, 4),
-                cls.expand(valid.shape).flatten(),
-                valid.flatten(),
+        image, cls = targets[:, :2].long().unbind(1)  # (N,)
+        levels = []
+        for level_anchors, maps in zip(head.anchors, raw, strict=True):
+            rows, columns = maps.shape[2:4]
+            # grid units
+            x, y, w, h = (
+                targets[:, 2] * columns,
+                targets[:, 3] * rows,
+                targets[:, 4] * columns,
+                targets[:, 5] * rows,
             )
-        )
-    return levels
+            ratio = torch.stack((w, h), 1) / level_anchors[:, None]  # (A, N, 2)
+            matches = torch.max(ratio, 1 / ratio).amax(2) < self.anchor_t  # (A, N)
+
+            # A neighbour shares the object if the centre lies in the half of the cell next to it
+            # and the neighbour exists.
+            left, right = _near(x), _near(columns - x)
+            upper, lower = _near(y), _near(rows - y)
+            chosen = torch.stack((torch.ones_like(left), left, upper, right, lower))  # (5, N)
+            # Truncation toward zero, as YOLOv5's.
+            column = torch.stack((x, x - 0.5, x, x + 0.5, x)).long().clamp(0, columns - 1)
+            row = torch.stack((y, y, y - 0.5, y, y + 0.5)).long().clamp(0, rows - 1)
+            # (5, N, 4)
+            box = torch.stack((x - column, y - row, w.expand_as(row), h.expand_as(row)), 2)
+
+            anchor = torch.arange(len(matches), device=row.device)[:, None]  # (A, 1)
+            valid = chosen[:, None] & matches  # (5, A, N)
+            levels.append(
+                Assignment(
+                    image.expand(valid.shape).flatten(),
+                    anchor.expand(valid.shape).flatten(),
+                    row[:, None].expand(valid.shape).flatten(),
+                    column[:, None].expand(valid.shape).flatten(),
+                    box[:, None].expand(*valid.shape, 4).reshape(-1, 4),
+                    cls.expand(valid.shape).flatten(),
+                    valid.flatten(),
+                )
+            )
+        return levels
 
 
 def _near(distance: Tensor) -> Tensor:

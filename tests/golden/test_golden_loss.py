@@ -2,9 +2,9 @@
 
 import torch
 from golden.cases import Case, close, each
-from made_heads import losses, only_valid
+from made_heads import assign_targets, losses, only_valid
 
-from boltbox.detector.model.assigner import YOLOv5Assigner, assign_targets
+from boltbox.detector.model.assigner import YOLOv5Assigner
 from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.loss import DetectionLoss
 

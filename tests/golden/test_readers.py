@@ -24,7 +24,7 @@ from golden.cases import Case, read_case
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from boltbox.detector.model.assigner import YOLOv5Assigner, assign_targets
+from boltbox.detector.model.assigner import YOLOv5Assigner
 from boltbox.detector.model.loss import DetectionLoss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.weights.yolov5 import key_map
@@ -214,7 +214,7 @@ def loss_case(folder: Path, strides: list[int], shared_cell: str, **meta: Any) -
         "out_balance": loss.balance,
     }
     arrays["out_items_box_obj_cls"] = parts
-    assigned = assign_targets(
+    assigned = made_heads.assign_targets(
         targets, per_level, [(r.shape[2], r.shape[3]) for r in raw], hyp["anchor_t"]
     )
     for i, rows in enumerate(made_heads.only_valid(rows) for rows in assigned):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from boltbox.detector.model.assigner import Assignment
+from boltbox.detector.model.assigner import Assignment, YOLOv5Assigner
 from boltbox.detector.model.head import AnchorHead
 from boltbox.detector.model.loss import Loss
 
@@ -27,6 +27,15 @@ def losses(
     strides = [2 ** (3 + k) for k in range(len(anchors))]
     total, parts = loss(raw, targets, head_of(anchors, strides))
     return total, torch.stack(list(parts.values()))
+
+
+def assign_targets(
+    targets: Tensor, anchors: Tensor, shapes: Sequence[tuple[int, int]], anchor_t: float
+) -> list[Assignment]:
+    """YOLOv5's assigner on maps of these (rows, columns)."""
+    raw = [torch.empty(1, anchors.shape[1], *shape, 0) for shape in shapes]
+    head = head_of(anchors, [2 ** (3 + k) for k in range(len(anchors))])
+    return YOLOv5Assigner(anchor_t).assign(raw, targets, head)
 
 
 def only_valid(rows: Assignment) -> Assignment:

@@ -5,11 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from made_heads import only_valid
+from made_heads import assign_targets, only_valid
 from made_maps import random_targets
 from torch import Tensor
-
-from boltbox.detector.model.assigner import assign_targets
 
 
 def slow_assignment(

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_heads import losses, only_valid
+from made_heads import assign_targets, losses, only_valid
 from made_maps import STRIDES, random_targets, raw_maps, the_anchors
 from torch import Tensor
 
-from boltbox.detector.model.assigner import assign_targets
 from boltbox.detector.model.loss import DetectionLoss
 
 

@@ -16,7 +16,6 @@ OPTIONS = {
     "label_smoothing": "model.loss.label_smoothing",
     "iou_t": None,  # nothing reads it, in YOLOv5 neither
 }
-MOST_ANCHORS = 20  # a level
 
 
 def import_hyp(file: str, out: str | None = None) -> None:
@@ -45,8 +44,6 @@ def import_hyp(file: str, out: str | None = None) -> None:
         )
     numbers = {key: as_number(value, f"{source}: {key}") for key, value in values.items()}
     anchors = round(numbers.pop("anchors", 0))
-    if not 0 <= anchors <= MOST_ANCHORS:
-        raise InputError(f"{source}: anchors is {anchors}; expected at most {MOST_ANCHORS} a level")
     options: dict[str, float | str] = {}
     if "lr0" in numbers:
         options["model.optim.optimizer"] = "SGD"  # which YOLOv5's rates are made for
