@@ -19,13 +19,11 @@ from boltbox.detector.data.sample import Labels, Polygons
 class LabelSource(NamedTuple):
     """Where the labels of one image are written. file: its label file, "" if there is none ·
     places: what each of its objects is called in reports ("line 3", "object 2 (cat)") · size:
-    (height, width) that the label file gives the image, or None · filename: of the image that it
-    says it belongs to, or ""."""
+    (height, width) that the label file gives the image, or None."""
 
     file: str = ""
     places: Sequence[str] = ()
     size: Sequence[int] | None = None
-    filename: str = ""
 
 
 @dataclass(frozen=True, eq=False)

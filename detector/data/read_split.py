@@ -170,9 +170,7 @@ class SplitReader:
         places = [item.place for item in kept]
         self.files.append(entry.image)
         self.labels.append(labels)
-        self.sources.append(
-            LabelSource(entry.file, places, found.size, found.filename) if found else LabelSource()
-        )
+        self.sources.append(LabelSource(entry.file, places, found.size) if found else LabelSource())
 
     def _class_problem(self, entry: Entry, item: LabelObject) -> str:
         """Why the class of an object cannot be used, or an empty string.

@@ -127,10 +127,14 @@ def test_damaged_images(
     for path, (_, data) in zip(paths, files, strict=True):
         path.write_bytes(data)
     findings = examine_images({"train": [str(path) for path in paths]})
-    reported = {f.file for f in findings if f.severity == "fault" or f.kind == "no_end_marker"}
+    reported = {f.file for f in findings if f.severity == "fault"}
     for path, size in zip(paths, image_sizes(paths), strict=True):
-        whole = decodes(path, capfd)
+        with_end = path.with_name(f"end{path.suffix}")  # a JPEG that lacks only that is whole
+        with_end.write_bytes(path.read_bytes() + (b"\xff\xd9" if path.suffix == ".jpg" else b""))
+        whole = decodes(with_end, capfd)
         assert whole or str(path) in reported, f"{path}: silently damaged"
+        if isinstance(size, str):  # training leaves it out
+            continue
         try:
             pixels = read_image(path)
         except InputError:
@@ -182,4 +186,4 @@ def test_more_pixels_than_opencv_wants_to_read(
             cwd=ROOT,
         )
         assert done.stdout == "(40, 56, 3)\n", done.stderr
-        assert examine_images({"train": [str(path)]}) == []
+        assert list(examine_images({"train": [str(path)]})) == []

@@ -74,7 +74,9 @@ def test_no_decoder_is_called(kind: str, tmp_path: Path, no_decoding: None) -> N
         with pytest.raises(InputError, match=f"{path}: .* exceeds limit"):
             read_image(path, shrink)
     seen = look_at(str(path))
-    assert (seen.remarks, seen.bits) == ([("fault", "unreadable_image", said)], b"")
+    ((severity, kind, problem),) = seen.remarks
+    assert (severity, kind, seen.bits) == ("fault", "damaged_image", b"")
+    assert "exceeds limit of 536870912 pixels" in problem
     detector = Detector(["a"], network=NetworkOptions(width_multiple=0.0625)).eval()
     for tile_size in (None, 640):
         with pytest.raises(InputError, match="exceeds limit"):

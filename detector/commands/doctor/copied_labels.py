@@ -41,32 +41,32 @@ def write_yolo(folder: Path, split: str, images: Sequence[CopiedImage]) -> str:
 def write_coco(folder: Path, split: str, images: Sequence[CopiedImage], names: list[str]) -> str:
     """One json file; an image that is listed twice is written once. Returns the split's value in
     the data.yaml."""
-    ids: dict[str, int] = {}
-    entries: list[dict] = []
+    entries: dict[str, dict] = {}
     annotations: list[dict] = []
-    for image in images:
+    for number, image in enumerate(images, 1):
         labels = image.labels
-        if image.name not in ids:
-            ids[image.name] = len(ids) + 1
-            size = {"height": labels.height, "width": labels.width}
-            entries.append({"id": ids[image.name], "file_name": image.name, **size})
+        size = {"height": labels.height, "width": labels.width}
+        entry = entries.setdefault(image.name, {"id": number, "file_name": image.name, **size})
         boxes = labels.boxes.astype(float)
         areas = np.minimum(labels.area, area_xyxy(boxes))  # the box may have been clipped
-        for k, parts in enumerate(labels.polygons):
-            x1, y1, x2, y2 = boxes[k].tolist()
+        for k, (x1, y1, x2, y2) in enumerate(boxes.tolist()):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
-                    "image_id": ids[image.name],
+                    "image_id": entry["id"],
                     "category_id": int(labels.classes[k]) + 1,
                     "bbox": [x1, y1, x2 - x1, y2 - y1],
                     "area": float(areas[k]),
                     "iscrowd": int(labels.crowd[k]),
-                    "segmentation": [part.ravel().tolist() for part in parts],
+                    "segmentation": [part.ravel().tolist() for part in labels.polygons[k]],
                 }
             )
     categories = [{"id": k, "name": name} for k, name in enumerate(names, 1)]
-    content = {"images": entries, "annotations": annotations, "categories": categories}
+    content = {
+        "images": list(entries.values()),
+        "annotations": annotations,
+        "categories": categories,
+    }
     path = folder / "annotations" / f"{split}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))

@@ -1,6 +1,5 @@
 """The whole examination of a data set, and its short form before a training."""
 
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -8,11 +7,11 @@ import numpy as np
 from tqdm import tqdm
 
 from boltbox.detector.commands.doctor.finding import Diagnosis, Finding, by_kind
-from boltbox.detector.commands.doctor.folders import all_images, examine_folders
+from boltbox.detector.commands.doctor.folders import examine_folders
 from boltbox.detector.commands.doctor.images import examine_images
 from boltbox.detector.commands.doctor.labels import examine_labels, left_out
 from boltbox.detector.commands.doctor.statistics import statistics
-from boltbox.detector.data.dataset_file import FORMATS, DatasetFile
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
 
@@ -44,22 +43,20 @@ def diagnose(
     image_size: int,
     show_progress: bool = False,
 ) -> Diagnosis:
-    """Everything that is to be reported of the splits that could be opened; every image is decoded.
+    """Everything that is to be reported of the splits that could be opened; every image that
+    training uses is decoded.
 
     Args:
         image_size: longer side of the network's input in pixels.
         show_progress: on stderr.
     """
-    images = {split: all_images(dataset) for split, dataset in datasets.items()}
-    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds; lines add up in a log file
-    total = len({image for paths in images.values() for image in paths})
-    how = {"desc": "images", "total": total, "mininterval": pause, "disable": not show_progress}
-    bar = partial(tqdm, **how)
-    findings = examine_images(images, bar)
-    broken = {f.file for f in findings if f.severity == "fault"}
+    images = {split: dataset.files for split, dataset in datasets.items()}
+    total = sum(map(len, images.values()))
+    bar = partial(tqdm, desc="images", total=total, mininterval=1, disable=not show_progress)
+    findings = list(examine_images(images, bar))
     findings += _different_labels(datasets, findings)
     for split, dataset in datasets.items():
-        findings += [f for f in left_out(split, dataset) if f.file not in broken]
+        findings += left_out(split, dataset)
     values, more = _without_images(file, datasets, image_size)
     return Diagnosis(file.source, [*findings, *more], values)
 
@@ -83,8 +80,6 @@ def brief(
         lines.append(f"doctor: {group[0].severity}: {group[0]}{more}")
     others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
     command = f"cli.py doctor --data.dataset {file.source}"
-    command += "" if file.share is None else f" --data.split {file.share:g}"
-    command += "" if file.format in FORMATS else f" --data.format {file.format}"
     return [*lines, f"doctor: {others}all of it, and a look at the images: {command}"]
 
 

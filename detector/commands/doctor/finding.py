@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 # lost or wrong in training; probably not intended; good to know
 SEVERITIES = ("fault", "warning", "note")
-CONCLUSION = "other_image_size"  # the kind that explains others, printed before them
 
 
 class Finding(NamedTuple):
@@ -70,13 +69,9 @@ class Diagnosis:
 
 
 def by_kind(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings of a kind together: the most severe kind first, then what explains others, then the
-    most frequent."""
+    """Findings of a kind together: the most severe kind first, then the most frequent."""
     groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.severity, finding.kind].append(finding)
 
-    def rank(group: list[Finding]) -> tuple[int, bool, int]:
-        return SEVERITIES.index(group[0].severity), group[0].kind != CONCLUSION, -len(group)
-
-    return sorted(groups.values(), key=rank)
+    return sorted(groups.values(), key=lambda g: (SEVERITIES.index(g[0].severity), -len(g)))

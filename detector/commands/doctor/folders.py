@@ -19,12 +19,8 @@ _NO_LABELS = {"classes.txt"}  # labelImg writes it beside the labels
 def examine_folders(
     file: DatasetFile, datasets: Mapping[str, DetectionDataset]
 ) -> Iterator[Finding]:
-    """Orphans, clashes and wrong suffixes in the folders of the splits that could be opened; names
-    that are nearly the same; splits that training needs."""
-    for split in ("train", "val"):
-        if split not in file.splits:
-            problem = f"the key `{split}` is missing; training needs train and val"
-            yield Finding("warning", "missing_split", split, file.source, "", problem)
+    """Orphans and clashes in the folders of the splits that could be opened, and names that are
+    nearly the same."""
     alike = defaultdict(list)
     for name in file.names:
         alike[" ".join(name.lower().split())].append(repr(name))
@@ -32,7 +28,8 @@ def examine_folders(
         if len(names) > 1:
             problem = f"the names {', '.join(names)} differ in capitals and spaces only"
             yield Finding("warning", "similar_names", "", file.source, "", problem)
-    images = {image for dataset in datasets.values() for image in all_images(dataset)}
+    images = {image for dataset in datasets.values() for image in dataset.files}
+    images |= {f.image for dataset in datasets.values() for f in dataset.faults if not f.where}
     yield from _image_files(images)
     yield from _label_files(file, datasets.values(), images)
 
@@ -77,8 +74,3 @@ def _label_files(
             if path.name not in _NO_LABELS and path not in lists and path.stem not in stems:
                 problem = f"no image of this name in {', '.join(map(str, sorted(of_images)))}"
                 yield Finding("warning", "orphan_label_file", "", str(path), "", problem)
-
-
-def all_images(dataset: DetectionDataset) -> list[str]:
-    """The image files of a split, those too that training leaves out."""
-    return [*dataset.files, *(fault.image for fault in dataset.faults if not fault.where)]

@@ -2,12 +2,9 @@
 others."""
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,22 +13,15 @@ from boltbox.detector.commands.doctor.image_file import ImageFile, look_at
 from boltbox.detector.data.loader import WorkerContext, prepare_worker
 from boltbox.detector.system.errors import InputError
 
-TOO_GOOD = "figures measured on it are too good"
 ALIKE = 0.16  # share of the bits of two hashes that differ; of different photos it is above 0.28
 FEW = 16  # images; fewer are decoded without worker processes
 
 
-class _File(NamedTuple):
-    """One file on the disk and the splits that it is in, in order."""
-
-    path: str
-    splits: list[str]
-
-
 def examine_images(
     splits: Mapping[str, Collection[str]], show: Callable[..., Iterable[ImageFile]] = iter
-) -> list[Finding]:
-    """Decode every image, each file once, on all processors.
+) -> Iterator[Finding]:
+    """Decode every image on all processors, and report what is remarkable about it, also its like
+    among the earlier ones.
 
     Args:
         splits: image paths by split, the training split first.
@@ -40,25 +30,24 @@ def examine_images(
     Raises:
         InputError: a decoder crashed; it names an image at or shortly before the one.
     """
-    found: dict[str, _File] = {}
-    for split, paths in splits.items():
-        for path in paths:
-            file = found.setdefault(os.path.realpath(path), _File(path, []))
-            file.splits.extend([] if split in file.splits else [split])
-    files, looks = list(found.values()), list[ImageFile]()
+    files = [(split, path) for split, paths in splits.items() for path in dict.fromkeys(paths)]
+    looks = list[ImageFile]()
     try:
-        looks.extend(show(_decoded([file.path for file in files])))
+        looks.extend(show(_decoded([path for _, path in files])))
     except BrokenProcessPool as e:
         raise InputError(
-            f"{files[len(looks)].path}: a decoder crashed on this image or on one of the next, or"
+            f"{files[len(looks)][1]}: a decoder crashed on this image or on one of the next, or"
             f" memory ran out ({e}); remove the image"
         ) from None
-    remarks = [
-        Finding(severity, kind, file.splits[0], file.path, "", problem, file.path)
-        for file, look in zip(files, looks, strict=True)
-        for severity, kind, problem in look.remarks
-    ]
-    return [*remarks, *_shared(files), *_duplicates(files, looks), *_similar(files, looks)]
+    for (split, path), look in zip(files, looks, strict=True):
+        for severity, kind, problem in look.remarks:
+            yield Finding(severity, kind, split, path, "", problem, path)
+    seen = [i for i, look in enumerate(looks) if look.bits]
+    hashes = np.frombuffer(b"".join(looks[i].bits for i in seen), np.uint64).reshape(-1, 8)
+    groups = np.unique([files[i][0] for i in seen], return_inverse=True)[1]
+    for a, b in near_duplicates(hashes, groups):
+        i, j = seen[a], seen[b]
+        yield _alike(*files[i], *files[j], looks[i].digest == looks[j].digest)
 
 
 def _decoded(paths: list[str]) -> Iterator[ImageFile]:
@@ -71,46 +60,17 @@ def _decoded(paths: list[str]) -> Iterator[ImageFile]:
         yield from pool.map(look_at, paths)
 
 
-def _shared(files: list[_File]) -> Iterator[Finding]:
-    """Splits that hold the same files, reported once for each pair."""
-    names = dict.fromkeys(name for file in files for name in file.splits)
-    for earlier, later in combinations(names, 2):
-        of_later = [file for file in files if later in file.splits]
-        common = sum(earlier in file.splits for file in of_later)
-        if common:
-            which = f"{common} of its {len(of_later)} images are the very files of {earlier}"
-            yield Finding("warning", "shared_images", later, "", "", f"{which}: {TOO_GOOD}")
-
-
-def _duplicates(files: list[_File], looks: list[ImageFile]) -> Iterator[Finding]:
-    """Files of the same content as an earlier one, of another split if there is one."""
-    same: dict[str, list[_File]] = defaultdict(list)
-    for file, look in zip(files, looks, strict=True):
-        split, path, earlier = file.splits[0], file.path, same[look.digest]
-        if look.digest and earlier:
-            twin = next((other for other in earlier if other.splits[0] != split), earlier[0])
-            kind, problem = "duplicate_image", f"the same image as {twin.path}"
-            if twin.splits[0] != split:
-                kind = "duplicate_across_splits"
-                problem = f"{problem} of {twin.splits[0]}: {TOO_GOOD}"
-            yield Finding("warning", kind, split, path, "", problem, path, None, twin.path)
-        earlier.append(file)
-
-
-def _similar(files: list[_File], looks: list[ImageFile]) -> Iterator[Finding]:
-    """Images that look like another, of another content: resized, compressed again, or the next
-    frame of a video."""
-    contents = {look.digest: i for i, look in reversed([*enumerate(looks)]) if look.bits}
-    numbers = sorted(contents.values())
-    splits = [files[i].splits[0] for i in numbers]
-    hashes = np.frombuffer(b"".join(looks[i].bits for i in numbers), np.uint64).reshape(-1, 8)
-    for a, b in near_duplicates(hashes, np.unique(splits, return_inverse=True)[1]):
-        path, other, split = files[numbers[a]].path, files[numbers[b]].path, splits[b]
-        severity, kind, problem = "note", "similar_image", f"looks like {other}"
-        if split != splits[a]:
-            severity, kind = "warning", "similar_across_splits"
-            problem = f"{problem} of {split}: if it is a copy or the next frame, {TOO_GOOD}"
-        yield Finding(severity, kind, splits[a], path, "", problem, path, None, other)
+def _alike(split: str, path: str, earlier: str, other: str, same: bool) -> Finding:
+    """An image that looks like one of an earlier split or of its own: the same file, a resized one,
+    or the next frame of a video. same: byte for byte."""
+    severity, kind = ("warning", "duplicate") if same else ("note", "similar")
+    problem = f"{'the same image as' if same else 'looks like'} {other}"
+    if split == earlier:
+        return Finding(severity, f"{kind}_image", split, path, "", problem, path, None, other)
+    doubt = "" if same else "if it is a copy or the next frame, "
+    problem += f" of {earlier}: {doubt}figures measured on it are too good"
+    kind = f"{kind}_across_splits"
+    return Finding("warning", kind, split, path, "", problem, path, None, other)
 
 
 def near_duplicates(hashes: np.ndarray, groups: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -2,17 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.commands.doctor.finding import CONCLUSION, Finding
+from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.data.dataset_file import DatasetFile, format_class
 from boltbox.detector.data.datasets import DetectionDataset
 
 PAST_FRAME = 0.25  # pixels; less is the rounding of the fractions in a label file
-MANY, LEAST_BOXES = 0.1, 5  # share and number of boxes past the frame that have one cause
-SLACK = 1.02  # boxes may reach so far, as a share of the image, without being counted for that
 # others are faults
 _SEVERITIES = {
     "duplicate_box": "warning",
@@ -32,7 +29,6 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
     """What training uses as it stands, but its user should know: boxes past the frame, duplicates,
     sizes that differ, ..."""
     images, unlabelled = len(dataset), dataset.unlabelled
-    yield from _another_size(split, dataset)
     if images and not len(dataset.labels.boxes):
         problem = f"none of its {images} images has a usable box, which training refuses;"
         problem = f"{problem} {unlabelled} have no label file of format {file.format}"
@@ -58,10 +54,6 @@ def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Fin
         elif not count and image not in dropped:
             place, problem = image if shared else source.file, "no labels; it counts as background"
             yield Finding("note", "no_objects", split, place, "", problem)
-        named = source.filename.replace("\\", "/")
-        if named and Path(named).stem != Path(image).stem:
-            problem = f"says that it belongs to {named}, but is used for {image}"
-            yield Finding("warning", "wrong_filename", split, source.file, "", problem)
         if source.size and list(source.size) != size:
             real, given = (f"{width}x{height} px" for height, width in (size, source.size))
             problem = f"it has {real}, {source.file} says {given}; its boxes may not fit"
@@ -113,24 +105,3 @@ def of_objects(
         source, box = dataset.sources[i], tuple(table.boxes[k].tolist())
         place = source.places[k - int(table.starts[i])]
         yield Finding(severity, kind, split, source.file, place, problem, dataset.files[i], box)
-
-
-def _another_size(split: str, dataset: DetectionDataset) -> Iterator[Finding]:
-    """One conclusion from many boxes: they were written for images of another size, or in another
-    unit."""
-    table = dataset.labels
-    sizes = np.repeat(table.sizes[:, ::-1], np.diff(table.starts), 0)
-    reach = (table.boxes[:, 2:] / sizes).max(1, initial=0)  # as shares of the image
-    past = reach[reach > SLACK]
-    above = sum(fault.kind == "coordinate_above_1" for fault in dataset.faults)
-    wrong, total = len(past) + above, len(reach) + above
-    if wrong >= max(LEAST_BOXES, MANY * total):
-        cause = "in pixels, in per cents or for another image size, not as fractions of the image"
-        if 2 * above < wrong:
-            far = np.quantile(past, 0.98)
-            cause = f"for another image size, up to {far:.3g} times as wide and high"
-        problem = (
-            f"{wrong} of {total} boxes leave their images: they seem to be written {cause}; give"
-            " the images that the labels were made for, or scale the boxes"
-        )
-        yield Finding("fault", CONCLUSION, split, "", "", problem)

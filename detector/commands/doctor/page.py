@@ -9,7 +9,6 @@ import numpy as np
 
 from boltbox.detector.commands.doctor.finding import SEVERITIES, Diagnosis, Finding, by_kind
 from boltbox.detector.commands.doctor.image_file import standard_error
-from boltbox.detector.commands.doctor.statistics import COCO_BORDERS
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.drawing import cut_out
@@ -19,7 +18,7 @@ from boltbox.detector.system.file_names import common_folder, inside
 LISTED = 500  # findings of a kind; all are in doctor.json
 PICTURES = 6  # of a kind
 ROOM = (-3, -3, 3, 3)  # pixels; around the boxes that findings are about, which may have no size
-SPLIT_COLUMNS = ("images", "background", "boxes", "small", "medium", "large", "median_size")
+SPLIT_COLUMNS = ("images", "background", "boxes")
 
 
 def write_diagnosis(
@@ -59,24 +58,13 @@ def _counts(diagnosis: Diagnosis, folder: str) -> Section:
 def _labels(statistics: Mapping[str, Any], pictures: Sequence[Path]) -> Iterator[Section]:
     """Tables of splits and of classes."""
     splits = statistics.get("splits", {})
-    if not splits:
-        return
-    low, high = COCO_BORDERS
-    text = [
-        f"Sizes are square roots of areas at {statistics['image_size']} px: small is under"
-        f" {low:g} px, large from {high:g} px. Background: images without objects."
-    ]
-    rows = [("split", *SPLIT_COLUMNS)]
-    for split, counts in splits.items():
-        rows.append((split, *(_cell(counts[column]) for column in SPLIT_COLUMNS)))
-    yield Section("Labels", text, rows, pictures)
-    counts = [of_split["class_counts"] for of_split in splits.values()]
-    table = [("class", *splits), *zip(statistics["names"], *counts, strict=True)]
-    yield Section("Classes", table=table)
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    if splits:
+        rows = [(split, *(counts[c] for c in SPLIT_COLUMNS)) for split, counts in splits.items()]
+        text = ["Background: images without objects."]
+        yield Section("Labels", text, [("split", *SPLIT_COLUMNS), *rows], pictures)
+        counts = [of_split["class_counts"] for of_split in splits.values()]
+        table = [("class", *splits), *zip(statistics["names"], *counts, strict=True)]
+        yield Section("Classes", table=table)
 
 
 def _findings(

@@ -2,26 +2,23 @@
 
 import os
 import re
+import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import yaml
-from PIL import Image
 
 from boltbox.detector.commands.doctor.copied_labels import CopiedImage, write_coco, write_yolo
 from boltbox.detector.commands.doctor.finding import Diagnosis
-from boltbox.detector.commands.doctor.image_file import END_OF_JPEG, LOST, SUFFIXES_OF
+from boltbox.detector.commands.doctor.image_file import DAMAGED
 from boltbox.detector.commands.doctor.labels import PAST_FRAME
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.images import read_image
 from boltbox.detector.model.boxes import clip_xyxy
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
@@ -36,11 +33,10 @@ def repair(
     """Write what is sound of a data set into an empty or new folder.
 
     Left out are images that cannot be used, copies of others, images without any of their objects
-    left, objects that training would drop, and duplicates. Boxes are clipped to the image, wrong
-    suffixes and names that clash changed; images are copied byte for byte otherwise, labels written
-    as training reads them. What is in no split is not copied. A split that is the same as another
-    on purpose (`val: images/train`) stays so. `data.yaml` is written last: a folder without it is
-    not complete.
+    left, objects that training would drop, and duplicates. Boxes are clipped to the image; images
+    are copied byte for byte, names that clash changed, labels written as training reads them. What
+    is in no split is not copied. A split of which each image is in another one too stays so.
+    `data.yaml` is written last: a folder without it is not complete.
 
     Args:
         file: the data set. datasets: its splits, from `open_splits`. diagnosis: of these.
@@ -55,20 +51,17 @@ def repair(
     _check_folder(file, datasets, folder)
     left_out = ("unusable_split", "orphan_label_file")
     done = [f"left out {f}" for f in diagnosis.findings if f.kind in left_out]
-    same = _same_splits(file, list(datasets))
-    own = {split: dataset for split, dataset in datasets.items() if split not in same}
     places: dict[str, str] = {}
-    for split, kept in _kept(own, diagnosis, done).items():
-        images = _repaired(own[split], kept, done)
+    for split, kept in _kept(datasets, diagnosis, done).items():
+        images = _repaired(datasets[split], kept, done)
         if not images:
             done.append(f"left out the split {split}: it has no image that can be used")
             continue
-        _copy_images(images, folder / "images" / split, diagnosis, done)
+        _copy_images(images, folder / "images" / split, done)
         if file.format == "yolo":
             places[split] = write_yolo(folder, split, images)
         else:
             places[split] = write_coco(folder, split, images, file.names)
-    places |= {split: places[other] for split, other in same.items() if other in places}
     content: dict[str, Any] = {"path": ".", **places, "names": file.names}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     done = list(dict.fromkeys(done))
@@ -94,21 +87,12 @@ def _check_folder(
             )
 
 
-def _same_splits(file: DatasetFile, splits: Sequence[str]) -> dict[str, str]:
-    """Splits that are given as the very same as an earlier one, and that one."""
-    same: dict[str, str] = {}
-    for earlier, later in combinations(splits, 2):
-        if file.share is None and file.splits[earlier] == file.splits[later]:
-            same.setdefault(later, same.get(earlier, earlier))
-    return same
-
-
 def _kept(
     datasets: Mapping[str, DetectionDataset], diagnosis: Diagnosis, done: list[str]
 ) -> dict[str, set[str]]:
     """Image paths by split without those that cannot be used and without copies; what is left out,
     and why, is added to `done`."""
-    lost = {f.file: f.problem for f in diagnosis.findings if f.kind in LOST}
+    lost = {f.file: f.problem for f in diagnosis.findings if f.kind == DAMAGED}
     images: dict[str, set[str]] = {}
     taken: dict[str, str] = {}  # content -> path
     for split in sorted(datasets, key=_FIRST_CHOICE.index):
@@ -132,41 +116,28 @@ def _kept(
     return images
 
 
-def _copy_images(
-    images: Sequence[CopiedImage], folder: Path, diagnosis: Diagnosis, done: list[str]
-) -> None:
-    """Copy images byte for byte, but for JPEGs without their end marker and kinds of files that
-    training does not read. Each gets its `name`, a path below `folder`: as it is below the folder
-    that all have in common, but with the suffix that its content asks for and, as labels go by the
-    name without it, with a stem of its own, in UTF-8."""
-    kinds = {(f.kind, f.file) for f in diagnosis.findings}
+def _copy_images(images: Sequence[CopiedImage], folder: Path, done: list[str]) -> None:
+    """Copy images byte for byte. Each gets its `name`, a path below `folder`: as it is below the
+    folder that all have in common, but, as labels go by the name without its suffix, with a stem of
+    its own, in UTF-8."""
     paths = sorted({image.path for image in images})
-    common = Path(os.path.commonpath([Path(path).parent for path in paths])) if paths else Path()
+    common = os.path.commonpath([os.path.dirname(path) for path in paths])
     names: dict[str, str] = {}
     stems = set()
     for path in paths:
-        data, suffix = Path(path).read_bytes(), Path(path).suffix
-        if ("no_end_marker", path) in kinds:
-            data += END_OF_JPEG
-            done.append(f"{path}: end marker added")
-        if ("wrong_suffix", path) in kinds:
-            with Image.open(path) as content:
-                suffix = SUFFIXES_OF.get(str(content.format), ("",))[0]
-        if not suffix:
-            suffix, data = ".png", cv2.imencode(".png", read_image(path)[..., ::-1])[1].tobytes()
-            done.append(f"{path}: written as PNG")
         # labels are looked for beside the last folder `images`, which has to be the copy's own
-        folders = [part for part in Path(path).parent.relative_to(common).parts if part != "images"]
-        given = Path(*folders, Path(path).stem).as_posix()
+        parts = [part for part in Path(path).relative_to(common).parts if part != "images"]
+        given, suffix = os.path.splitext(os.path.join(*parts))
         stem = re.sub("[\udc80-\udcff]", "_", given)  # bytes that are not UTF-8
-        free = next(s for s in chain([stem], (f"{stem}_{k}" for k in count(2))) if s not in stems)
-        stems.add(free)
-        names[path] = free + suffix
-        if names[path] != given + Path(path).suffix:
+        while stem in stems:
+            stem += "_2"
+        stems.add(stem)
+        names[path] = stem + suffix
+        if stem != given:
             done.append(f"{path}: named {names[path]}")
         target = folder / names[path]
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        shutil.copyfile(path, target)
     for image in images:
         image.name = names[image.path]
 

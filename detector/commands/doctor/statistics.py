@@ -12,10 +12,8 @@ from boltbox.detector.data.datasets import DetectionDataset
 
 # pixels; the augmentation keeps only boxes with both sides above
 TINY = 2.0
-EXTREME = 100  # times as long as wide; the augmentation drops such boxes
 # pixels; of the finest level of most networks: a smaller object is less than one cell of its grid
 STRIDE = 8
-COCO_BORDERS = (32.0, 96.0)  # square root of the area in pixels: COCO's small, medium, large
 # Boxes of the commonest class for one of the rarest; the literature calls 100 a high imbalance.
 UNEVEN, VERY_UNEVEN = 10, 100
 LISTED = 10  # class names in a sentence
@@ -34,32 +32,26 @@ def statistics(
 
     Returns:
         Plain JSON types: `image_size`; `names`; `splits`, for each: `images`, `boxes`, `background`
-            (images without objects), `class_counts` in the order of the names, shares of COCO's
-            `small`, `medium` and `large` objects, `median_size` in pixels (square root of the area,
-            None without objects). Then the findings.
+            (images without objects), `class_counts` in the order of the names. Then the findings.
     """
     names = next(iter(datasets.values())).names if datasets else []
     values: dict[str, Any] = {"image_size": image_size, "names": list(names), "splits": {}}
     findings: list[Finding] = []
     for split, dataset in datasets.items():
         sizes, counted = dataset.object_sizes(image_size), ~dataset.labels.crowd
-        lengths = np.sqrt(sizes[counted].prod(1, dtype=float))
-        groups = np.bincount(np.digitize(lengths, COCO_BORDERS), minlength=3) / max(len(lengths), 1)
         counts = dataset.class_counts()[: len(names)].tolist()  # the rest is a finding of its own
         images = np.repeat(np.arange(len(dataset)), np.diff(dataset.labels.starts))[counted]
         values["splits"][split] = {
             "images": len(dataset),
-            "boxes": len(lengths),
+            "boxes": int(counted.sum()),
             "background": len(dataset) - len(np.unique(images)),
             "class_counts": counts,
-            **dict(zip(("small", "medium", "large"), groups.tolist(), strict=True)),
-            "median_size": float(np.median(lengths)) if len(lengths) else None,
         }
         trained = split == next(iter(datasets)) and any(counts)
         findings += _classes(split, counts, names, trained)
-        findings += _extreme_boxes(split, dataset, sizes, image_size)
-        if trained and (median := float(np.median(lengths))) < STRIDE:
-            findings.append(_small_objects(split, median, image_size))
+        findings += _tiny_boxes(split, dataset, sizes, image_size)
+        if trained:
+            findings += _small_objects(split, sizes[counted], image_size)
     return values, findings
 
 
@@ -84,34 +76,30 @@ def _classes(split: str, counts: list[int], names: list[str], trained: bool) -> 
         yield Finding(severity, "class_imbalance", split, "", "", problem)
 
 
-def _extreme_boxes(
+def _tiny_boxes(
     split: str, dataset: DetectionDataset, sizes: np.ndarray, image_size: int
 ) -> Iterator[Finding]:
     """Boxes that the augmentation drops."""
-    tiny = (sizes <= TINY).any(1)
-    long = ~tiny & (sizes.max(1) >= EXTREME * sizes.min(1))
-    for kind, chosen, dropped in (
-        ("tiny_box", tiny, f"of {TINY:g} px or less"),
-        ("extreme_ratio", long, f"with a side {EXTREME} times the other"),
-    ):
-        problems = (
-            (
-                k,
-                f"the box is {sizes[k, 0]:.1f}x{sizes[k, 1]:.1f} px at --data.image_size"
-                f" {image_size}; the augmentation drops boxes {dropped}",
-            )
-            for k in np.flatnonzero(chosen & ~dataset.labels.crowd).tolist()
+    problems = (
+        (
+            k,
+            f"the box is {sizes[k, 0]:.1f}x{sizes[k, 1]:.1f} px at --data.image_size"
+            f" {image_size}; the augmentation drops boxes of {TINY:g} px or less",
         )
-        yield from of_objects("warning", kind, split, dataset, problems)
-
-
-def _small_objects(split: str, median: float, image_size: int) -> Finding:
-    """Objects that are smaller than a cell of the network's grid."""
-    enough = math.ceil(image_size * STRIDE / median / 32) * 32
-    problem = (
-        f"half of the objects are under {median:.1f} px (square root of the area) at"
-        f" --data.image_size {image_size}, and the cells of the finest grid are {STRIDE} px: at"
-        f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
-        " cells of 4 px"
+        for k in np.flatnonzero((sizes <= TINY).any(1) & ~dataset.labels.crowd).tolist()
     )
-    return Finding("warning", "small_objects", split, "", "", problem)
+    yield from of_objects("warning", "tiny_box", split, dataset, problems)
+
+
+def _small_objects(split: str, sizes: np.ndarray, image_size: int) -> Iterator[Finding]:
+    """Objects that are smaller than a cell of the network's grid."""
+    median = float(np.median(np.sqrt(sizes.prod(1, dtype=float))))
+    if median < STRIDE:
+        enough = math.ceil(image_size * STRIDE / median / 32) * 32
+        problem = (
+            f"half of the objects are under {median:.1f} px (square root of the area) at"
+            f" --data.image_size {image_size}, and the cells of the finest grid are {STRIDE} px: at"
+            f" --data.image_size {enough} the median object fills one; --model.network.size p2 has"
+            " cells of 4 px"
+        )
+        yield Finding("warning", "small_objects", split, "", "", problem)

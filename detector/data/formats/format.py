@@ -73,13 +73,11 @@ class LabelObject:
 class ImageLabels:
     """What a label file says of one image.
 
-    objects: all, in their order · size: (height, width) that it gives the image, or None ·
-    filename: of the image that it says it belongs to, or "".
+    objects: all, in their order · size: (height, width) that it gives the image, or None.
     """
 
     objects: list[LabelObject]
     size: tuple[int, int] | None = None
-    filename: str = ""
 
 
 class Format(ABC):

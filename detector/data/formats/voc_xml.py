@@ -107,7 +107,7 @@ class VocXml(PerImageFormat):
             box = [number(item.findtext(f"bndbox/{corner}")) for corner in corners]
             objects.append(LabelObject(f"object {k} ({name})", name, box, problem))
         size = whole_size(xml.findtext("size/height"), xml.findtext("size/width"))
-        return ImageLabels(objects, size, xml.findtext("filename", "").strip())
+        return ImageLabels(objects, size)
 
 
 def _image_folder(root: Path) -> Path:

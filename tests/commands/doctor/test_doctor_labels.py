@@ -29,7 +29,7 @@ OURS = {
     ),
     "warning": (
         "duplicate_box box_past_frame orphan_annotation orphan_label_file stem_clash unread_image "
-        "wrong_filename listed_twice mostly_unlabelled similar_names missing_split"
+        "listed_twice mostly_unlabelled similar_names"
     ),
     "note": "missing_label_file no_objects difficult_object unlisted_images",
 }
@@ -210,7 +210,6 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("fault", "box_outside_frame", "a.xml", "object 7 (dog)"),
         ("warning", "duplicate_box", "a.xml", "object 8 (cat)"),
         ("fault", "wrong_size", "b.png", ""),
-        ("warning", "wrong_filename", "b.xml", ""),
         ("fault", "wrong_size", "turned.jpg", ""),
         ("note", "no_objects", "c.xml", ""),
         ("fault", "unreadable_labels", "broken.xml", ""),
@@ -266,7 +265,6 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("note", "no_objects", "twice.png", ""),
         ("fault", "missing_image", "gone.png", ""),
         ("note", "unlisted_images", "photos", ""),
-        ("warning", "missing_split", "data.yaml", ""),
     }
     healed(tmp_path, capsys)
 
