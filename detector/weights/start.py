@@ -17,8 +17,9 @@ from boltbox.detector.model.timm_backbone import TimmBackbone, body_of
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.timm import load_backbone
-from boltbox.detector.weights.trained import read_trained
-from boltbox.detector.weights.yolox import HEAD, LICENCE, by_our_names, options_for, read_yolox
+from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
+from boltbox.detector.weights.trained import DETECTOR, read_trained
+from boltbox.detector.weights.yolox import LICENCE, by_our_names, options_for, read_yolox
 
 
 @dataclass
@@ -109,23 +110,23 @@ def load_weights(
     if tensors is not None:
         given, num_classes = by_our_names(tensors, path), network.num_classes
         options, origins = options_for(given), [Origin(Path(path).name, LICENCE)]
-        given[HEAD] = torch.empty(0)
     else:
         trained = read_trained(path)
         given, num_classes, options = trained.tensors, len(trained.names), trained.options
         origins = passed_on(trained.origins, path) if is_ours else trained.origins
-    hint = f"its network was made with {_as_typed(options)}"
-    line = copy_weights(network, given, num_classes, path, hint, keep_anchors, reuse_head)
+    classes = num_classes, network.num_classes
+    with refused_unless_valid(path, DETECTOR):
+        made = _as_typed(options)
+        line = copy_weights(network, given, classes, made, keep_anchors, reuse_head)
     network.origins = origins
-    return line
+    return f"{path}: {line}"
 
 
 def copy_weights(
     network: YOLOv5,
     given: dict[str, Tensor],
-    num_classes: int,
-    source: str | Path,
-    hint: str,
+    classes: tuple[int, int],
+    made: str,
     keep_anchors: bool,
     reuse_head: bool,
 ) -> str:
@@ -134,64 +135,43 @@ def copy_weights(
 
     Args:
         given: tensors by the network's names.
-        num_classes: of the network that they are from.
-        source: the file, for messages.
-        hint: what to do about tensors that do not fit, for the message.
+        classes: their number in the network that the tensors are from, and in this one.
+        made: the options of that network, as typed.
         keep_anchors, reuse_head, returns and raises: see `load_weights`.
     """
-    fresh = network.state_dict()
-    theirs = given.get("anchors", network.anchors)
-    there = num_classes, 0 if theirs is None else theirs.shape[1]
-    here = network.num_classes, 0 if network.anchors is None else network.anchors.shape[1]
+    fresh, anchors = network.state_dict(), network.anchors
     of_head = ("head.", f"model.{max(network.layer_names())}.")  # the second: YOLOv5's name
     head, own_head = (
-        {name: tensor.shape for name, tensor in tensors.items() if name.startswith(of_head)}
+        {name: shape for name, shape in shapes(tensors).items() if name.startswith(of_head)}
         for tensors in (given, fresh)
     )
-    if network.anchor_head() is not None:
-        another_kind = head.keys() != own_head.keys()
-    else:
-        another_kind = head != own_head
-    reused = reuse_head and not another_kind and there[0] != here[0] and there[1] == here[1] > 0
-    left_out = set()
-    if keep_anchors or another_kind or there[1] != here[1]:
-        left_out.add("anchors")
-    if reused:
+    same_kind = head.keys() == own_head.keys()
+    if anchors is not None and "anchors" in given:
+        same_kind &= given["anchors"].shape[1] == anchors.shape[1]
+    whole = same_kind and classes[0] == classes[1] and head == own_head
+    left_out = set() if same_kind and not keep_anchors else {"anchors"}
+    note = (
+        "; not the anchors, which model.network.anchors gives" if keep_anchors and same_kind else ""
+    )
+    if same_kind and not whole and reuse_head and anchors is not None:
         given = given | {
-            name: _with_boxes(fresh[name], given[name], here[1])
+            name: _with_boxes(fresh[name], given[name], anchors.shape[1])
             for name in head
             if head[name][1:] == own_head[name][1:]
         }
-    elif there != here or another_kind:
+        note += "; of the head boxes and objectness, its classes start fresh"
+    elif not whole:
         left_out |= head.keys() | own_head.keys()
+        note += "; not the head, which is for other classes or of another kind and starts fresh"
     given = {name: tensor for name, tensor in given.items() if name not in left_out}
-    wrong = set(given) ^ (set(fresh) - left_out) | {
-        name for name in set(given) & set(fresh) if given[name].shape != fresh[name].shape
-    }
+    wrong = {name for name, _ in shapes(given).items() ^ shapes(fresh).items()} - left_out
     if wrong:
         raise InputError(
-            f"{source}: these weights do not fit the network ({len(wrong)} tensors, like"
-            f" {min(wrong)}); {hint}"
+            f"these weights do not fit the network ({len(wrong)} tensors, like {min(wrong)!r}); its"
+            f" network was made with {made}"
         )
     network.load_state_dict({**fresh, **given})
-    taken = f"{source}: took {len(given)} of {len(fresh)} tensors"
-    if keep_anchors and not another_kind:
-        taken += "; not the anchors, which model.network.anchors gives"
-    if another_kind:
-        taken += "; not the head, which is of another kind and starts fresh"
-    elif reused:
-        taken += (
-            f"; of the head for {there[0]} classes boxes and objectness, its {here[0]} classes"
-            " start fresh"
-        )
-    elif there != here:
-        unlike = [
-            f"{a} {what} there, {b} here"
-            for a, b, what in zip(there, here, ("classes", "anchors a level"), strict=True)
-            if a != b
-        ]
-        taken += f"; not the head ({'; '.join(unlike)}), which starts fresh"
-    return taken
+    return f"took {len(given)} of {len(fresh)} tensors{note}"
 
 
 def _with_boxes(fresh: Tensor, given: Tensor, num_anchors: int) -> Tensor:

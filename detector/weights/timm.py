@@ -4,7 +4,6 @@ fetched by timm."""
 from __future__ import annotations
 
 import socket
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,7 +48,7 @@ def load_backbone(backbone: TimmBackbone, weights: str) -> tuple[str, Origin]:
         name,
         out_indices=backbone.out_indices,
         pretrained=True,
-        pretrained_cfg_overlay=_given(loaded.state_dict()),
+        pretrained_cfg_overlay={"state_dict": loaded.state_dict()},
     )
     backbone.body.load_state_dict(maps.state_dict())
     line = "its weights start the backbone, the rest of the network starts fresh"
@@ -62,43 +61,23 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     Raises:
         InputError: no such file, damaged, no tensors in it, or something that weights do not need.
     """
-    if not isfile(path):
-        raise InputError(
-            f"model.start.backbone_weights {path}: no such file; give a file of weights, or"
-            f" `{PRETRAINED}`"
-        )
-    content: dict[str, Any]
-    licence = UNKNOWN
+    licence, what = UNKNOWN, "a file of weights"
     if Path(path).suffix == ".safetensors":
-        content, licence = _read_safetensors(path)
+        from safetensors import safe_open
+
+        with refused_unless_valid(path, what), safe_open(path, framework="pt") as file:
+            content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            licence = (file.metadata() or {}).get("license", UNKNOWN)
     else:
         # timm's own training keeps its options
         content = load_torch_file(path, ["argparse.Namespace"])
         inner = (content[key] for key in WRAPPINGS if isinstance(content.get(key), dict))
         content = next(inner, content)
-    with refused_unless_valid(path, "a file of weights"):
+    with refused_unless_valid(path, what):
         found = {k.removeprefix("module."): v for k, v in content.items() if isinstance(v, Tensor)}
     if not found:
-        raise InputError(
-            f"model.start.backbone_weights {path}: it holds no tensors by name, so it is no file of"
-            " weights"
-        )
+        raise InputError(f"{path}: no file of weights: it holds no tensors by name")
     return found, licence
-
-
-def _read_safetensors(path: str | Path) -> tuple[dict[str, Any], str]:
-    try:
-        from safetensors import safe_open
-    except ImportError:
-        raise InputError(
-            f'{path}: the package safetensors is missing; pip install -e ".[backbones]"'
-        ) from None
-    with (
-        refused_unless_valid(path, "a safetensors file"),
-        safe_open(path, framework="pt") as file,
-    ):
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        return tensors, (file.metadata() or {}).get("license", UNKNOWN)
 
 
 def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
@@ -122,7 +101,8 @@ def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
         model.load_state_dict({**own, **{key: tensors[key] for key in body}})
         return model
     try:
-        return timm().create_model(name, pretrained=True, pretrained_cfg_overlay=_given(tensors))
+        overlay = {"state_dict": dict(tensors)}  # has timm load these, and fetch nothing
+        return timm().create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception:  # whatever timm raises at weights of another model
         raise InputError(
             f"model.start.backbone_weights {source}: these are not of {PREFIX}{name} (of its"
@@ -130,11 +110,6 @@ def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
             f" tensors {len(wrong)} are missing or of another shape, like {min(wrong)}); give"
             " those, or name the backbone that they are of"
         ) from None
-
-
-def _given(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """What has timm load these tensors, and fetch nothing."""
-    return {"state_dict": dict(tensors)}
 
 
 def _fetched(name: str) -> Any:

@@ -6,8 +6,6 @@ becomes a `StandIn`, which only keeps what the file says of it.
 
 from __future__ import annotations
 
-import functools
-import mmap
 import os
 import re
 import zipfile
@@ -21,7 +19,6 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import rank_zero_print
 
 ZIP = b"PK\x03\x04"  # a zip archive begins with it; torch tells its formats apart in the same way
 
@@ -65,7 +62,7 @@ def load_torch_file(
     path: str | Path, allowed: Sequence[str] = (), mmap: bool = False, compare: bool = True
 ) -> dict[str, Any]:
     """`torch.load` of tensors (on the CPU), plain types, and stand-ins for the allowed classes. The
-    checksums are compared first; torch's format from before 1.6 has none, which is reported.
+    checksums are compared first; torch's format from before 1.6 has none.
 
     Args:
         allowed: full names of the classes that become stand-ins.
@@ -79,19 +76,15 @@ def load_torch_file(
     if not isfile(path):
         raise InputError(f"{path}: no such weights file")
     with refused_unless_valid(path, "a file of weights"), open(path, "rb") as file:
-        checked = file.read(len(ZIP)) == ZIP
-        if checked:
+        if file.read(len(ZIP)) == ZIP:
             _check_archive(file, compare)
         file.seek(0)
-        _refuse_bytearrays(file)
         with torch.serialization.safe_globals([(StandIn, name) for name in allowed]):
             content = torch.load(
                 path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap
             )
         if not isinstance(content, dict):
             raise TypeError(type(content).__name__)
-    if not checked:
-        _report_unchecked(str(path))
     return content
 
 
@@ -126,18 +119,3 @@ def plain_tensor(tensor: Tensor) -> Tensor:
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Of tensors by name."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _refuse_bytearrays(file: BinaryIO) -> None:
-    """torch's unpickler makes one of any size, of zeros, from a few bytes."""
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(b"\nbytearray\n") >= 0:
-            raise ValueError("GLOBAL bytearray")
-
-
-@functools.cache  # a command reads some files twice
-def _report_unchecked(path: str) -> None:
-    rank_zero_print(
-        f"warning: {path} is in torch's format from before 1.6, which has no checksums: damage"
-        " cannot be seen"
-    )

@@ -18,7 +18,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid, shapes
 from boltbox.detector.weights.yolov5 import Weights, by_our_names, read_yolov5, text_names
-from boltbox.detector.weights.yolox import refuse_yolox
+from boltbox.detector.weights.yolox import read_yolox
 
 DETECTOR = "a checkpoint of a detector"
 
@@ -163,8 +163,12 @@ def _published(path: Path) -> Trained:
     try:
         weights = read_yolov5(path)
     except InputError:
-        refuse_yolox(path)
-        raise
+        if read_yolox(path) is None:
+            raise
+        raise InputError(
+            f"{path}: YOLOX's weights are no whole detector: train one from them with fit"
+            f" --model.start.weights {path} --model.network.backbone yolox, and use its checkpoint"
+        ) from None
     anchors = weights.anchors
     if not 1 <= anchors.shape[1] <= 20:
         raise InputError(f"{path}: these weights hold no anchors, so they are not of a detector")

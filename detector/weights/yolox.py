@@ -20,17 +20,15 @@ from torch import Tensor
 
 from boltbox.detector.model.network import SIZES
 from boltbox.detector.model.network_options import empty_network
-from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.torch_file import (
     load_torch_file,
     plain_tensor,
     refused_unless_valid,
     shapes,
 )
+from boltbox.detector.weights.yolov5 import ALLOWED
 
 LICENCE = "Apache-2.0, if published by YOLOX"  # a file does not say who trained it
-# What a file may name besides tensors and plain types: numbers of numpy, such as the best AP.
-ALLOWED = [*(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")), "numpy.dtype"]
 
 # YOLOX's name of each part -> ours. Within a part `conv1` is `cv1` here.
 PARTS = {
@@ -56,27 +54,18 @@ PARTS = {
 TINY = {"depth_multiple": 0.33, "width_multiple": 0.375}  # of a network like YOLOX-Tiny
 OWN = ("head.", "anchors")  # tensors that start fresh
 STEM = "backbone.backbone.stem.conv.conv.weight"
-HEAD = "head.of_yolox"  # a name that no head here has, in place of all those of YOLOX's head
-LEAF = r"conv\.weight|bn\.(?:weight|bias|running_mean|running_var|num_batches_tracked)"
-NAME = re.compile(
-    rf"(?P<part>.+?)\.(?P<block>m\.\d{{1,4}}\.)?(?:conv(?P<number>[123])\.)?(?P<leaf>{LEAF})",
-    re.ASCII,
-)
 
 
 def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
     """The tensors of a YOLOX file by YOLOX's names, floats in float32.
 
     Returns:
-        None: it is none, or cannot be read; `read_yolov5` says what is wrong with it.
+        None: it is none.
 
     Raises:
-        InputError: it is one, but something in it is no tensor.
+        InputError: it cannot be read, or something in it is no tensor.
     """
-    try:
-        content = load_torch_file(path, ALLOWED)
-    except InputError:  # of YOLOv5's classes none is among ALLOWED
-        return None
+    content = load_torch_file(path, ALLOWED)
     model = content.get("model")
     if not isinstance(model, dict) or STEM not in model:
         return None
@@ -84,31 +73,15 @@ def read_yolox(path: str | Path) -> dict[str, Tensor] | None:
         return {str(name): plain_tensor(tensor) for name, tensor in model.items()}
 
 
-def refuse_yolox(path: str | Path) -> None:
-    """
-    Raises:
-        InputError: it is a file of YOLOX, where a whole detector is needed.
-    """
-    if read_yolox(path) is not None:
-        raise InputError(
-            f"{path}: YOLOX's weights hold no class names, and their head is not used here: train a"
-            f" detector from them with fit --model.start.weights {path} --model.network.backbone"
-            " yolox, and use"
-            " its checkpoint"
-        )
-
-
-def our_name(name: str) -> str | None:
+def our_name(name: str) -> str:
     """
     >>> our_name("backbone.backbone.dark3.1.m.0.conv2.bn.weight"), our_name("backbone.bu_conv1.conv.weight")
     ('backbone.c3.3.m.0.cv2.bn.weight', 'neck.down.5.conv.weight')
-    >>> our_name("head.stems.0.conv.weight")
     """  # noqa: E501
-    found = NAME.fullmatch(name)
-    if not found or found["part"] not in PARTS:
-        return None
-    layer = f"cv{found['number']}." if found["number"] else ""
-    return f"{PARTS[found['part']]}.{found['block'] or ''}{layer}{found['leaf']}"
+    for part, ours in PARTS.items():
+        if name.startswith(f"{part}."):
+            return ours + re.sub(r"\.conv(\d)", r".cv\1", name.removeprefix(part))
+    return name
 
 
 def stem_kernel(focus: Tensor) -> Tensor:
@@ -127,30 +100,12 @@ def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Te
     """Backbone and neck by the names of our network.
 
     Raises:
-        InputError: their convolutions are depthwise (YOLOX-Nano), or it is another topology
-            (YOLOX-Darknet53).
+        InputError: the stem is of another kind.
     """
-    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
-    names = {name: our_name(name) for name in tensors}
-    if any(".dconv." in name or ".pconv." in name for name in names):
-        raise InputError(
-            f"{source}: these weights are of depthwise convolutions, like YOLOX-Nano's, which no"
-            " network here has; start from yolox_tiny.pth, with --model.network.backbone yolox"
-            " --model.network.depth_multiple 0.33 --model.network.width_multiple 0.375"
-        )
-    unknown = [name for name, ours in names.items() if ours is None]
-    if STEM not in tensors or tensors[STEM].shape[1:] != (12, 3, 3):
-        unknown.append(STEM)
-    if unknown:
-        raise InputError(
-            f"{source}: these weights are of another topology than YOLOX's s, m, l, x and tiny"
-            f" ({len(unknown)} tensors, like {min(unknown)!r}); start from one of those"
-        )
-    return {
-        ours: stem_kernel(tensors[name]) if name == STEM else tensors[name]
-        for name, ours in names.items()
-        if ours
-    }
+    with refused_unless_valid(source, "a file of YOLOX's s, m, l, x or tiny"):
+        stem = stem_kernel(tensors[STEM])
+    body = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
+    return {our_name(name): tensor for name, tensor in body.items()} | {our_name(STEM): stem}
 
 
 def options_for(given: dict[str, Tensor]) -> dict[str, Any]:

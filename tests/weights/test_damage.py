@@ -53,14 +53,10 @@ def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def files(tmp_path: Path, trained: Path, as_yolov5: Callable[..., Any]) -> dict[str, Path]:
     """A whole file of each kind."""
     multiples = {"depth_multiple": 0.33, "width_multiple": 0.125}
-    whole = {
-        kind: tmp_path / f"whole{kind}"
-        for kind in (".ckpt", ".pt", ".pth", ".backbone.pth", ".old.pth")
-    }
+    whole = {kind: tmp_path / f"whole{kind}" for kind in (".ckpt", ".pt", ".pth", ".backbone.pth")}
     whole[".ckpt"].write_bytes(trained.read_bytes())
     torch.save({"model": as_yolov5(small(5), names=NAMES, yaml=multiples)}, whole[".pt"])
     write(whole[".pth"], yolox())
-    write(whole[".old.pth"], yolox(), zip_format=False)
     torch.save(timm.create_model(RESNET).state_dict(), whole[".backbone.pth"])
     return whole
 
@@ -190,20 +186,6 @@ def test_a_flipped_bit_is_refused_by_export_and_python(
         Detector.load(flipped, "cpu")
 
 
-def test_the_old_format_is_read_with_a_warning(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """torch's from before 1.6 has no checksums."""
-    assert read_yolox(files[".old.pth"])
-    assert read_yolox(files[".old.pth"])
-    told = capsys.readouterr().out
-    assert told.count("no checksums") == 1
-    assert f"warning: {files['.old.pth']} is in torch's format from before 1.6" in told
-
-
-GIGABYTES = 4 * 2**30
-
-
 def plain_archive() -> bytes:
     file = io.BytesIO()
     torch.save(SAVED, file)
@@ -255,24 +237,10 @@ def shared() -> bytes:
     return file.getvalue()
 
 
-def bytearrays(zip_format: bool) -> bytes:
-    """A pickle of a few bytes that asks for zeros."""
-
-    class Zeros:
-        def __reduce__(self) -> tuple[Any, tuple[int]]:
-            return bytearray, (GIGABYTES,)
-
-    file = io.BytesIO()
-    torch.save(SAVED | {"zeros": Zeros()}, file, _use_new_zipfile_serialization=zip_format)
-    return file.getvalue()
-
-
 CLAIMS: dict[str, Callable[[], bytes]] = {
     "compressed": compressed,
     "a record larger than the file": lambda: claimed(b"archive/data/0", 2**31),
     "one record a thousand times": shared,
-    "zeros in the pickle": lambda: bytearrays(True),
-    "zeros in the pickle, old format": lambda: bytearrays(False),
 }
 READ = """
 import resource, sys
