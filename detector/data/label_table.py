@@ -52,17 +52,17 @@ class LabelTable:
         objects = [parts for x in labels for parts in x.polygons]
         parts = [np.zeros((0, 2)), *chain.from_iterable(objects)]
         none = Labels.of([], [], 0, 0)
-        columns = [
-            np.concatenate([getattr(x, name) for x in (none, *labels)])
+        columns = {
+            name: np.concatenate([getattr(x, name) for x in (none, *labels)])
             for name in ("boxes", "classes", "crowd", "area")
-        ]
+        }
         return cls(
-            np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
-            _starts([len(x.boxes) for x in labels]),
-            *columns,
-            _starts([len(p) for p in objects]),
-            _starts([len(p) for p in parts[1:]]),
-            np.concatenate(parts, dtype=np.float32),
+            sizes=np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
+            starts=_starts([len(x.boxes) for x in labels]),
+            **columns,
+            part_starts=_starts([len(p) for p in objects]),
+            point_starts=_starts([len(p) for p in parts[1:]]),
+            points=np.concatenate(parts, dtype=np.float32),
         )
 
     def __len__(self) -> int:

@@ -43,7 +43,7 @@ def examine_labels(file: DatasetFile, split: str, dataset: DetectionDataset) -> 
 
 def _images(split: str, dataset: DetectionDataset, shared: bool) -> Iterator[Finding]:
     """What concerns all labels of an image. shared: label files speak of many images."""
-    dropped = {fault.image for fault in dataset.faults}
+    dropped = {fault.image for fault in dataset.faults if fault.where}
     counts, sizes = np.diff(dataset.labels.starts), dataset.labels.sizes.tolist()
     for image, source, size, count in zip(
         dataset.files, dataset.sources, sizes, counts, strict=True
