@@ -316,6 +316,6 @@ def test_fit_still_refuses_what_the_doctor_reports(
             ]
         )
     assert (
-        "b.xml: object 1 is a 'dog', which is not among the names ['cat']; add it"
+        "b.xml: object 1 is of class 'dog', which is not among the 1 names"
         in capsys.readouterr().err
     )
