@@ -10,13 +10,9 @@ from torchvision.ops import box_iou
 
 from boltbox.detector.commands.export.graph import Decoded
 from boltbox.detector.commands.export.write import letterboxed
-from boltbox.detector.data.demo import draw_image
-from boltbox.detector.data.images import find_images, read_image
 from boltbox.detector.inference.exported import Exported, Metadata, Precision
 from boltbox.detector.model.postprocess import NMSResult, nms
 from boltbox.detector.system.errors import InputError
-
-MOST = 8  # images
 
 
 class Tolerance(NamedTuple):
@@ -37,17 +33,6 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "float16": Tolerance(4.0, 0.03, 0.9, 0.9, 0.25),
     "int8": Tolerance(float("inf"), float("inf"), 0.5, 0.5, 0.25),
 }
-
-
-def check_images(source: str | None) -> list[np.ndarray]:
-    """(H, W, 3) uint8 RGB: the first images of an image, folder or glob pattern; None: of the demo
-    data set, drawn here."""
-    if source is None:
-        return [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
-    files = find_images(source)[:MOST]
-    if not files:
-        raise InputError(f"source {source}: no image file there")
-    return [read_image(file) for file in files]
 
 
 def batches(images: Sequence[np.ndarray], metadata: Metadata) -> list[Tensor]:

@@ -4,10 +4,13 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from boltbox.detector.checkpoint.reader import find_trained
-from boltbox.detector.commands.export.check import MOST, check, check_images
+from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded, Suppressed
-from boltbox.detector.commands.export.write import calibration_files, write
+from boltbox.detector.commands.export.write import training_images, write
+from boltbox.detector.data.demo import draw_image
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.inference.exported import (
@@ -25,6 +28,7 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.trusted import trust
 
 Format = Literal["onnx", "openvino"]
+COMPARED = 8  # images of a data set
 
 
 def export(
@@ -43,7 +47,6 @@ def export(
     int8: bool = False,
     data: str | None = None,
     opset: int | None = None,
-    source: str | None = None,
     run: str | None = None,
     trust_parts: bool = False,
 ) -> None:
@@ -69,11 +72,9 @@ def export(
         agnostic: With nms: suppress across classes.
         half: Weights and maps in float16; input and output stay float32.
         int8: Weights and maps in eight bits.
-        data: With int8: data set (data.yaml, VOC folder or demo) whose training images the ranges
-            are measured on.
+        data: Data set (data.yaml, VOC folder or demo) on whose training images the file is compared
+            with PyTorch, and with int8 its ranges are measured; default: drawn images, no int8.
         opset: Of ONNX; default: the exporter's.
-        source: Image, folder or glob pattern to compare with PyTorch on; default: the demo data
-            set, or that of int8.
         run: Run folder of `last` and `best`; default: the most recent fit.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
 
@@ -88,7 +89,12 @@ def export(
         raise InputError(
             f"ckpt_path {ckpt_path}: an exported file; give the checkpoint that it was made from"
         )
-    files = calibration_files(data) if int8 else []
+    if int8 and not data:
+        raise InputError(
+            "int8 needs images to measure ranges on: give --data FILE, the data.yaml of the"
+            " training"
+        )
+    files = training_images(data) if data else []
     trained = find_trained(ckpt_path, Path(run) if run else None)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
@@ -113,12 +119,13 @@ def export(
     decoded = Decoded(trained.network)
     in_file = Decoded(trained.network, half=True) if half and format == "onnx" else decoded
     graph = Suppressed(in_file, metadata.nms) if metadata.nms else in_file
-    images = [read_image(f) for f in files[:MOST]] if files and not source else check_images(source)
+    images = [read_image(file) for file in files[:COMPARED]]
+    images = images or [draw_image(np.random.default_rng(i))[0][..., ::-1].copy() for i in range(4)]
     target.parent.mkdir(parents=True, exist_ok=True)
     # on the same disk, so that the finished file can be moved into place
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made = Path(folder, f"made{ENDINGS[format]}")
-        write(graph, metadata, format, made, opset, files)
+        write(graph, metadata, format, made, opset, files if int8 else [])
         rank_zero_print(check(load_exported(made), decoded, images))
         _place(made, target)
     shape = "any size" if dynamic else "x".join(map(str, (batch, 3, *metadata.image_size)))

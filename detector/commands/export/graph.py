@@ -1,8 +1,6 @@
 """What goes into a file: the fused network with decoding, and with suppression if asked for. No
 Python decides anything by the values of tensors here, so that tracing sees everything."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torchvision.ops import nms as suppress
@@ -11,7 +9,7 @@ from boltbox.detector.inference.exported import Suppression
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 from boltbox.detector.model.network import YOLOv5
 
-ACROSS = 4  # images side by side in the plane where boxes are kept apart
+COLUMNS = 32  # of the plane where boxes are kept apart
 
 
 class Decoded(nn.Module):
@@ -41,14 +39,13 @@ class Suppressed(nn.Module):
     y1, x2, y2 in pixels of the network's input, score, class.
 
     Suppression is that of `boltbox.detector.model.postprocess.nms` with multi_label=False, over all
-    images and classes at once: they are laid out in a square, each in a field of its own. In a long
+    images and classes at once: they are laid out in a plane, each in a field of its own. In a long
     row, float32 would round the boxes far out.
     """
 
     def __init__(self, decoded: Decoded, options: Suppression) -> None:
         super().__init__()
         self.decoded, self.options = decoded, options
-        self.columns = 1 if options.agnostic else math.ceil(math.sqrt(decoded.network.num_classes))
 
     def forward(self, images: Tensor) -> Tensor:
         conf, iou, max_det, agnostic = self.options
@@ -60,11 +57,10 @@ class Suppressed(nn.Module):
             scores[image, row],
             classes[image, row],
         )
-        group = torch.zeros_like(classes) if agnostic else classes
+        group = image if agnostic else image * decoded.shape[2] + classes
         corners = torch.cat((boxes, boxes.new_zeros(1, 4)))  # there may be no box
         side = corners.max() - corners.min() + 1  # of a field: no box of it reaches into another
-        column = (group % self.columns + image % ACROSS * self.columns).float() * side
-        line = (group // self.columns + image // ACROSS * self.columns).float() * side
+        column, line = group % COLUMNS * side, group // COLUMNS * side
         # best first
         kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)
         each = torch.arange(len(images), device=images.device)

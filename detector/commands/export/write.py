@@ -49,15 +49,14 @@ def write(
         InputError: a package is not installed, or the exporter does not know the opset.
     """
     with quiet():
-        model = onnx_model(graph, metadata, opset)
+        model, plain = onnx_model(graph, metadata, opset), path.with_name("plain.onnx")
+        _save_onnx(model, metadata, plain)
         if format == "onnx":
             if calibration:
-                model = _quantised_onnx(model, metadata, path.parent, calibration)
-            _save_onnx(model, metadata, path)
+                _save_onnx(_quantised_onnx(plain, metadata, calibration), metadata, plain)
+            plain.rename(path)
             return
         openvino = need("openvino")
-        plain = path.with_name("plain.onnx")
-        _save_onnx(model, metadata, plain)
         converted = openvino.Core().read_model(plain)
         if calibration:
             nncf = need("nncf")
@@ -112,12 +111,10 @@ def _save_onnx(model: Any, metadata: Metadata, path: Path) -> None:
     onnx.save(model, path)
 
 
-def _quantised_onnx(
-    model: Any, metadata: Metadata, folder: Path, calibration: Sequence[str]
-) -> Any:
-    """With quantise-dequantise pairs around the convolutions, weights by channel. All else stays in
-    float32: boxes and scores of the head share a tensor, in which eight bits of a box's range would
-    leave nothing of a score."""
+def _quantised_onnx(plain: Path, metadata: Metadata, calibration: Sequence[str]) -> Any:
+    """A file's model with quantise-dequantise pairs around the convolutions, weights by channel.
+    All else stays in float32: boxes and scores of the head share a tensor, in which eight bits of a
+    box's range would leave nothing of a score."""
     onnx, _ = need("onnx"), need("onnxruntime")
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -130,8 +127,7 @@ def _quantised_onnx(
             batch = next(self.batches, None)
             return None if batch is None else {INPUT: batch}
 
-    plain, prepared, done = (folder / f"{name}.onnx" for name in ("plain", "prepared", "done"))
-    _save_onnx(model, metadata, plain)
+    prepared, done = plain.with_name("prepared.onnx"), plain.with_name("done.onnx")
     quant_pre_process(plain, prepared, skip_symbolic_shape=True)
     quantization.quantize_static(
         prepared,
@@ -150,17 +146,12 @@ def _quantised_onnx(
     return onnx.load(done)
 
 
-def calibration_files(data: str | None, most: int = 300) -> list[str]:
-    """Images spread evenly over the training split of a data set, or over what split it has.
+def training_images(data: str, most: int = 300) -> list[str]:
+    """Image files spread evenly over the training split of a data set, or over what split it has.
 
     Raises:
-        InputError: no data set, or one that cannot be used.
+        InputError: it cannot be used.
     """
-    if data is None:
-        raise InputError(
-            "int8 needs images to measure ranges on: give --data FILE, the data.yaml of the"
-            " training"
-        )
     file = DatasetFile.read(data)
     file.prepare()
     dataset = file.open(next(split for split in ("train", "val", "test") if split in file.splits))
