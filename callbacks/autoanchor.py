@@ -88,6 +88,5 @@ class AutoAnchor(L.Callback):
             seen = data.train_samples.object_sizes(512) if force or not fits else None
             how = {"bpr_limit": self.bpr_limit, "seed": data.seed, "force": force}
             choice = choose_anchors(before, network.strides, sizes, seen, anchor_t, **how)
-        about = data.image_size, anchor_t
         seen = np.zeros((0, 2)) if seen is None else seen
-        return choice, anchor_report(before, choice, network.strides, sizes, seen, *about)
+        return choice, anchor_report(before, choice, network.strides, sizes, seen, anchor_t)

@@ -79,7 +79,7 @@ class Pictures(L.Callback):
         assert isinstance(pl_module, Detector)
         path = _folder(trainer) / f"{name}.jpg"
         with not_fatal(path):
-            write_atomically(path, encoded(draw_pictures(pictures, side, pl_module.names)))
+            write_atomically(path, encoded(draw_pictures(pictures, side, pl_module.names), 85))
 
 
 def _folder(trainer: L.Trainer) -> Path:

@@ -34,8 +34,7 @@ def match(
     if len(boxes) and len(true_boxes):
         iou = pairwise_iou_xyxy(boxes, true_boxes)
         iou[classes[:, None] != true_classes] = -1
-        choice = iou.argmax(1)  # (n,)
-        overlap = iou[np.arange(len(boxes)), choice]
+        choice, overlap = iou.argmax(1), iou.max(1)  # (n,)
         for k, threshold in enumerate(IOU_THRESHOLDS):
             candidates = np.flatnonzero(overlap >= threshold)
             true_positives[candidates[np.unique(choice[candidates], return_index=True)[1]], k] = (
@@ -107,7 +106,7 @@ def class_metrics(
     present, objects = np.unique(true_classes.astype(int), return_counts=True)
     k = len(present)
     ap = np.zeros((k, true_positives.shape[1]))
-    precision_curve, recall_curve = np.zeros((k, len(CONFIDENCES))), np.zeros((k, len(CONFIDENCES)))
+    precision_curve, recall_curve = np.zeros((2, k, len(CONFIDENCES)))
     at_recall = np.zeros((k, len(RECALLS)))
     for i, (c, n) in enumerate(zip(present, objects, strict=True)):
         of_class = classes == c

@@ -29,10 +29,8 @@ def confused_pairs(
     overlap = pairwise_iou_xyxy(boxes, true_boxes)
     d, t = np.nonzero(overlap > iou)
     pairs = np.stack((d, t), 1)[np.argsort(-overlap[d, t], kind="stable")]
-    # best object of each detection, best pair first
-    pairs = pairs[np.sort(np.unique(pairs[:, 0], return_index=True)[1])]
-    # best of those detections for each object
-    pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
+    for side in (0, 1):  # best object of each detection; best of those detections for each object
+        pairs = pairs[np.sort(np.unique(pairs[:, side], return_index=True)[1])]
     d, t = pairs.T
     missed, wrong = np.delete(true_classes, t), np.delete(classes, d)
     predicted = classes[d], np.full(len(missed), num_classes), wrong

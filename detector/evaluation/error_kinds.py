@@ -7,7 +7,6 @@ those of the metrics (`metrics.match`).
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,11 +125,9 @@ def count_errors(
 
 
 def greatest(chosen: np.ndarray, value: np.ndarray, image: np.ndarray, most: int) -> list[int]:
-    """Rows of the greatest values (n,) among those where `chosen` (n,) is true, at most two of one
-    image; image: the number of each row's."""
-    taken, result = Counter[int](), list[int]()
-    for k in np.argsort(-value, kind="stable").tolist():
-        if chosen[k] and taken[image[k]] < 2 and len(result) < most:
-            taken[image[k]] += 1
-            result.append(k)
-    return result
+    """Rows of the greatest values (n,) among those where `chosen` (n,) is true, one of an image;
+    image: the number of each row's."""
+    order = np.argsort(-value, kind="stable")
+    order = order[chosen[order]]
+    first = np.sort(np.unique(image[order], return_index=True)[1])
+    return order[first[:most]].tolist()

@@ -113,7 +113,12 @@ class DetectionMetrics(Metric):
         indices, first = np.unique(sizes[:, 0], return_index=True)
         image, rows = _of_images(first, sizes[:, 3], _joined(self.rows, 6))
         label_image, labels = _of_images(first, sizes[:, 4], _joined(self.labels, 7))
-        record = PredictionRecord.of(sizes[first, 1:3], image, rows, label_image, labels)
+        counted = labels[:, 5] == 0  # without crowd regions
+        of_image, true, size = label_image[counted], labels[counted], sizes[first, 1:3]
+        boxes = np.minimum(true[:, :4].clip(0), np.tile(size[of_image, ::-1], 2))
+        found = image, rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int32)
+        objects = boxes.astype(np.float32), true[:, 4].astype(np.int64), true[:, 6]
+        record = PredictionRecord(size, *found, of_image, *objects)
         by_class = class_metrics(
             record.true_positives(), record.score, record.kind, record.label_kind
         )

@@ -45,23 +45,6 @@ class PredictionRecord:
     command: str = ""
     epoch: int = -1
 
-    @classmethod
-    def of(
-        cls,
-        sizes: np.ndarray,
-        image: np.ndarray,
-        rows: np.ndarray,
-        label_image: np.ndarray,
-        labels: np.ndarray,
-    ) -> PredictionRecord:
-        """rows (n, 6), labels (m, 7): as in `DetectionMetrics`, ordered by image."""
-        counted = labels[:, 5] == 0
-        labels, label_image = labels[counted], label_image[counted]
-        boxes = np.minimum(labels[:, :4].clip(0), np.tile(sizes[label_image, ::-1], 2))
-        found = rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int32)
-        true = boxes.astype(np.float32), labels[:, 4].astype(np.int64), labels[:, 6]
-        return cls(sizes, image, *found, label_image, *true)
-
     def save(self, path: Path) -> None:
         """Not compressed: that would take seconds, after every better epoch."""
         write_atomically(path, lambda file: np.savez(file, **vars(self)))

@@ -23,7 +23,6 @@ def anchor_report(
     strides: Sequence[int],
     sizes: np.ndarray,
     seen: np.ndarray,
-    image_size: int,
     anchor_t: float,
 ) -> dict[str, Any]:
     """Anchors before and after the choice and how well they fit, as plain types, for anchors.json.
@@ -52,7 +51,7 @@ def anchor_report(
     if choice.changed:
         content["after"] = described(choice.anchors)
     yaml = f"model: {{network: {{anchors: {_lists(choice.anchors)}}}}}"
-    return {**content, "image_size": image_size, "anchor_t": anchor_t, "yaml": yaml}
+    return {**content, "anchor_t": anchor_t, "yaml": yaml}
 
 
 def _lists(anchors: np.ndarray) -> list[list[float]]:

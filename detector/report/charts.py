@@ -39,14 +39,10 @@ STYLE: dict[Any, Any] = {
         " + cycler('linestyle', ['-', '--', '-.', ':', '-', '--', '-.'])"
     ),
 }
-MARKED = 40  # points; a longer line has no mark at each
 PANELS = {  # title and columns of metrics.csv; the losses come before
     "Precision and recall": ("val/P", "val/R"),
     "mAP and fitness": ("val/mAP50", "val/mAP50-95", "val/fitness"),
-    "COCO's AP by size": (
-        "val/coco/AP",
-        *(f"val/coco/AP_{s}" for s in ("small", "medium", "large")),
-    ),
+    "COCO's AP by size": ("val/coco/AP", *(f"val/coco/AP_{size}" for size in COCO_AREAS)),
     "Learning rate": ("lr/bias", "lr/weight", "lr/norm"),
     "Seconds an epoch": ("seconds",),
 }
@@ -73,13 +69,13 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
         write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=DOTS))
 
 
-def short(name: str, most: int = 20) -> str:
+def short(name: str) -> str:
     """A name that fits beside a chart.
 
     >>> short("polychromatic triangle"), short("disc")
     ('polychromatic trian…', 'disc')
     """
-    name = name if len(name) <= most else f"{name[: most - 1]}…"
+    name = name if len(name) <= 20 else f"{name[:19]}…"
     # matplotlib leaves names that begin with an underscore out of legends
     return f" {name}" if name.startswith("_") else name
 
@@ -112,14 +108,10 @@ def draw_panels(panels: Panels, path: Path) -> bool:
 
 def add_lines(axis: Axes, x: str, lines: Mapping[str, Points]) -> None:
     """Lines over whole numbers called `x`, with a legend if there are several."""
-    from matplotlib.ticker import MaxNLocator
-
     for name, pairs in lines.items():
-        mark = "." if len(pairs) <= MARKED else ""
-        axis.plot(*zip(*pairs, strict=True), label=short(name), marker=mark)
-    axis.set_ylim(bottom=0)
-    axis.set_xlabel(x)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+        axis.plot(*zip(*pairs, strict=True), label=short(name), marker=".", markersize=4)
+    axis.set(ylim=(0, None), xlabel=x)
+    axis.locator_params("x", integer=True, nbins=7)
     axis.grid(visible=True)
     if len(lines) > 1:
         axis.legend(fontsize=9)
@@ -152,15 +144,14 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> 
         "Precision against confidence": (CONFIDENCES, p),
         "Recall against confidence": (CONFIDENCES, r),
     }
-    named = [short(names[c]) for c in metrics.classes] if len(metrics.classes) <= NAMED else []
+    thin: dict[str, Any] = {"color": "0.72", "linestyle": "-"}
+    if len(metrics.classes) <= NAMED:
+        thin = {"label": [short(names[c]) for c in metrics.classes]}
     with picture(path, 13, 8.5) as figure:
         axes = figure.subplots(2, 2).flat
         for axis, (title, (at, curves)) in zip(axes, panels.items(), strict=True):
             axis.set(title=title, xlim=(0, 1), ylim=(0, 1.04))
-            if named:
-                axis.plot(at, curves.T, label=named, linewidth=1)
-            else:
-                axis.plot(at, curves.T, color="0.72", linestyle="-", linewidth=1)
+            axis.plot(at, curves.T, linewidth=1, **thin)
             mean = {"label": "mean", "color": "black", "linestyle": "-", "linewidth": 2.5}
             axis.plot(at, curves.mean(0), **mean)
             if at is CONFIDENCES:
@@ -216,8 +207,7 @@ def draw_labels(datasets: Mapping[str, DetectionDataset], image_size: int, path:
             bars = classes.barh(np.arange(len(shown)) - k * high, of_class, high, label=split)
             classes.bar_label(bars, padding=2, fontsize=7)
         classes.set_yticks(range(len(shown)), [short(names[c]) for c in shown], fontsize=8)
-        commonest = f", the {BARS} commonest" if len(names) > BARS else ""
-        classes.set_title(f"Boxes of each class{commonest}")
+        classes.set_title(f"Boxes of each class, at most {BARS} classes")
         classes.margins(x=0.12)
         classes.legend()
         sizes.hist(
@@ -227,8 +217,8 @@ def draw_labels(datasets: Mapping[str, DetectionDataset], image_size: int, path:
             histtype="step",
             label=list(lengths),
         )
-        for _, highest in list(COCO_AREAS.values())[:-1]:
-            sizes.axvline(highest**0.5, color="0.4", linestyle=":")
+        for border in (32, 96):
+            sizes.axvline(border, color="0.4", linestyle=":")
         sizes.set_title(f"Square root of the area at {image_size} px; dotted: COCO's sizes")
         sizes.set(xlabel="pixels", ylabel="share of the boxes")
         sizes.set_xscale("log", base=2)

@@ -67,14 +67,14 @@ def draw_boxes(
     return np.asarray(picture)
 
 
-def grid(images: Sequence[np.ndarray], longest: int = 1920) -> np.ndarray:
-    """Images of one size side by side, about as many rows as columns, the longer side at most so
-    many pixels."""
+def grid(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Images of one size side by side, about as many rows as columns, the longer side at most
+    1920 pixels."""
     columns = math.ceil(math.sqrt(len(images)))
     tiles = [*images, *[np.full_like(images[0], 255)] * (-len(images) % columns)]
     rows = [np.concatenate(tiles[k : k + columns], 1) for k in range(0, len(tiles), columns)]
     canvas = np.concatenate(rows)
-    shrink = longest / max(canvas.shape)
+    shrink = 1920 / max(canvas.shape)
     if shrink < 1:
         canvas = cv2.resize(canvas, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
     return canvas
@@ -91,16 +91,13 @@ def cut_out(
     box: np.ndarray | None,
     found: np.ndarray,
     labels: np.ndarray,
-    size: tuple[int, int] | None = None,
 ) -> bytes | str:
     """A JPEG of an image around a box, None: all of it, with detections and labels, all xyxy pixels
-    of the file; or why there is none. size: height and width that the image had."""
+    of the file; or why there is none."""
     try:
         image = read_image(file)
     except InputError as e:
         return f"cannot be shown: {e}"
-    if size not in (None, image.shape[:2]):
-        return "cannot be shown: the image has changed since"
     sides = np.array(image.shape[1::-1])
     box = np.array((0, 0, *sides)) if box is None else clip_xyxy(box, *sides)
     side = min(max((box[2:] - box[:2]).max() * CONTEXT, LEAST), sides.max())

@@ -24,30 +24,30 @@ class Crop(NamedTuple):
 @dataclass
 class Section:
     """A part of a page. text: paragraphs · table: rows of cells, of which the first is the header ·
-    pictures: PNG files, or contents of JPEGs · crops: cut-outs with a caption each."""
+    pictures: PNG or JPEG files · crops: cut-outs with a caption each."""
 
     title: str
     text: Sequence[str] = ()
     table: Sequence[Sequence[Any]] = ()
-    pictures: Sequence[Path | bytes] = ()
+    pictures: Sequence[Path] = ()
     crops: Sequence[Crop] = ()
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     """Write sections, one below the other, as an HTML file. A file name that is no valid UTF-8
     comes as surrogates, which become escapes."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import StrictUndefined, Template
 
-    strict: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, **strict)
-    environment.filters["data_uri"] = _data_uri
-    template = environment.from_string(Path(__file__).with_name("page.html").read_text())
-    page = template.render(title=title, sections=sections).encode("utf-8", "backslashreplace")
-    write_atomically(path, page)
+    text = Path(__file__).with_name("page.html").read_text()
+    template = Template(
+        text, trim_blocks=True, lstrip_blocks=True, autoescape=True, undefined=StrictUndefined
+    )
+    page = template.render(title=title, sections=sections, data_uri=_data_uri)
+    write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
 
 def _data_uri(image: Path | bytes) -> str:
     """An image as an address that needs no second file."""
-    if isinstance(image, bytes):
-        return f"data:image/jpeg;base64,{base64.b64encode(image).decode()}"
-    return f"data:image/png;base64,{base64.b64encode(image.read_bytes()).decode()}"
+    content = image if isinstance(image, bytes) else image.read_bytes()
+    kind = "png" if content.startswith(b"\x89PNG") else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

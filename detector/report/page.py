@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from boltbox.detector.data.images import read_image
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.error_kinds import (
@@ -27,7 +26,7 @@ from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.origin import Origin, describe_origins
 from boltbox.detector.report.anchors import anchor_rows
 from boltbox.detector.report.charts import draw_confidence, draw_confusion, draw_curves
-from boltbox.detector.report.drawing import cut_out, encoded, grid
+from boltbox.detector.report.drawing import cut_out
 from boltbox.detector.report.folder import RunFiles
 from boltbox.detector.report.html import Crop, Section, write_page
 from boltbox.detector.report.table import class_rows, number
@@ -62,10 +61,9 @@ def write_report(run: Path) -> Path:
     if files.anchors:
         sections.append(Section("Anchors", [files.anchors["reason"]], anchor_rows(files.anchors)))
     for title, names in PICTURES.items():
-        images = [read_image(plots / name) for name in names if (plots / name).is_file()]
-        if images:  # small enough for the page
-            jpegs = [encoded(grid([image], longest=1280), 80) for image in images]
-            sections.append(Section(title, pictures=jpegs))
+        images = [plots / name for name in names if (plots / name).is_file()]
+        if images:
+            sections.append(Section(title, pictures=images))
     write_page(path, f"Report: {'/'.join(run.resolve().parts[-2:])}", sections)
     return path
 
@@ -79,11 +77,7 @@ def _metrics(files: RunFiles) -> Iterator[Section]:
     text = [
         f"{m['command']}{epoch}; metrics of {m['images']} images with {m['objects']} objects of the"
         f" split {m['split']}, fitness {number(m['fitness'])}",
-        *(
-            [describe_origins([Origin(**entry) for entry in m["origins"]])]
-            if "origins" in m
-            else []
-        ),
+        describe_origins([Origin(**entry) for entry in m.get("origins", ())]),
         f"P and R at confidence {number(m.get('best_confidence'))}, where the mean F1 is best",
         f"COCO's metrics: {', '.join(coco)}",
     ]
@@ -160,7 +154,7 @@ def _detection(record: PredictionRecord, errors: Errors, k: int) -> Crop:
     if verdict == CLASS:
         caption += f", labelled {record.names[record.label_kind[errors.target[k]]]}"
     labels = record.label_box[record.label_image == i]
-    picture = cut_out(record.files[i], box, box[None], labels, tuple(record.sizes[i]))
+    picture = cut_out(record.files[i], box, box[None], labels)
     return Crop(picture, f"{caption}, IoU {errors.nearest[k]:.2f}", record.name_of(i))
 
 
@@ -170,5 +164,5 @@ def _missed(record: PredictionRecord, k: int, sure: np.ndarray) -> Crop:
     width, height = box[2:] - box[:2]
     caption = f"{record.names[record.label_kind[k]]}: missed, {width:.0f} x {height:.0f} px"
     found = record.box[sure & (record.image == i)]
-    picture = cut_out(record.files[i], box, found, box[None], tuple(record.sizes[i]))
+    picture = cut_out(record.files[i], box, found, box[None])
     return Crop(picture, caption, record.name_of(i))

@@ -3,7 +3,6 @@ CSV."""
 
 import csv
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import numpy as np
 
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Picture
-from boltbox.detector.model.boxes import clip_xyxy, xyxy_to_cxcywhn
+from boltbox.detector.model.boxes import xyxy_to_cxcywhn
 from boltbox.detector.report.drawing import draw_boxes, encoded
 from boltbox.detector.report.video_file import VideoFile
 from boltbox.detector.system.atomic_file import write_atomically
@@ -70,10 +69,10 @@ class PredictionFiles:
         if self.labels:
             boxes = xyxy_to_cxcywhn(rows[:, :4], width, height)
             columns = 6 if self.confidences else 5
-            table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns].tolist()
-            line = "%d" + " %.6g" * (columns - 1) + "\n"
-            text = "".join(line % tuple(row) for row in table)
-            write_atomically(self.folder / f"labels/{name}.txt", text, sync=False)
+            table = np.column_stack((rows[:, 5], boxes, rows[:, 4]))[:, :columns]
+            style = "%d" + " %.6g" * (columns - 1)
+            path = self.folder / f"labels/{name}.txt"
+            write_atomically(path, lambda file: np.savetxt(file, table, style), sync=False)
         if self.json:
             self._add_results(name if frame else Path(picture.path).stem, rows)
         if self.csv:
@@ -142,10 +141,10 @@ def category_ids(names: Sequence[str]) -> list[int]:
 
 def crop_of(image: np.ndarray, box: np.ndarray) -> np.ndarray:
     """(h, w, 3) pixels of an image within a box (4,) xyxy, whose sides are rounded outwards."""
-    height, width = image.shape[:2]
-    x1, y1, x2, y2 = clip_xyxy(box, width, height).tolist()
-    left, top = min(math.floor(x1), width - 1), min(math.floor(y1), height - 1)
-    return image[top : max(math.ceil(y2), top + 1), left : max(math.ceil(x2), left + 1)]
+    size = np.array(image.shape[1::-1])
+    first = np.floor(box[:2]).clip(0, size - 1).astype(int)
+    last = np.ceil(box[2:]).clip(first + 1, size).astype(int)
+    return image[first[1] : last[1], first[0] : last[0]]
 
 
 def folder_name(name: str) -> str:

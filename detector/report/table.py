@@ -15,20 +15,19 @@ def aligned(cells: Sequence[Sequence[str]]) -> str:
     1    12.5
     """
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for first, *others in cells:
-        numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
-    return "\n".join(lines)
+    return "\n".join(
+        "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+        for first, *others in cells
+    )
 
 
-def number(value: object) -> str:
+def number(value: float | None) -> str:
     """A metric, which may be missing.
 
     >>> number(0.4567), number(None)
     ('0.457', '-')
     """
-    return f"{value:.3f}" if isinstance(value, int | float) else "-"
+    return "-" if value is None else f"{value:.3f}"
 
 
 def class_rows(content: Mapping[str, Any]) -> list[list[str]]:
