@@ -60,7 +60,7 @@ def test_two_runs(here: Path, capsys: pytest.CaptureFixture) -> None:
     best = lines.index("Metrics") + 3
     line = "fit-2 fit 5 8 0.400 0.400 0.500 0.500 - 0.100 8 s"
     assert lines[best].split() == line.split()
-    assert lines[best + 1].split()[:7] == ["runs/fit-1", "fit", "3", "8", "0.200", "0.200", "0.700"]
+    assert lines[best + 1].split()[:7] == ["fit-1", "fit", "3", "8", "0.200", "0.200", "0.700"]
     assert lines[-1] == "page: runs/compare-1/compare.html"
     assert not [line for line in lines if "warning" in line]
     page = (here / "runs/compare-1/compare.html").read_text()
