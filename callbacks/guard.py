@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 import lightning as L
 import torch
@@ -38,14 +38,6 @@ class RollBack(Incident):
     batch."""
 
 
-class Place(NamedTuple):
-    """A batch: `train` or `val`; its number in the epoch; the data set's numbers of its images."""
-
-    split: str
-    batch: int
-    indices: list[int]
-
-
 class Guard(L.Callback):
     """Writes `checkpoints/incident-<epoch>-<batch>.json` when a loss or a gradient is not finite,
     or memory runs out in a fit: kind of incident, batch, images, parameters whose gradients are not
@@ -75,7 +67,8 @@ class Guard(L.Callback):
         self.policy = policy
         self.roll_backs, self.lr0 = 0, 0.0
         self.explanation: Incident | None = None
-        self._place = Place("train", 0, [])
+        self._split, self._batch = "train", 0  # which batch it is, in its epoch
+        self._indices: list[int] = []  # the data set's numbers of its images
         self._loss = torch.zeros(())  # as it went into the backward pass
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -98,7 +91,8 @@ class Guard(L.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """As for validation."""
-        self._place = Place("train" if trainer.training else "val", batch_idx, list(batch.indices))
+        self._split = "train" if trainer.training else "val"
+        self._batch, self._indices = batch_idx, list(batch.indices)
 
     on_validation_batch_start = on_train_batch_start
 
@@ -112,7 +106,7 @@ class Guard(L.Callback):
         if self.policy == "off":
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        checked = ends_in_step(trainer, self._place.batch) and scaler is None
+        checked = ends_in_step(trainer, self._batch) and scaler is None
         groups = trainer.optimizers[0].param_groups if checked else []
         parameters = [parameter for group in groups for parameter in group["params"]]
         bad_loss, bad_gradients = not_finite(self._loss, parameters, trainer.world_size)
@@ -122,9 +116,9 @@ class Guard(L.Callback):
     def _handle(self, trainer: L.Trainer, module: Detector, bad_loss: bool) -> NoReturn:
         """Report, and raise in all processes at once."""
         mine = not (bad_loss and bool(self._loss.isfinite()))  # else it is in another process
-        everyone = gather((self._place.indices, not_finite_names(module)) if mine else None)
+        everyone = gather((self._indices, not_finite_names(module)) if mine else None)
         concerned = [each for each in everyone if each]
-        place = self._place._replace(indices=[i for indices, _ in concerned for i in indices])
+        self._indices = [i for indices, _ in concerned for i in indices]
         error, done = Incident, "stopped"
         if self.policy == "roll_back" and self.roll_backs < ROLL_BACKS:
             self.roll_backs += 1
@@ -134,7 +128,7 @@ class Guard(L.Callback):
         kind = "non-finite loss" if bad_loss else "non-finite gradient"
         message = ""
         if trainer.is_global_zero:
-            message = self._report(trainer, kind, place, done, parameters=concerned[0][1])
+            message = self._report(trainer, kind, done, parameters=concerned[0][1])
             if error is RollBack:
                 _write_json(_record(trainer), self.state_dict())
         # all processes wait for it: one that exits may kill the one that writes
@@ -147,25 +141,25 @@ class Guard(L.Callback):
         kind = _kind_of(exception)
         if kind and trainer.state.fn == TrainerFn.FITTING:
             done = f"{type(exception).__name__}: {str(exception).strip().rpartition(chr(10))[2]}"
-            message = self._report(trainer, kind, self._place, done)
+            message = self._report(trainer, kind, done)
             exception.add_note(message)
             self.explanation = Incident(message)
 
-    def _report(
-        self, trainer: L.Trainer, kind: str, place: Place, done: str, **details: Any
-    ) -> str:
+    def _report(self, trainer: L.Trainer, kind: str, done: str, **details: Any) -> str:
         """Write the report; the sentence for the user: problem, batch, three images, what was done,
         path of the report, advice."""
         data: Any = getattr(trainer, "datamodule", None)
-        files = [str(data.path(place.split, i)) for i in place.indices if hasattr(data, "path")]
+        files = [str(data.path(self._split, i)) for i in self._indices if hasattr(data, "path")]
         process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
-        name = f"incident-{trainer.current_epoch}-{place.batch}{process}.json"
+        name = f"incident-{trainer.current_epoch}-{self._batch}{process}.json"
         path = Path(trainer.default_root_dir) / "checkpoints" / name
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         content = {
             "kind": kind,
             "epoch": trainer.current_epoch,
-            **place._asdict(),
+            "split": self._split,
+            "batch": self._batch,
+            "indices": self._indices,
             "files": files,
             "learning_rates": {group["name"]: group["lr"] for group in groups},
             "roll_backs": self.roll_backs,
@@ -173,7 +167,7 @@ class Guard(L.Callback):
             **details,
         }
         _write_json(path, content)
-        where = f"{'validation ' if place.split == 'val' else ''}batch {place.batch}"
+        where = f"{'validation ' if self._split == 'val' else ''}batch {self._batch}"
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         images = f"; images {', '.join(files[:3])}{more}" if files else ""
         return (

@@ -47,17 +47,14 @@ class RunState(L.Callback):
         everyone = checkpoint.get("processes")
         if not everyone:  # it was saved without this callback
             return
-        own = everyone[trainer.global_rank] if len(everyone) == trainer.world_size else None
-        if own and pl_module.device_mesh is None:
-            self._gradients = own["gradients"]
+        is_alike = len(everyone) == trainer.world_size
+        own = [everyone[trainer.global_rank]] if is_alike else everyone
         # DDP takes the mean over processes, so each gets the mean; FSDP2 has taken it already.
-        else:
-            self._gradients = _means([e["gradients"] for e in everyone])
-        if own:
-            pl_module.epoch_losses = dict(own["epoch_losses"])
-            _restore_random_states(own["random"])
-        else:
-            pl_module.epoch_losses = _means([e["epoch_losses"] for e in everyone])
+        sources = own if pl_module.device_mesh is None else everyone
+        self._gradients = _means([each["gradients"] for each in sources])
+        pl_module.epoch_losses = _means([each["epoch_losses"] for each in own])
+        if is_alike:
+            _restore_random_states(own[0]["random"])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)

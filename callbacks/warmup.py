@@ -45,10 +45,10 @@ class Warmup(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, Detector)
-        batches = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
-        self.nominal = pl_module.optim.images_a_step(pl_module.batch_size, batches)
+        batches, epochs = int(trainer.num_training_batches), trainer.max_epochs or 1
+        self.nominal = pl_module.optim.images_a_step(pl_module.batch_size, batches * epochs)
         window = accumulation(self.nominal, pl_module.batch_size)
-        steps = math.ceil(int(trainer.num_training_batches) / window) * (trainer.max_epochs or 1)
+        steps = math.ceil(batches / window) * epochs
         images = pl_module.batch_size * window
         rank_zero_print(recipe_line(pl_module.optim, pl_module.auto_names, steps, images))
 

@@ -44,17 +44,14 @@ class Watchdog(L.Callback):
         if not lost_contact(exception):
             return
         message = str(exception).strip().partition("\n")[0]
-        late = "timed out" in message.lower()
         stage = trainer.state.stage.value if trainer.state.stage else "start"
         place = f"epoch {trainer.current_epoch}, {stage}"
         if trainer.training:
             place += f" batch {trainer.fit_loop.epoch_loop.batch_idx}"
-        found = "timed out waiting for" if late else "lost contact with"
-        hint = (
-            "one that is only slow needs a larger --watchdog.timeout"
-            if late
-            else "the one that left has printed why, or was killed"
-        )
+        found, hint = "lost contact with", "the one that left has printed why, or was killed"
+        if "timed out" in message.lower():
+            found = "timed out waiting for"
+            hint = "one that is only slow needs a larger --watchdog.timeout"
         self.explanation = InputError(
             f"process {trainer.global_rank} of {trainer.world_size} {found} the others at {place};"
             f" {hint}; torch: {message}"

@@ -94,9 +94,12 @@ class EvaluationModule(L.LightningModule):
         file that is evaluated; together with further files (ensemble)."""
         members: list[YOLOv5 | Exported] = [self.exported or self.evaluated]
         members += load_ensemble(ensemble or (), self.names, self.device)
-        own = {"image_size": self.image_size, "rounded": self.literal}
-        fuse = not is_sharded(self.evaluated)
-        return Predictor(members, self.names, **{**own, "fuse": fuse, **options})
+        own = {
+            "image_size": self.image_size,
+            "rounded": self.literal,
+            "fuse": not is_sharded(self.evaluated),
+        }
+        return Predictor(members, self.names, **{**own, **options})
 
     @property
     def names(self) -> list[str]:
