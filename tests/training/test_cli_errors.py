@@ -121,7 +121,7 @@ def test_wrong_class_number_and_empty_sets(
         "path: unlabelled\ntrain: images\nval: images\nnames: [a]\n"
     )
     for data, wanted in {
-        "few.yaml": r"\d+\.jpg: its labels hold class \d, but the data set has 1 names",
+        "few.yaml": r"\d+\.txt: line 1 is of class \d",
         "empty.yaml": "no usable box in train",
         "unlabelled.yaml": "no usable box in train",
     }.items():
