@@ -17,26 +17,25 @@ from boltbox.detector.data.demo import make_demo
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
+def line(data: Path, run: Path, *more: str) -> list[str]:
+    """No checkpoint within epochs but that of a signal, and no search for anchors."""
+    quick = ("--autoanchor.enabled", "false")
+    return command(data, run, workers=0, ranks=1, within_epochs=False, more=(*quick, *more))
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a data set of 24 images and a run on it that was told to stop in epoch 1 when 8
     images of it were trained on."""
     folder = tmp_path_factory.mktemp("killed")
     data = make_demo(folder / "data", train=24, val=8)
-    assert start(command(data, folder / "run", workers=0, ranks=1), "batch:7:SIGTERM") == 143
+    assert start(line(data, folder / "run"), "batch:7:SIGTERM") == 143
     return folder
 
 
 def resume(folder: Path, *more: str) -> int:
     """All batches that were trained on."""
-    line = command(
-        folder / "data/data.yaml",
-        folder / "run",
-        workers=0,
-        ranks=1,
-        more=("--ckpt_path", "last", *more),
-    )
-    cli.main(line[2:])
+    cli.main(line(folder / "data/data.yaml", folder / "run", "--ckpt_path", "last", *more)[2:])
     ended = torch.load(folder / "run/checkpoints/last.ckpt", weights_only=True)
     assert ended["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"] == 3
     return ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
@@ -98,8 +97,8 @@ def test_epochs_are_whole(
     folder = shutil.copytree(killed, tmp_path / "copy")
     change(folder)
     total = resume(folder)
-    line = next(x for x in capsys.readouterr().out.splitlines() if "data set has changed" in x)
-    assert all(words in line for words in said), line
+    told = next(x for x in capsys.readouterr().out.splitlines() if "data set has changed" in x)
+    assert all(words in told for words in said), told
     assert total == sum(batches)
 
 
@@ -115,9 +114,7 @@ def test_another_batch_size(
 
 def test_between_epochs(tmp_path: Path) -> None:
     data = make_demo(tmp_path / "data", train=24, val=8)
-    cli.main(
-        command(data, tmp_path / "run", workers=0, ranks=1, more=("--trainer.max_epochs", "1"))[2:]
-    )
+    cli.main(line(data, tmp_path / "run", "--trainer.max_epochs", "1")[2:])
     add(tmp_path)
     assert resume(tmp_path) == 6 + 7 + 7
 
@@ -126,13 +123,11 @@ def test_fewer_images_do_not_delay_steps(tmp_path: Path) -> None:
     """The iterations of fewer images have lower numbers; the optimizer does not wait until they
     have caught up."""
     data = make_demo(tmp_path / "data", train=24, val=8)
-    line = command(
-        data, tmp_path / "run", workers=0, ranks=1, more=("--model.optim.nominal_batch_size", "4")
-    )[2:]
-    cli.main([*line, "--trainer.max_epochs", "2"])
+    words = line(data, tmp_path / "run", "--model.optim.nominal_batch_size", "4")[2:]
+    cli.main([*words, "--trainer.max_epochs", "2"])
     before = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
     keep(12)(tmp_path)
-    cli.main([*line, "--ckpt_path", "last"])
+    cli.main([*words, "--ckpt_path", "last"])
     assert (
         torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"]
         == before + 3
