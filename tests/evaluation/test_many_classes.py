@@ -42,6 +42,8 @@ def test_a_training_with_its_report(small_data: Path, tmp_path: Path) -> None:
         "1",
         "--report.enabled",
         "true",
+        "--model.network.levels",
+        "[3,4,5]",
     )
     line += [
         "--trainer.limit_train_batches",

@@ -8,7 +8,7 @@ RESNET, CONVNEXT, MAMBAOUT, EFFICIENT = (
     "test_mambaout",
     "test_efficientnet",
 )
-BACKBONE = ["--model.network.backbone", f"timm/{RESNET}"]
+BACKBONE = ["--model.network.backbone", f"timm/{RESNET}", "--model.network.levels", "[3,4,5]"]
 FINE_TUNED = [
     *BACKBONE, "--model.optim.backbone_lr", "0.0008",
 ]  # fmt: skip

@@ -16,13 +16,14 @@ from made_datasets import lay_out, picture, save, yolo_line
 from original_recipe import yolov5_average
 from plain_loop import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
 from ranks import together
-from small_fit import SMALL
+from small_fit import SMALL as ONE_LEVEL
 
 import cli
 from boltbox.callbacks import Warmup
 from boltbox.detector.system.rank_zero import first_to_report
 
 ROOT = Path(cli.__file__).parent
+SMALL = [*ONE_LEVEL, "--model.network.levels", "[3,4,5]"]
 
 
 class Figures(L.Callback):
