@@ -97,7 +97,7 @@ def trained(folder: Path, small_data: Path) -> Path:
     # could not tell them apart.
     short = ["--trainer.max_epochs", "2", "--model.network.depth_multiple", "0.1"]
     short += ["--model.network.bn_momentum", "0.03"]
-    assert fit([*command(small_data, whole, 0, 1), *short, *OWN], folder) == 0
+    assert fit([*command(small_data, whole, 0, 1, False), *short, *OWN], folder) == 0
     assert (
         fit([*command(small_data, run, 0, 1), *short, *OWN], folder, "batch:7") == -signal.SIGKILL
     )
