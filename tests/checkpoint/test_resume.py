@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_starts")
 def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never interrupted."""
     run = tmp_path_factory.mktemp("reference") / "run"
-    assert start(command(small_data, run, workers=0, ranks=1, more=SHORT)) == 0
+    assert start(command(small_data, run, 0, 1, within_epochs=False, more=SHORT)) == 0
     return run
 
 
@@ -98,7 +98,7 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
 
 LOGGED = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
           "--model.network.depth_multiple", "0.1", "--model.network.levels", "[5]", "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true",
-          "--report.enabled", "false", "--pictures.enabled", "false", "--run", "run"]  # fmt: skip
+          "--report.enabled", "false", "--pictures.enabled", "false", "--autoanchor.enabled", "false", "--run", "run"]  # fmt: skip
 
 
 def test_tensorboard_goes_on_without_gap_or_repeat(small_data: Path, here: Path) -> None:

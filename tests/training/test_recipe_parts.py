@@ -128,7 +128,7 @@ def reference(
     """A run with everything on that was never interrupted: two epochs, the last without
     mosaic."""
     run = tmp_path_factory.mktemp("reference") / "run"
-    assert start(command(small_data, run, workers=0, ranks=1, more=ALL_ON)) == 0
+    assert start(command(small_data, run, 0, 1, within_epochs=False, more=ALL_ON)) == 0
     return run
 
 
@@ -147,7 +147,7 @@ def test_a_fork_is_the_run_that_had_been_so_from_the_start(
     without; that one is killed."""
     mosaic, fork = tmp_path / "mosaic", tmp_path / "fork"
     more = [*ALL_ON, "--data.augment.close_mosaic", "0", "--checkpoints.save_period", "1"]
-    assert start(command(small_data, mosaic, workers=0, ranks=1, more=more)) == 0
+    assert start(command(small_data, mosaic, 0, 1, within_epochs=False, more=more)) == 0
     line = command(small_data, fork, workers=0, ranks=1, more=ALL_ON)
     assert (
         start([*line, "--ckpt_path", str(mosaic / "checkpoints/epoch0.ckpt")], "batch:3")
