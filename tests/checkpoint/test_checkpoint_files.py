@@ -24,7 +24,7 @@ from boltbox.detector.system.errors import InputError
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
          "--model.network.depth_multiple", "0.1",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
-         "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
+         "--report.enabled", "false", "--pictures.enabled", "false", "--autoanchor.enabled", "false"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import cli
 
 QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
          "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
-         "--report.enabled", "false", "--pictures.enabled", "false"]  # fmt: skip
+         "--report.enabled", "false", "--pictures.enabled", "false", "--autoanchor.enabled", "false"]  # fmt: skip
 
 
 @pytest.fixture

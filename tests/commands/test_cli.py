@@ -31,7 +31,8 @@ QUIET = ["--trainer.enable_progress_bar", "false", "--report.enabled", "false"]
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    fit(small_data, "--trainer.max_epochs", "2", "--pictures.enabled", "true", "--run", str(run))
+    found = ["--autoanchor.enabled", "true", "--pictures.enabled", "true"]
+    fit(small_data, "--trainer.max_epochs", "2", *found, "--run", str(run))
     return run
 
 
@@ -261,6 +262,7 @@ def test_resumed_at_an_epoch_is_the_same_run(trained: Path, small_data: Path, he
     """One epoch, then the second after a restart: the weights of two epochs at once. (Resume within
     an epoch is issue 4.)"""
     precise = ["--trainer.precision", "32-true", "--run", "run", "--trainer.max_epochs", "2"]
+    precise += ["--autoanchor.enabled", "true"]
     fit(small_data, *precise, "--trainer.limit_val_batches", "1", "--checkpoints.save_period", "1")
     shutil.copy(here / "run/checkpoints/epoch0.ckpt", here / "run/checkpoints/last.ckpt")
     cli.main(["fit", "--run", "run", "--ckpt_path", "last"])

@@ -28,7 +28,7 @@ QUICK += [
     "32-true",
 ]
 QUICK += ["--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1"]
-QUICK += ["--model.network.levels", "[5]"]
+QUICK += ["--model.network.levels", "[5]", "--autoanchor.enabled", "false"]
 
 
 def fit(data: Path, *options: str) -> None:

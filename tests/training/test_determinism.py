@@ -18,6 +18,7 @@ QUIET = [
     "false",
 ]
 SMALL = ["--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1"]
+SMALL += ["--model.network.levels", "[5]", "--autoanchor.enabled", "false"]
 
 
 def train(data: Path, run: Path, *options: str) -> dict[str, torch.Tensor]:
