@@ -25,7 +25,7 @@ import numpy as np
 
 import cli
 from boltbox.detector.data.label_table import LabelTable
-from boltbox.detector.data.sample import Labels
+from boltbox.detector.model.boxes import area_xyxy
 
 RANKS, WORKERS = 2, 2
 _REPORT = "CACHE_MEMORY_REPORT"
@@ -113,11 +113,18 @@ def _private() -> int:
     return sum(int(n) * 1024 for n in re.findall(r"^Private_\w+:\s*(\d+) kB", text, re.MULTILINE))
 
 
-def many_labels(images: int, objects: int) -> list[Labels]:
+def many_labels(images: int, objects: int) -> LabelTable:
     rng = np.random.default_rng(0)
     low = rng.uniform(0, 400, (images, objects, 2))
-    boxes = np.concatenate((low, low + rng.uniform(5, 200, low.shape)), 2)
-    return [Labels.of(b, rng.integers(0, 80, objects), 640, 640) for b in boxes]
+    boxes = np.concatenate((low, low + rng.uniform(5, 200, low.shape)), 2, dtype=np.float32)
+    boxes, total = boxes.reshape(-1, 4), images * objects
+    classes, crowd = rng.integers(0, 80, total), np.zeros(total, bool)
+    numbers, none = np.arange(0, total + 1, objects), np.zeros(total + 1, np.int64)
+    sizes = np.full((images, 2), 640)
+    points = np.zeros((0, 2), np.float32)
+    return LabelTable(
+        sizes, numbers, boxes, classes, crowd, area_xyxy(boxes), none, none[:1], points
+    )
 
 
 def main() -> None:
@@ -148,10 +155,10 @@ def main() -> None:
             f" {everything:.0f} MB"
         )
         print(f"| {cache} | {sizes_} |", flush=True)
-    labels = many_labels(12_500, 8)
+    table = many_labels(12_500, 8)
     print("\n| 100,000 objects of 12,500 images | a worker's own memory grows by |\n|---|---|")
-    print(f"| flat arrays | {growth(LabelTable.of(labels)) / 1e6:.1f} MB |")
-    print(f"| a list of Labels | {growth(labels) / 1e6:.1f} MB |")
+    print(f"| flat arrays | {growth(table) / 1e6:.1f} MB |")
+    print(f"| a list of Labels | {growth(list(table)) / 1e6:.1f} MB |")
 
 
 if __name__ == "__main__":

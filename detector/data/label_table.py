@@ -6,9 +6,9 @@ Python object writes to its reference count. Here a process writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -46,24 +46,6 @@ class LabelTable:
     part_starts: np.ndarray
     point_starts: np.ndarray
     points: np.ndarray
-
-    @classmethod
-    def of(cls, labels: Sequence[Labels]) -> LabelTable:
-        objects = [parts for x in labels for parts in x.polygons]
-        parts = [np.zeros((0, 2)), *chain.from_iterable(objects)]
-        none = Labels.of([], [], 0, 0)
-        columns = {
-            name: np.concatenate([getattr(x, name) for x in (none, *labels)])
-            for name in ("boxes", "classes", "crowd", "area")
-        }
-        return cls(
-            sizes=np.array([(x.height, x.width) for x in labels], np.int64).reshape(-1, 2),
-            starts=_starts([len(x.boxes) for x in labels]),
-            **columns,
-            part_starts=_starts([len(p) for p in objects]),
-            point_starts=_starts([len(p) for p in parts[1:]]),
-            points=np.concatenate(parts, dtype=np.float32),
-        )
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -108,7 +90,7 @@ class LabelTable:
         return int(np.searchsorted(self.starts, k, "right")) - 1
 
 
-def _starts(lengths: Sequence[int]) -> np.ndarray:
-    """(n + 1,) int64: where n pieces of these lengths start, one after the other, and where the
-    last one ends."""
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+def starts(pieces: Sequence[Sized]) -> np.ndarray:
+    """(n + 1,) int64: where n pieces start that lie one after the other, and where the last one
+    ends."""
+    return np.concatenate(([0], np.cumsum([*map(len, pieces)], dtype=np.int64)))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain
 from os.path import isdir
 from pathlib import Path
 
@@ -31,8 +32,7 @@ from boltbox.detector.data.formats.format import (
     LabelObject,
 )
 from boltbox.detector.data.images import image_sizes
-from boltbox.detector.data.label_table import LabelSource, LabelTable
-from boltbox.detector.data.sample import Labels
+from boltbox.detector.data.label_table import LabelSource, LabelTable, starts
 from boltbox.detector.model.boxes import area_xyxy
 from boltbox.detector.system.errors import InputError
 
@@ -86,7 +86,8 @@ class SplitReader:
     single_class: bool = False
     part: Part | None = None
     files: list[str] = field(default_factory=list, init=False)
-    labels: list[Labels] = field(default_factory=list, init=False)
+    sizes: list[tuple[int, int]] = field(default_factory=list, init=False)
+    objects: list[list[LabelObject]] = field(default_factory=list, init=False)
     sources: list[LabelSource] = field(default_factory=list, init=False)
     faults: list[Fault] = field(default_factory=list, init=False)
 
@@ -129,8 +130,7 @@ class SplitReader:
                 self._lose(entry, entry.file, str(e).removeprefix(f"{entry.file}: "))
             else:
                 self._add(entry, labels, *size)
-        table = LabelTable.of(self.labels)
-        dataset = DetectionDataset(self.files, table, self.names, self.sources, self.faults)
+        dataset = DetectionDataset(self.files, self._table(), self.names, self.sources, self.faults)
         save_labels(path, stamp, dataset)
         return dataset
 
@@ -156,20 +156,10 @@ class SplitReader:
             first = f"{reasons[0].where}, {reasons[0].problem}"
             self._lose(entry, entry.image, f"none of its objects can be used, first: {first}")
             return
-        boxes = np.array([item.box for item in kept], np.float32).reshape(-1, 4)
-        areas = np.array([item.area for item in kept], np.float32)
-        labels = Labels.of(
-            boxes,
-            [0 if self.single_class else self.numbers[item.name] for item in kept],
-            height,
-            width,
-            [item.polygons for item in kept],
-            [item.crowd for item in kept],
-            np.where(np.isnan(areas), area_xyxy(boxes), areas),
-        )
         places = [item.place for item in kept]
         self.files.append(entry.image)
-        self.labels.append(labels)
+        self.sizes.append((height, width))
+        self.objects.append(kept)
         self.sources.append(LabelSource(entry.file, places, found.size) if found else LabelSource())
 
     def _class_problem(self, entry: Entry, item: LabelObject) -> str:
@@ -188,6 +178,26 @@ class SplitReader:
                 " --data.single_class true"
             )
         return f"unknown class {item.name!r}: it is none of the data set's {len(self.names)}"
+
+    def _table(self) -> LabelTable:
+        """The objects of all images."""
+        items = [*chain.from_iterable(self.objects)]
+        polygons = [item.polygons for item in items]
+        parts = [*chain.from_iterable(polygons)]
+        boxes = np.array([item.box for item in items], np.float32).reshape(-1, 4)
+        areas = np.array([item.area for item in items], np.float32)
+        classes = [0 if self.single_class else self.numbers[item.name] for item in items]
+        return LabelTable(
+            np.array(self.sizes, np.int64).reshape(-1, 2),
+            starts(self.objects),
+            boxes,
+            np.array(classes, np.int64),
+            np.array([item.crowd for item in items], bool),
+            np.where(np.isnan(areas), area_xyxy(boxes), areas),
+            starts(polygons),
+            starts(parts),
+            np.concatenate([np.zeros((0, 2)), *parts], dtype=np.float32),
+        )
 
 
 def box_problems(boxes: np.ndarray) -> list[str]:

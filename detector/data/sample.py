@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Self
 import cv2
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -41,33 +40,6 @@ class Labels:
     area: np.ndarray
     height: int
     width: int
-
-    @classmethod
-    def of(
-        cls,
-        boxes: ArrayLike,
-        classes: ArrayLike,
-        height: int,
-        width: int,
-        polygons: Polygons | None = None,
-        crowd: ArrayLike | None = None,
-        area: ArrayLike | None = None,
-    ) -> Labels:
-        """Labels with dtypes set and the optional columns filled in: no polygons, no crowd, area =
-        box area."""
-        boxes = np.asarray(boxes, np.float32).reshape(-1, 4)
-        n = len(boxes)
-        return cls(
-            boxes,
-            np.asarray(classes, np.int64).reshape(n),
-            polygons if polygons is not None else [[] for _ in range(n)],
-            np.zeros(n, bool) if crowd is None else np.asarray(crowd, bool).reshape(n),
-            (boxes[:, 2:] - boxes[:, :2]).prod(1)
-            if area is None
-            else np.asarray(area, np.float32).reshape(n),
-            height,
-            width,
-        )
 
     def keep(self, mask: np.ndarray) -> Labels:
         """The objects where the (n,) boolean mask is true."""

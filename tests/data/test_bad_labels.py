@@ -17,10 +17,10 @@ from made_datasets import (
     voc_object,
     voc_xml,
 )
+from made_labels import labels_of, table_of
 
 from boltbox.detector.data.datasets import DetectionDataset, Fault
-from boltbox.detector.data.label_table import LabelSource, LabelTable
-from boltbox.detector.data.sample import Labels
+from boltbox.detector.data.label_table import LabelSource
 from boltbox.detector.system.errors import InputError
 
 GOOD_FIRST, GOOD_LAST = "0 0.5 0.5 0.5 0.5", "1 0.25 0.25 0.125 0.125"
@@ -210,7 +210,7 @@ def test_broken_xml_drops_the_image(tmp_path: Path, text: str) -> None:
 def test_summary_in_words() -> None:
     faults = [Fault(f"{k}.txt", "line 1", "negative value") for k in range(3)]
     faults.append(Fault("x.png", "", "no such image file"))
-    table = LabelTable.of([Labels.of(np.ones((n, 4)), np.zeros(n), 9, 9) for n in (2, 0, 3, 0)])
+    table = table_of([labels_of(np.ones((n, 4)), np.zeros(n), 9, 9) for n in (2, 0, 3, 0)])
     sources = [LabelSource(), *[LabelSource("a.txt")] * 3]
     dataset = DetectionDataset(list("abcd"), table, ["cat"], sources, faults)
     assert dataset.summary("val", most=3) == [

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_datasets import lay_out, picture, save
+from made_labels import labels_of, table_of
 from made_samples import few
 from ranks import together
 
@@ -21,7 +22,6 @@ import cli
 from benchmarks.resume_fuzz import difference
 from boltbox.detector.data.datamodule import DetectionData
 from boltbox.detector.data.label_table import LabelTable
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.data.sampler import (
     TrainBatches,
     class_weights,
@@ -33,7 +33,7 @@ EPOCHS, BATCHES = 3, 6  # of the runs below: 24 images in batches of 4
 
 def table(images: list[list[int]]) -> LabelTable:
     """Images whose objects have these classes."""
-    return LabelTable.of([Labels.of(np.zeros((len(x), 4)), np.array(x), 9, 9) for x in images])
+    return table_of([labels_of(np.zeros((len(x), 4)), np.array(x), 9, 9) for x in images])
 
 
 def weights_of(images: list[list[int]], classes: int, maps: float | np.ndarray = 0.0) -> np.ndarray:

@@ -26,6 +26,7 @@ from made_datasets import (
     voc_object,
     voc_xml,
 )
+from made_labels import labels_of, table_of
 
 import cli
 from boltbox.detector.data import read_split
@@ -33,8 +34,6 @@ from boltbox.detector.data.cache import labels as label_cache
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats import yolo_txt
-from boltbox.detector.data.label_table import LabelTable
-from boltbox.detector.data.sample import Labels
 
 Maker = Callable[[Path], None]
 
@@ -360,7 +359,7 @@ def test_table_gives_back_what_went_in() -> None:
         polygons = [[rng.random((k + 3, 2)).astype(np.float32) for k in range(j)] for j in range(n)]
         boxes = rng.random((n, 4)).astype(np.float32)
         given.append(
-            Labels.of(
+            labels_of(
                 boxes,
                 rng.integers(0, 9, n),
                 30 + n,
@@ -370,7 +369,7 @@ def test_table_gives_back_what_went_in() -> None:
                 rng.random(n),
             )
         )
-    table = LabelTable.of(given)
+    table = table_of(given)
     assert len(table) == 4
     for ours, theirs in zip(table, given, strict=True):
         for name in ("boxes", "classes", "crowd", "area"):
@@ -381,7 +380,7 @@ def test_table_gives_back_what_went_in() -> None:
             [p.tolist() for p in parts] for parts in theirs.polygons
         ]
     assert [table.image_of(k) for k in range(5)] == [0, 0, 0, 2, 2]
-    assert len(LabelTable.of([])) == 0
+    assert len(table_of([])) == 0
 
 
 def test_names_of_any_kind(tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import yaml
 from forked import forks
+from made_labels import labels_of
 from made_samples import noise, noise_set, random_sample
 
 import cli
 from benchmarks.resume_fuzz import command, difference, start
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.datamodule import DetectionData
-from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample
+from boltbox.detector.data.sample import LetterboxInfo, Sample
 from boltbox.detector.data.sampler import Key
 from boltbox.detector.data.transforms.augment import PLACES, Augment, TrainSamples, Transform
 from boltbox.detector.data.transforms.colour import Albumentations, RandomFlip, RandomHSV
@@ -185,7 +186,7 @@ def full(image: np.ndarray) -> Weighed:
     """A sample whose every field has a value of its own."""
     made = random_sample(3, *image.shape[:2])
     boxes, classes, polygons = made.boxes, made.classes, made.polygons
-    truth = Labels.of(np.zeros((0, 4)), np.zeros(0), 9, 9)
+    truth = labels_of(np.zeros((0, 4)), np.zeros(0), 9, 9)
     return Weighed(
         image,
         boxes,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_detections import random_set
+from made_labels import labels_of
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.coco import COCO_NAMES
@@ -132,15 +133,15 @@ def test_coco_figures_with_more_than_100_detections() -> None:
     spread = np.array(
         [[20 * i, 0, 20 * i + 10, 10, 1 - i / 200, 0] for i in range(101)], np.float32
     )
-    last = [Labels.of(spread[-1:, :4], [0], 10, 3000)]
+    last = [labels_of(spread[-1:, :4], [0], 10, 3000)]
     assert check_coco([spread], last, 1)["AR100"] == 0
     assert check_coco([spread[1:]], last, 1)["AR100"] == 1
 
 
 def test_coco_figures_where_there_is_nothing() -> None:
     (found, *_), (true, *_) = random_set(np.random.default_rng(0), images=1, most_objects=8)
-    nothing, no_labels = found[:0], Labels.of([], [], 600, 600)
-    crowd = Labels.of(true.boxes, true.classes, 600, 600, crowd=np.ones(len(true.boxes)))
+    nothing, no_labels = found[:0], labels_of([], [], 600, 600)
+    crowd = labels_of(true.boxes, true.classes, 600, 600, crowd=np.ones(len(true.boxes)))
     assert math.isnan(check_coco([nothing], [no_labels], 3)["AP"])
     assert math.isnan(check_coco([found], [no_labels], 3)["AP"])
     assert math.isnan(check_coco([found], [crowd], 3)["AP"])
@@ -152,6 +153,6 @@ def test_coco_figures_where_there_is_nothing() -> None:
 @pytest.mark.parametrize("width", [10, 50, 200])
 def test_coco_figures_of_a_size_that_does_not_occur(width: int) -> None:
     """Without any detection, too, the figures of the other two sizes do not exist."""
-    true = Labels.of([[0, 0, width, width]], [0], 600, 600)
+    true = labels_of([[0, 0, width, width]], [0], 600, 600)
     figures = check_coco([np.zeros((0, 6), np.float32)], [true], 1)
     assert sum(math.isnan(figures[f"AP_{size}"]) for size in ("small", "medium", "large")) == 2

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from made_labels import labels_of
 from small_fit import small_fit
 
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.report.charts import draw_confusion
@@ -69,7 +69,7 @@ def test_the_figures_take_memory_by_what_was_seen(tmp_path: Path) -> None:
     )
     for i in range(4):
         found = np.column_stack((boxes, [0.9, 0.8], [9999 - i, 5000])).astype(np.float32)
-        metrics.update([found], [Labels.of(boxes, [9999, 5000], 64, 64)], [i])
+        metrics.update([found], [labels_of(boxes, [9999, 5000], 64, 64)], [i])
     tracemalloc.start()
     result = metrics.compute()
     confused = result.record.confused_pairs(len(NAMES))

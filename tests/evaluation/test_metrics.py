@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_detections import random_set
+from made_labels import labels_of
 
 from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import (
@@ -144,7 +145,7 @@ def test_crowd_regions_are_ignored_in_yolov5s_figures() -> None:
 def test_labels_count_as_far_as_they_are_in_the_image() -> None:
     """Detections are clipped to the image (specification 5.3), so YOLOv5's figures clip the objects
     as well."""
-    outside = Labels.of([[-50, 0, 50, 100]], [0], 100, 100)
+    outside = labels_of([[-50, 0, 50, 100]], [0], 100, 100)
     result = collected([np.array([[0, 0, 50, 100, 0.9, 0]], np.float32)], [outside], num_classes=1)
     assert result.by_class.ap.min() > 0.99
     assert confusion_matrix(result.record.confused_pairs(1), 1, [0]).tolist() == [[1, 0], [0, 0]]
@@ -165,7 +166,7 @@ def test_no_hit_is_zero() -> None:
     """Precision is 1 above the best score by definition; it is not reported without a single
     hit."""
     miss = np.array([[0, 0, 10, 10, 0.9, 0]], np.float32)
-    result = collected([miss], [Labels.of([[50, 50, 60, 60]], [0], 100, 100)], num_classes=1)
+    result = collected([miss], [labels_of([[50, 50, 60, 60]], [0], 100, 100)], num_classes=1)
     assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
     assert confusion_matrix(result.record.confused_pairs(1), 1, [0]).tolist() == [[0, 1], [1, 0]]
 
@@ -173,7 +174,7 @@ def test_no_hit_is_zero() -> None:
 def test_no_images_and_no_labels() -> None:
     for result in (
         collected([], []),
-        collected([np.array([[0, 0, 9, 9, 0.9, 1]], np.float32)], [Labels.of([], [], 9, 9)]),
+        collected([np.array([[0, 0, 9, 9, 0.9, 1]], np.float32)], [labels_of([], [], 9, 9)]),
     ):
         assert {result.summary[name] for name in ("P", "R", "mAP50", "mAP50-95", "fitness")} == {0}
         assert math.isnan(result.summary["coco/AP"])
@@ -184,7 +185,7 @@ def test_no_images_and_no_labels() -> None:
 def test_class_maps() -> None:
     """A class without objects gets the mean of the others, a class with objects and no detections
     0."""
-    true = Labels.of([[0, 0, 10, 10], [50, 0, 60, 10]], [1, 3], 100, 100)
+    true = labels_of([[0, 0, 10, 10], [50, 0, 60, 10]], [1, 3], 100, 100)
     result = collected([np.array([[0, 0, 10, 10, 0.9, 1]], np.float32)], [true], num_classes=4)
     assert result.class_maps() == pytest.approx([0.4975, 0.995, 0.4975, 0])
 
@@ -209,7 +210,7 @@ NAMES = ["cat", "hot air balloon", "dog"]
 
 def a_result(classes: list[int]) -> Result:
     """Small objects of these classes, each found but for the last."""
-    true = Labels.of([[20 * c, 0, 20 * c + 10, 10] for c in classes], classes, 100, 100)
+    true = labels_of([[20 * c, 0, 20 * c + 10, 10] for c in classes], classes, 100, 100)
     found = np.column_stack([true.boxes, np.linspace(0.9, 0.5, len(classes)), true.classes])[
         : max(len(classes) - 1, 1)
     ]

@@ -9,12 +9,12 @@ import pytest
 import torch
 from golden.cases import ALL, Case, close, each
 from made_datasets import parsed, read_yolo
+from made_labels import labels_of, table_of
 
 from boltbox.detector.data.cache.images import ResizedImages
 from boltbox.detector.data.images import image_sizes
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, EvaluationSamples
-from boltbox.detector.data.label_table import LabelTable
-from boltbox.detector.data.sample import Labels, collate
+from boltbox.detector.data.sample import collate
 from boltbox.detector.data.sampler import (
     Key,
     class_weights,
@@ -107,7 +107,7 @@ def test_sampling_weights(case: Case) -> None:
     sampling = weights * (1 - case["in_maps"]) ** 2
     close(sampling, case["out_class_weights_for_sampling"], 1e-6)
     images = [labels[case["in_label_image"] == i][:, 0] for i in range(m["n_images"])]
-    table = LabelTable.of([Labels.of(np.zeros((len(x), 4)), x, 9, 9) for x in images])
+    table = table_of([labels_of(np.zeros((len(x), 4)), x, 9, 9) for x in images])
     objects, wanted = np.array([len(x) > 0 for x in images]), case["out_image_weights"]
     drawn = image_weights(table, sampling)[objects]
     close(drawn / drawn.sum(), wanted[objects] / wanted.sum(), 1e-6)

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 from golden.cases import Case, close, each
+from made_labels import labels_of
 from torch.nn.functional import one_hot
 
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.class_metrics import class_metrics, match
 from boltbox.detector.evaluation.coco import coco_metrics
 from boltbox.detector.evaluation.confusion import confused_pairs, confusion_matrix
@@ -73,7 +73,7 @@ def test_boxes_to_metrics(case: Case) -> None:
             if not (confused < nc).all(1).any():  # YOLOv5 leaves out false positives
                 confused = confused[confused[:, 1] < nc]
             pairs.append(confused)
-        metrics.update([d], [Labels.of(t[:, 1:], t[:, 0], 10**6, 10**6)], [i])
+        metrics.update([d], [labels_of(t[:, 1:], t[:, 0], 10**6, 10**6)], [i])
     assert np.array_equal(np.concatenate(hits), case["out_correct"])
     matrix = confusion_matrix(np.concatenate(pairs), nc, range(nc))
     close(matrix, case["out_confusion"], 0)

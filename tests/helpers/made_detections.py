@@ -1,6 +1,7 @@
 """Detections and labels of a few images, made from random numbers."""
 
 import numpy as np
+from made_labels import labels_of
 
 from boltbox.detector.data.sample import Labels
 
@@ -32,7 +33,7 @@ def random_set(
         low = rng.uniform(0, 300, (n, 2))
         boxes, kinds = np.hstack([low, low + size]), rng.integers(0, classes, n)
         area = size.prod(1) * rng.uniform(0.2, 1, n) if areas else None
-        truths.append(Labels.of(boxes, kinds, 600, 600, crowd=rng.random(n) < crowds, area=area))
+        truths.append(labels_of(boxes, kinds, 600, 600, crowd=rng.random(n) < crowds, area=area))
 
         copies = np.repeat(np.arange(n), rng.integers(0, 4, n))
         near = boxes[copies] + rng.normal(0, 0.08, (len(copies), 4)) * np.tile(size[copies], 2)

@@ -2,8 +2,8 @@
 
 import numpy as np
 from hypothesis import strategies as st
+from made_labels import labels_of
 
-from boltbox.detector.data.sample import Labels
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
 
@@ -20,7 +20,7 @@ def evidence_of(
     for i, (found, labels) in enumerate(images):
         rows = np.array(sorted(found, key=lambda r: -r[4]), np.float32).reshape(-1, 6)
         truth = np.array(labels, float).reshape(-1, 5)
-        metrics.update([rows], [Labels.of(truth[:, :4], truth[:, 4], SIDE, SIDE)], [i])
+        metrics.update([rows], [labels_of(truth[:, :4], truth[:, 4], SIDE, SIDE)], [i])
     record = metrics.compute().record
     record.names, record.command = names, "validate"
     record.files = [f"/images/{i}.png" for i in range(len(images))]

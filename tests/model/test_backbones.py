@@ -213,7 +213,7 @@ def test_options_that_need_each_other(a_fit: Callable[..., str]) -> None:
     weights = ["--model.start.backbone_weights", "a.pth"]
     assert "not both" in a_fit(*BACKBONE, *weights, "--model.start.weights", "a.pth")
     assert "--model.network.backbone timm/NAME" in a_fit(*weights)
-    assert "a.pth: no such file" in a_fit(*BACKBONE, *weights)
+    assert "a.pth: no such weights file" in a_fit(*BACKBONE, *weights)
     assert "the network has the layers 0 to 10" in a_fit("--model.start.freeze", "90")
     assert "did you mean 'yolov5'" in a_fit("--model.network.backbone", "yolov")
 

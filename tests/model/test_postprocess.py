@@ -12,9 +12,10 @@ import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_heads import head_of
+from made_labels import labels_of
 from torch import Tensor
 
-from boltbox.detector.data.sample import Labels, LetterboxInfo, Sample, collate
+from boltbox.detector.data.sample import LetterboxInfo, Sample, collate
 from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Predictor
 from boltbox.detector.model import postprocess
@@ -305,7 +306,7 @@ def test_rounded_nms_is_an_option_of_the_model(monkeypatch: pytest.MonkeyPatch) 
         torch.linspace(1, 0.1, len(pairs)),
         1,
     )
-    empty = Labels.of(np.zeros((0, 4)), np.zeros(0), 640, 640)
+    empty = labels_of(np.zeros((0, 4)), np.zeros(0), 640, 640)
     sample = Sample(
         np.zeros((640, 640, 3), np.uint8),
         empty.boxes,

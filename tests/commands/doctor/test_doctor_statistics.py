@@ -20,13 +20,13 @@ from made_datasets import (
     voc_xml,
     yolo_line,
 )
+from made_labels import labels_of, table_of
 from shared import shared
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.data.label_table import LabelSource, LabelTable
-from boltbox.detector.data.sample import Labels
+from boltbox.detector.data.label_table import LabelSource
 
 Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2
 
@@ -34,7 +34,7 @@ Box = tuple[int, float, float, float, float]  # class, x1, y1, x2, y2
 def dataset_of(*images: list[Box], names: str = "ab", side: int = 640) -> DetectionDataset:
     """Square images that are only spoken of, with a label file each."""
     labels = [
-        Labels.of(np.array([o[1:] for o in x]), np.array([o[0] for o in x]), side, side)
+        labels_of(np.array([o[1:] for o in x]), np.array([o[0] for o in x]), side, side)
         for x in images
     ]
     files = [f"/nowhere/{i}.jpg" for i in range(len(images))]
@@ -42,7 +42,7 @@ def dataset_of(*images: list[Box], names: str = "ab", side: int = 640) -> Detect
         LabelSource(f"/nowhere/{i}.txt", [f"line {k + 1}" for k in range(len(image))])
         for i, image in enumerate(images)
     ]
-    return DetectionDataset(files, LabelTable.of(labels), list(names), sources)
+    return DetectionDataset(files, table_of(labels), list(names), sources)
 
 
 def kinds(findings: list[Finding]) -> list[tuple[str, str, str]]:
