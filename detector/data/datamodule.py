@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import lightning as L
 import numpy as np
-from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
 from boltbox.detector.data.cache.images import ResizedImages, cache_images
@@ -130,7 +129,7 @@ class DetectionData(L.LightningDataModule):
 
     @property
     def _fitting(self) -> bool:
-        return not self.trainer or self.trainer.state.fn == TrainerFn.FITTING
+        return not self.trainer or self.trainer.state.fn == "fit"
 
     @property
     def _rank_and_world(self) -> tuple[int, int]:

@@ -21,7 +21,7 @@ sides = st.integers(10, 600)
 targets = st.sampled_from([64, 96, 128, 320])
 
 
-@given(seeds, sides, sides, targets, targets, targets, st.booleans(), st.booleans())
+@given(seeds, sides, sides, targets, targets, targets, st.booleans())
 @few
 def test_frame_leads_back_to_the_file(
     seed: int,
@@ -30,7 +30,6 @@ def test_frame_leads_back_to_the_file(
     size: int,
     out_height: int,
     out_width: int,
-    smooth: bool,
     scaleup: bool,
 ) -> None:
     assume(max(height, width) <= 12 * min(height, width))
@@ -44,7 +43,7 @@ def test_frame_leads_back_to_the_file(
     )
     # else it must shrink, which is covered by scaleup
     assume(scaleup or size <= min(out_height, out_width))
-    resized = resize_longest(sample, size, smooth)
+    resized = resize_longest(sample, size)
     sample = Letterbox(np.array([[out_height, out_width]]), scaleup)(resized)
     assert sample.size == (out_height, out_width)
     assert sample.boxes.dtype == np.float32
@@ -65,15 +64,15 @@ def test_frame_in_numbers() -> None:
     assert letterbox.to_file(np.array([[20.0, 20, 200, 30]])).tolist() == [[20, 0, 200, 40]]
 
 
-@given(sides, sides, targets, st.booleans())
+@given(sides, sides, targets)
 @few
 def test_longer_side_is_exact_and_the_shorter_rounded_up(
-    height: int, width: int, size: int, smooth: bool
+    height: int, width: int, size: int
 ) -> None:
     sample = Sample(
         np.zeros((height, width, 3), np.uint8), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
     )
-    image = resize_longest(sample, size, smooth).image
+    image = resize_longest(sample, size).image
     longer, shorter = max(height, width), min(height, width)
     whole = -(-shorter * size // longer)  # in integers: no rounding to speak of
     assert image.shape[:2] == ((size, whole) if height >= width else (whole, size))
@@ -104,13 +103,13 @@ def test_letterbox_keeps_the_aspect(
     assert (image == 255).all(-1).sum() == w * h, "one whole rectangle"
 
 
-@given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets, st.booleans())
+@given(st.integers(80, 300), st.integers(80, 300), targets, targets, targets)
 @few
 def test_labels_follow_the_pixels_through_resize_and_letterbox(
-    height: int, width: int, size: int, out_height: int, out_width: int, smooth: bool
+    height: int, width: int, size: int, out_height: int, out_width: int
 ) -> None:
     sample = painted(height, width, width // 5, height // 4, width * 4 // 5, height // 2)
-    resized = replace(resize_longest(sample, size, smooth), index=0)
+    resized = replace(resize_longest(sample, size), index=0)
     sample = Letterbox(np.array([[out_height, out_width]]), scaleup=True)(resized)
     # A pixel for the edges' blur, one for the padding's half pixel and the rounded size; both of the
     # smaller image, if it was made larger again.

@@ -60,7 +60,7 @@ class EvaluationInput(NamedTuple):
         (height, width); or the image with its tiles."""
         if self.tile:
             return self._tiles(sample, self.tile)
-        resized = resize_longest(sample, self.size, smooth=True)
+        resized = resize_longest(sample, self.size)
         return letterbox_sample(resized, shape, scaleup=False)
 
     def batch(self, samples: list[Sample]) -> Batch:
@@ -81,7 +81,7 @@ class EvaluationInput(NamedTuple):
         to_width, to_height = (np.ceil(sides).astype(int) * self.stride).tolist()
         shape = to_height, to_width
         # the whole is as large as its tiles
-        whole = resize_longest(sample, min(self.size, max(shape)), smooth=True)
+        whole = resize_longest(sample, min(self.size, max(shape)))
         inputs = [letterbox_sample(whole, shape, scaleup=False)]
         nothing = sample.replace(boxes=sample.boxes[:0], classes=sample.classes[:0], polygons=[])
         for x1, y1, x2, y2 in corners.tolist():

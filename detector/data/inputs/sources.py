@@ -27,8 +27,20 @@ from boltbox.detector.system.file_names import common_folder, inside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
 Image = str | Path | np.ndarray | PIL.Image
-VIDEOS = {*(".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts")}
-VIDEOS |= {".webm", ".wmv"}
+VIDEOS = {
+    ".asf",
+    ".avi",
+    ".gif",
+    ".m4v",
+    ".mkv",
+    ".mov",
+    ".mp4",
+    ".mpeg",
+    ".mpg",
+    ".ts",
+    ".webm",
+    ".wmv",
+}
 _STREAM = re.compile(r"(rtsps?|rtmps?|https?|udp|tcp|srt)://", re.IGNORECASE)
 
 

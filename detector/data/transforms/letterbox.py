@@ -40,12 +40,12 @@ class Patch(NamedTuple):
         return Patch(self.read, (*low, *high), self.gain * gain, x0, y0)
 
 
-class LazyImage:
+class LazyImage(NamedTuple):
     """An image of `shape` (height, width) in pixels that is still to be rendered. It takes the
     place of a sample's pixels until then."""
 
-    def __init__(self, shape: tuple[int, int], patches: list[Patch]) -> None:
-        self.shape, self.patches = shape, patches
+    shape: tuple[int, int]
+    patches: list[Patch]
 
     @classmethod
     def of(cls, image: np.ndarray | LazyImage) -> LazyImage:
@@ -133,11 +133,11 @@ def longest_shape(height: int, width: int, size: int) -> tuple[int, int]:
     return math.ceil(round(height * r, 6)), math.ceil(round(width * r, 6))
 
 
-def resize_longest(sample: Sample, size: int, smooth: bool) -> Sample:
-    """An image with its objects scaled to its `longest_shape`; smooth: see `resize`."""
+def resize_longest(sample: Sample, size: int) -> Sample:
+    """An image with its objects scaled to its `longest_shape`."""
     height, width = sample.size
     shape = longest_shape(height, width, size)
-    image = resize(sample.image, shape, smooth)
+    image = resize(sample.image, shape, smooth=True)
     return sample.moved(image, (shape[1] / width, shape[0] / height), (0, 0))
 
 

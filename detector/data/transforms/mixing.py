@@ -27,7 +27,7 @@ def mosaic(samples: Sequence[Sample], size: int, xc: int, yc: int, main: int = 0
         shift = xc - width * left, yc - height * top
         quarter = 0 if left else xc, 0 if top else yc, xc if left else side, yc if top else side
         image = LazyImage.of(sample.image)
-        canvas.patches += image.moved(1, shift, canvas.shape, quarter).patches
+        canvas.patches.extend(image.moved(1, shift, canvas.shape, quarter).patches)
         placed.append(sample.moved(None, (1, 1), shift))
     polygons = [parts for sample in placed for parts in sample.parts()]
     return samples[main].replace(
