@@ -12,7 +12,6 @@ from boltbox.callbacks.pictures import Pictures
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.loggers.media import (
-    Time,
     show_classes,
     show_image,
     show_pictures,
@@ -81,16 +80,16 @@ class Dashboard(L.Callback):
         fits = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
         if result is None or not (self._loggers and fits and is_due):
             return
-        time = Time(epoch, max(trainer.global_step - 1, 0))
+        step = max(trainer.global_step - 1, 0)
         content = result.to_json(names)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[:IMAGES]]
 
         def show(logger: Logger) -> None:
-            show_precision_recall(logger, "val/precision_recall", result, names, time)
-            show_classes(logger, "val/per_class", content, time)
+            show_precision_recall(logger, "val/precision_recall", result, names, step)
+            show_classes(logger, "val/per_class", content, step)
             if pictures:
-                show_pictures(logger, "val/images", pictures, names, time)
+                show_pictures(logger, "val/images", pictures, names, step)
 
         self._show(show)
 
@@ -101,16 +100,15 @@ class Dashboard(L.Callback):
             return
         run = Path(trainer.default_root_dir)
         best, plots = best_epoch(run), sorted((run / "plots").glob("*.[jp]*g"))
-        # Lightning has already counted the next epoch
-        time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
+        step = trainer.global_step
         metrics = {f"best/{k}": v for k, v in best.items() if isinstance(v, float) or k == "epoch"}
 
         def finish(logger: Logger) -> None:
             if metrics:
-                logger.log_metrics(metrics, time.step)
-                show_classes(logger, "best/per_class", best, time)
+                logger.log_metrics(metrics, step)
+                show_classes(logger, "best/per_class", best, step)
             for path in plots:
-                show_image(logger, f"plots/{path.name}", read_image(path), time)
+                show_image(logger, f"plots/{path.name}", read_image(path), step)
 
         self._show(finish)
         self._loggers = []
