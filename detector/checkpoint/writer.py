@@ -21,8 +21,6 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import load_torch_file
 
-_thread = ThreadPoolExecutor(1, "checkpoint")  # it starts with the first save
-
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Saves beside the target, verifies what it wrote, and only then moves; `last.ckpt` leaves the
@@ -57,7 +55,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if copies is None:
             self._report(_save(checkpoint, targets))
         else:
-            self._saving = _thread.submit(_save, snapshot(checkpoint), targets)
+            thread = ThreadPoolExecutor(1, "checkpoint")  # for this save: a fork would not have it
+            self._saving = thread.submit(_save, snapshot(checkpoint), targets)
+            thread.shutdown(wait=False)
 
     def wait(self) -> None:
         """Until the last save has ended, well or not; it prints what could not be saved."""
