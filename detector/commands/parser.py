@@ -43,7 +43,7 @@ DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
 REASON = re.compile(  # within a list of what else was tried
     r"- (there is no option .*|\S+ is .*; it must be .*)"
     r"|(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')"
-    r"|(Expected '\S+' to be a [\w ]+)(?:<class '(\w+)'>)?"
+    r"|callable class: (Expected '\S+' to be a [\w ]+)(?:<class '([\w.]+)'>)?"
 )
 UNKNOWN = re.compile(r"(?:[Uu]nrecognized arguments: --|Option '|[Kk]ey ')([\w.-]+)")
 

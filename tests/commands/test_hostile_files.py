@@ -199,7 +199,8 @@ def test_zero_bytes_in_coco_names(data: Path, capfd: pytest.CaptureFixture) -> N
             cli.main([*DOCTOR, "coco/zero.yaml"])
         assert leaving.value.code == 2
         told = capfd.readouterr().err
-        assert f"an entry of `{key}` has no usable id and {field}" in told
+        assert "coco/zero.json: not a COCO json file" in told
+        assert "no usable name" in told
         assert "Traceback" not in told
 
 
