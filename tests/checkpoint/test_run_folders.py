@@ -368,7 +368,7 @@ def test_links_beside_pictures_and_videos(trained: Path, small_data: Path, here:
     )
     victim.write_text("untouched")
     (here / "out/images").mkdir(parents=True)
-    (here / f"out/images/.tmp.{image.stem}.jpg").symlink_to(victim)
+    (here / f"out/images/.{image.stem}.jpg.tmp").symlink_to(victim)
     cli.main(["predict", "--ckpt_path", str(trained / "checkpoints/last.ckpt"), "--source", str(image), "--run", "out",
               "--device", "cpu"])  # fmt: skip
     assert [p.name for p in (here / "out/images").iterdir()] == [f"{image.stem}.jpg"]
