@@ -24,7 +24,7 @@ from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
-from boltbox.detector.checkpoint.runs import locked, new_run, results_folder
+from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import Command, CommandLine, program
@@ -95,6 +95,7 @@ class DetectorCLI(LightningCLI):
         # the result of a command may be JSON on the standard output
         aside = redirect_stdout(sys.stderr) if "json" in line.options else nullcontext()
         with ExitStack() as self.held:  # the run folder
+            self.held.callback(remove_empty)
             with aside:
                 super().__init__(
                     model_class=Detector,

@@ -1,5 +1,6 @@
 """The table of commands, and the program: from the words of the command line to one of them."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pkgutil import resolve_name
@@ -81,6 +82,10 @@ def main(args: Sequence[str] | None = None) -> None:
             call(resolve_name(command.place), line.command, line.words)
     except Exception as e:
         if not isinstance(e, InputError | OSError) and type(e).__name__ != MISCONFIGURED:
+            if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's summary shows the first traceback
+                from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+                get_error_handler().record_exception(e)
             raise
         if first_to_report(str(e)):
             text = printable(in_one_line(e))

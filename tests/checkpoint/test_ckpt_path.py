@@ -112,9 +112,7 @@ def test_another_folder_is_as_good(
     assert len(lines) == 1
     assert str(project / "runs/fit-1/config.yaml") in lines[0]
     boxes = told.partition("val: 4 images, ")[2].split()[0]
-    assert f"all{boxes:>14}" in told, (
-        "all batches were looked at, not limit_val_batches of the run"
-    )
+    assert f"all{boxes:>14}" in told, "all batches were looked at, not limit_val_batches of the run"
     config = yaml.safe_load((here / "runs/validate-1/config.yaml").read_text())
     trainer, fresh = (
         config["trainer"],
