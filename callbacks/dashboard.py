@@ -12,6 +12,7 @@ from boltbox.callbacks.pictures import Pictures
 from boltbox.detector.data.images import read_image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.loggers.media import (
+    Time,
     show_classes,
     show_image,
     show_pictures,
@@ -80,16 +81,16 @@ class Dashboard(L.Callback):
         fits = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
         if result is None or not (self._loggers and fits and is_due):
             return
-        step = max(trainer.global_step - 1, 0)
+        time = Time(epoch, max(trainer.global_step - 1, 0))
         content = result.to_json(names)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         pictures = [p for c in callbacks if isinstance(c, Pictures) for p in c.shown[:IMAGES]]
 
         def show(logger: Logger) -> None:
-            show_precision_recall(logger, "val/precision_recall", result, names, step)
-            show_classes(logger, "val/per_class", content, step)
+            show_precision_recall(logger, "val/precision_recall", result, names, time)
+            show_classes(logger, "val/per_class", content, time)
             if pictures:
-                show_pictures(logger, "val/images", pictures, names, step)
+                show_pictures(logger, "val/images", pictures, names, time)
 
         self._show(show)
 
@@ -100,15 +101,16 @@ class Dashboard(L.Callback):
             return
         run = Path(trainer.default_root_dir)
         best, plots = best_epoch(run), sorted((run / "plots").glob("*.[jp]*g"))
-        step = trainer.global_step
+        # Lightning has already counted the next epoch
+        time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
         metrics = {f"best/{k}": v for k, v in best.items() if isinstance(v, float) or k == "epoch"}
 
         def finish(logger: Logger) -> None:
             if metrics:
-                logger.log_metrics(metrics, step)
-                show_classes(logger, "best/per_class", best, step)
+                logger.log_metrics(metrics, time.step)
+                show_classes(logger, "best/per_class", best, time)
             for path in plots:
-                show_image(logger, f"plots/{path.name}", read_image(path), step)
+                show_image(logger, f"plots/{path.name}", read_image(path), time)
 
         self._show(finish)
         self._loggers = []

@@ -1,8 +1,8 @@
 """Tables, curves and pictures in Lightning's WandbLogger and TensorBoardLogger; other loggers show
-none. W&B puts the epoch of the last metrics beside each."""
+none."""
 
 from textwrap import indent
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
@@ -15,46 +15,52 @@ from boltbox.detector.report.table import class_table
 CURVES = 20  # classes with a precision-recall curve, besides the mean
 
 
-def show_classes(logger: Logger, name: str, content: dict[str, Any], step: int) -> None:
+class Time(NamedTuple):
+    """Where a value stands on the axes: W&B's is the epoch, TensorBoard's the optimizer step."""
+
+    epoch: int
+    step: int
+
+
+def show_classes(logger: Logger, name: str, content: dict[str, Any], time: Time) -> None:
     """The table by class of metrics.json; TensorBoard's is the one of the terminal, as
     code in Markdown."""
     rows = content["per_class"]
     if isinstance(logger, WandbLogger) and rows:
-        logger.log_table(name, list(rows[0]), [list(row.values()) for row in rows], step=step)
+        import wandb
+
+        _log(logger, name, wandb.Table(list(rows[0]), [list(r.values()) for r in rows]), time)
     elif isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_text(name, indent(class_table(content), "    "), step)
+        logger.experiment.add_text(name, indent(class_table(content), "    "), time.step)
 
 
-def show_image(logger: Logger, name: str, image: np.ndarray, step: int) -> None:
+def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None:
     """(H, W, 3) uint8 RGB."""
     if isinstance(logger, WandbLogger):
-        logger.log_image(name, [image], step, file_type=["jpg"])
+        import wandb
+
+        _log(logger, name, wandb.Image(image, file_type="jpg"), time)
     elif isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_image(name, image, step, dataformats="HWC")
+        logger.experiment.add_image(name, image, time.step, dataformats="HWC")
 
 
 def show_pictures(
-    logger: Logger, name: str, pictures: list[Picture], classes: list[str], step: int
+    logger: Logger, name: str, pictures: list[Picture], classes: list[str], time: Time
 ) -> None:
     """W&B draws the boxes, which can be filtered by class and score; TensorBoard gets one image:
     labels, and below them predictions."""
     if isinstance(logger, WandbLogger):
-        boxes = [
-            {
-                "ground_truth": _boxes(p.labels, classes),
-                "predictions": _boxes(p.predictions, classes),
-            }
-            for p in pictures
-        ]
-        images, types = [picture.image for picture in pictures], ["jpg"] * len(pictures)
-        logger.log_image(name, images, step, boxes=boxes, file_type=types)
+        import wandb
+
+        shown = [wandb.Image(p.image, boxes=_boxes(p, classes), file_type="jpg") for p in pictures]
+        _log(logger, name, shown, time)
     else:
         sides = [draw_pictures(pictures, side, classes) for side in ("labels", "predictions")]
-        show_image(logger, name, np.concatenate(sides), step)
+        show_image(logger, name, np.concatenate(sides), time)
 
 
 def show_precision_recall(
-    logger: Logger, name: str, result: Result, classes: list[str], step: int
+    logger: Logger, name: str, result: Result, classes: list[str], time: Time
 ) -> None:
     """Curves at IoU 0.5, whose area is the AP: mean of all classes, and those with most objects."""
     metrics = result.by_class
@@ -71,27 +77,38 @@ def show_precision_recall(
         plot = wandb.plot.line_series(
             RECALLS.tolist(), lines, list(curves), "Precision against recall, IoU 0.5", "recall"
         )
-        logger.log_metrics({name: plot}, step)
+        _log(logger, name, plot, time)
     elif isinstance(logger, TensorBoardLogger):
         for label, curve in curves.items():
             counts = [np.zeros_like(curve)] * 4  # of detections by confidence: not known here
             logger.experiment.add_pr_curve_raw(
-                f"{name}/{label}", *counts, curve[::-1], RECALLS[::-1], step, len(RECALLS)
+                f"{name}/{label}", *counts, curve[::-1], RECALLS[::-1], time.step, len(RECALLS)
             )
 
 
-def _boxes(rows: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Rows of a Picture as W&B takes them."""
-    boxes = []
-    for x1, y1, x2, y2, score, number in rows.tolist():
-        scored = not np.isnan(score)
-        boxes.append(
-            {
-                "position": {"minX": x1, "minY": y1, "maxX": x2, "maxY": y2},
-                "domain": "pixel",
-                "class_id": int(number),
-                "box_caption": classes[int(number)] + (f" {score:.2f}" if scored else ""),
-                **({"scores": {"confidence": score}} if scored else {}),
-            }
-        )
-    return {"box_data": boxes, "class_labels": dict(enumerate(classes))}
+def _log(logger: WandbLogger, name: str, value: Any, time: Time) -> None:
+    logger.log_metrics({"epoch": time.epoch, name: value}, time.step)
+
+
+def _boxes(picture: Picture, classes: list[str]) -> dict[str, Any]:
+    """As W&B takes them."""
+    labels = dict(enumerate(classes))
+    sides = {"ground_truth": picture.labels, "predictions": picture.predictions}
+    return {
+        side: {"box_data": [_box(row, classes) for row in rows], "class_labels": labels}
+        for side, rows in sides.items()
+    }
+
+
+def _box(row: np.ndarray, classes: list[str]) -> dict[str, Any]:
+    x1, y1, x2, y2, score, number = row.tolist()
+    box: dict[str, Any] = {
+        "position": {"minX": x1, "minY": y1, "maxX": x2, "maxY": y2},
+        "domain": "pixel",
+        "class_id": int(number),
+        "box_caption": classes[int(number)],
+    }
+    if not np.isnan(score):
+        box["box_caption"] += f" {score:.2f}"
+        box["scores"] = {"confidence": score}
+    return box

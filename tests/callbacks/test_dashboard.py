@@ -21,7 +21,7 @@ import cli
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.loggers.media import show_precision_recall
+from boltbox.detector.loggers.media import Time, show_precision_recall
 from boltbox.detector.report.charts import draw_confidence
 
 BY_STEP = ("lr/bias", "lr/norm", "lr/weight", "momentum", "accumulate")
@@ -248,7 +248,7 @@ def test_the_report_and_tensorboard_show_one_curve(
     assert report[[0, 20, 30, 75, 100]].tolist() == pytest.approx([1, 1, 2 / 3, 1 / 3, 0])
 
     logger = TensorBoardLogger(tmp_path, name="", version="board")
-    show_precision_recall(logger, "curve", result, ["cat"], 0)
+    show_precision_recall(logger, "curve", result, ["cat"], Time(0, 0))
     logger.finalize("success")
     events = EventAccumulator(logger.log_dir, {"tensors": 0})
     events.Reload()
