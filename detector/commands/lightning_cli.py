@@ -45,6 +45,7 @@ from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
     check_classes,
+    needs_trust,
     only_from_trusted,
     package_of,
     paths_in,
@@ -234,10 +235,11 @@ class DetectorCLI(LightningCLI):
         options, whole = self.config_init.trainer, load_yaml(self.text)
         defaults = load_yaml(self._config_text(self.parser.get_defaults()))
         changed = {name: value for name, (_, value) in differences([defaults, whole]).items()}
-        resume = shlex.join(["fit", "--ckpt_path", "last", "--run", str(self.run_folder)])
+        trusting = ["--trust_parts", "true"] if needs_trust(self.config) else []
+        resume = ["fit", "--ckpt_path", "last", "--run", str(self.run_folder), *trusting]
         first = [
             RunFolder(self.text, changed, self.checkpoint),
-            EpochTable(f"{program()} {resume}"),
+            EpochTable(f"{program()} {shlex.join(resume)}"),
             RunState(),
         ]
         chosen = [self.config_init[group] for group in self.parser.callback_keys]

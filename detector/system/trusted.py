@@ -75,6 +75,11 @@ def only_from_trusted() -> Iterator[None]:
         parsing_settings.update(before)
 
 
+def needs_trust(options: Namespace) -> bool:
+    """Whether a resume of a run with these options has to be trusted with code of others."""
+    return any(package_of(path) not in PACKAGES for _, path in _named(options, ""))
+
+
 def check_classes(options: Namespace, typed: Collection[str], file: str) -> None:
     """Whether all that options name, but what the user typed or what is of the same foreign
     package, is a class of a trusted package; that it is one of the kind which the option takes, the

@@ -40,7 +40,7 @@ from boltbox.detector.system.errors import InputError
         (as_coco, {"train.json": "[]"}, ["train.json", "not a COCO json"]),
         (as_coco, {"train.json": '{"images": []}'}, ["train.json", "not a COCO json", "categories"]),
         (as_coco, {"train.json": '{"images": {}, "categories": []}'}, ["train.json", "not a COCO json", "images"]),
-        (as_coco, {"data.yaml": "train: gone.json"}, ["gone.json", "No such file"]),
+        (as_coco, {"data.yaml": "train: gone.json"}, ["gone.json", "such file"]),
         (as_coco, {"data.yaml": "train: gone.json\nnames: [cat]"}, ["data.yaml", "train refers to", "gone.json"]),
         (as_yolo, {"data.yaml": TRAIN + "names: cat"}, ["data.yaml", "`names`", "list"]),
         (as_yolo, {"data.yaml": TRAIN + "names: 3"}, ["data.yaml", "`names`"]),

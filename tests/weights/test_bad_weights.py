@@ -222,7 +222,7 @@ def test_flipped_bytes(tmp_path: Path) -> None:
 def test_a_published_file_cut_in_two(published: Path, tmp_path: Path) -> None:
     data = published.read_bytes()
     (tmp_path / "half.pt").write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match=r"half.pt: cannot be read, perhaps damaged or cut short"):
+    with pytest.raises(InputError, match=r"half.pt: damaged, or not"):
         read_yolov5(tmp_path / "half.pt")
 
 
