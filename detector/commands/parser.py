@@ -62,8 +62,10 @@ class Parser(ArgumentParser):
         kind = next(kinds, None)
         if denied := DENIED.search(text):
             sentence = refusal(option or "an option", denied[1])
-        elif reason := REASON.search(message):
+        elif option and (reason := REASON.search(message)):
             sentence = f"{option}: {''.join(filter(None, reason.groups()))}"
+            if "No module named" in sentence:
+                sentence += "; the folder of its file must be on PYTHONPATH, as in PYTHONPATH=. ..."
         elif unknown := UNKNOWN.search(text):
             strings = (s for action in self._actions for s in action.option_strings)
             known = [s.lstrip("-") for s in strings if s not in ("-h", "--help")]

@@ -272,7 +272,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
         start=StartOptions(weights=str(checkpoint)),
     )
     assert (
-        "not the head (5 classes there, 6 here; 3 anchors a level there, 2 here)"
+        "not the head, which is for other classes or of another kind"
         in capsys.readouterr().out
     )
     assert other.network.head.anchors_px.flatten(1).tolist() == anchors
