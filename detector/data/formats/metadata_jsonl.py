@@ -1,0 +1,86 @@
+"""Hugging Face's imagefolder: metadata.jsonl, a line an image, with its boxes under `objects`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from boltbox.detector.data.formats.format import (
+    NO_BOX,
+    Entry,
+    Format,
+    ImageLabels,
+    LabelObject,
+    as_number,
+)
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.text_file import read_text
+
+
+class MetadataJsonl(Format):
+    """A split is a metadata.jsonl, or several. A line has `file_name`, relative to the file, and
+    `objects` with `bbox` (x, y, width, height in pixels) and `category` or `categories` (numbers or
+    names)."""
+
+    shared = True
+
+    @classmethod
+    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+        """Names in alphabetical order; of numbers 0 to the largest."""
+        found = {
+            label
+            for paths in splits.values()
+            for path in paths
+            for _, row in _rows(path)
+            for label, _ in _objects(row)
+        }
+        numbers = [label for label in found if isinstance(label, int)]
+        names = sorted(str(label) for label in found if not isinstance(label, int))
+        return names or [str(number) for number in range(max(numbers, default=-1) + 1)]
+
+    def find(self) -> list[Entry]:
+        return [
+            Entry(str(path.parent / row["file_name"]), str(path), (number, row))
+            for path in self.split.paths
+            for number, row in _rows(path)
+        ]
+
+    def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
+        number, row = entry.key
+        objects = []
+        for k, (label, box) in enumerate(_objects(row), 1):
+            x, y, w, h = map(as_number, box) if isinstance(box, list) and len(box) == 4 else NO_BOX
+            place = f"line {number}, object {k} ({label})"
+            objects.append(LabelObject(place, label, (x, y, x + w, y + h)))
+        return ImageLabels(objects)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and content of each line.
+
+    Raises:
+        InputError: a line is no JSON object with `file_name`.
+    """
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            assert isinstance(row["file_name"], str)
+        except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
+            raise InputError(
+                f"{path}, line {number}: not a JSON object with the key file_name"
+            ) from None
+        yield number, row
+
+
+def _objects(row: dict[str, Any]) -> Iterator[tuple[str | int, Any]]:
+    """Class and box of each object of a line."""
+    objects = row.get("objects")
+    if not isinstance(objects, dict):
+        return
+    labels = objects.get("category", objects.get("categories"))
+    boxes = objects.get("bbox")
+    if isinstance(labels, list) and isinstance(boxes, list):
+        for label, box in zip(labels, boxes, strict=False):
+            yield label if isinstance(label, int) else str(label), box

@@ -1,0 +1,66 @@
+"""The code of docs/deploy.md, as it stands there, gives what boltbox gives."""
+
+import importlib
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from shared import published_file, shared  # noqa: F401 - a fixture
+
+import cli
+from boltbox.detector.inference.predictor import Predictor
+
+PAGE = (Path(cli.__file__).parent / "docs/deploy.md").read_text()
+
+
+@pytest.fixture
+def photo() -> Path:
+    return sorted((shared("data/coco128_val128") / "images/val").iterdir())[0]
+
+
+@pytest.fixture
+def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the page's files, and the published weights as detector.onnx and plain.onnx."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    detector, suppress, server = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    Path("onnx_detector.py").write_text(f"{detector}\n\n{suppress}")
+    Path("server.py").write_text(server)
+    export = ["export", "--ckpt_path", str(published), "--image_size", "320"]
+    cli.main([*export, "--nms", "true", "--out", "detector.onnx"])
+    cli.main([*export, "--out", "plain.onnx"])
+    return tmp_path
+
+
+def test_the_page(page: Path, photo: Path) -> None:
+    module = importlib.import_module("onnx_detector")
+    detector, image = module.OnnxDetector("detector.onnx"), cv2.imread(str(photo))
+    rows = detector(image)
+    found = Predictor.load("plain.onnx", conf=0.25, iou=0.45).predict(photo)
+    assert len(found) > 0
+    assert rows[:, 5].astype(int).tolist() == found.class_id.tolist()
+    np.testing.assert_allclose(rows[:, 4], found.confidence, atol=0.02)
+    np.testing.assert_allclose(rows[:, :4], found.xyxy, atol=2)
+
+    # a file without suppression, and the page's own
+    plain = module.OnnxDetector("plain.onnx")
+    (height, width), shape = (plain.height, plain.width), image.shape[:2]
+    assert (height, width) == (320, 320)
+    images = np.full((1, 3, height, width), 114 / 255, np.float32)
+    gain = min(height / shape[0], width / shape[1])
+    h, w = round(shape[0] * gain), round(shape[1] * gain)
+    top, left = (height - h) // 2, (width - w) // 2
+    small = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA)[..., ::-1] / np.float32(255)
+    images[0, :, top : top + h, left : left + w] = small.transpose(2, 0, 1)
+    ours = module.suppress(plain.session.run(None, {"images": images})[0][0])
+    inside = detector.session.run(None, {"images": images})[0][:, 1:]
+    np.testing.assert_allclose(ours, inside, atol=1e-3)
+
+    client = TestClient(importlib.import_module("server").app)
+    answer = client.post("/detect", content=photo.read_bytes()).json()
+    assert [entry["name"] for entry in answer] == [detector.names[int(row[5])] for row in rows]
+    np.testing.assert_allclose([entry["box"] for entry in answer], rows[:, :4], atol=1e-3)
+    assert client.post("/detect", content=b"no image").status_code == 400
