@@ -1,8 +1,50 @@
-"""YOLOv5's training recipe on PyTorch Lightning. `detector`, `callbacks` and `configs` lie beside
-this folder in a checkout and are linked into it, so that a project may have modules of these
-names."""
+"""YOLOv5's training recipe on PyTorch Lightning: `boltbox.Detector`, `boltbox.DetectionData`,
+`boltbox.recipe` and the other names of docs/python.md, each imported when it is first used.
 
+`detector`, `callbacks` and `configs` lie beside this folder in a checkout and are linked into it, so
+that a project may have modules of these names.
+"""
+
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boltbox import callbacks as callbacks
+    from boltbox.callbacks.recipe import recipe as recipe
+    from boltbox.detector.commands.export.command import export as export
+    from boltbox.detector.data.datamodule import DetectionData as DetectionData
+    from boltbox.detector.data.transforms.augment import Augment as Augment
+    from boltbox.detector.inference.detections import Detections as Detections
+    from boltbox.detector.inference.predictor import Predictor as Predictor
+    from boltbox.detector.model.loss_options import LossOptions as LossOptions
+    from boltbox.detector.model.network_options import NetworkOptions as NetworkOptions
+    from boltbox.detector.training.module import Detector as Detector
+    from boltbox.detector.training.optimizer import OptimOptions as OptimOptions
+    from boltbox.detector.weights.start import StartOptions as StartOptions
 
 if not Path(__file__).with_name("detector").is_dir():  # a checkout without symbolic links
     __path__.append(str(Path(__file__).parents[1]))
+
+PLACES = {
+    "Augment": "detector.data.transforms.augment",
+    "DetectionData": "detector.data.datamodule",
+    "Detections": "detector.inference.detections",
+    "Detector": "detector.training.module",
+    "LossOptions": "detector.model.loss_options",
+    "NetworkOptions": "detector.model.network_options",
+    "OptimOptions": "detector.training.optimizer",
+    "Predictor": "detector.inference.predictor",
+    "StartOptions": "detector.weights.start",
+    "callbacks": "callbacks",
+    "export": "detector.commands.export.command",
+    "recipe": "callbacks.recipe",
+}
+__all__ = list(PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PLACES:
+        raise AttributeError(f"module 'boltbox' has no attribute {name!r}")
+    module = importlib.import_module(f"boltbox.{PLACES[name]}")
+    return module if name == "callbacks" else getattr(module, name)

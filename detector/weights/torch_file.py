@@ -19,8 +19,14 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.system.errors import InputError
+<<<<<<< HEAD
 
 ZIP = b"PK\x03\x04"  # a zip archive begins with it; torch tells its formats apart in the same way
+=======
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.zip_archive import check_archive, is_zip
+from boltbox.detector.weights.published import local_file
+>>>>>>> b889c26 (Published weights are fetched by name; docs/weights.md; import boltbox gives the main names)
 
 
 class StandIn:
@@ -69,10 +75,13 @@ def load_torch_file(
         mmap: read the values of the tensors when they are used.
         compare: compare the checksums.
 
+    A name of `PUBLISHED` that is no file here is fetched.
+
     Raises:
         InputError: no such file, a damaged one, one that torch cannot read, one that is no dict, or
             one that names anything else.
     """
+    path = local_file(path)
     if not isfile(path):
         raise InputError(f"{path}: no such weights file")
     with refused_unless_valid(path, "a file of weights"), open(path, "rb") as file:

@@ -1,0 +1,73 @@
+"""Weights by the name of their file, fetched from who published them when there is no such file.
+
+Checksums are the publishers' own; where none is known, those within the file are compared when it is
+read. docs/weights.md has sizes and accuracies.
+"""
+
+import sys
+from os.path import isfile
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from boltbox.detector.model.origin import AGPL
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+
+
+class Publication(NamedTuple):
+    """address · sha256: of the whole file, or "" · licence."""
+
+    address: str
+    sha256: str
+    licence: str
+
+
+_YOLOV5 = "https://github.com/ultralytics/yolov5/releases/download/v7.0"
+_YOLOX = "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0"
+_SHA256 = {
+    "yolov5n": "4f180cf23ba0717ada0badd6c685026d73d48f184d00fc159c2641284b2ac0a3",
+    "yolov5s": "8b3b748c1e592ddd8868022e8732fde20025197328490623cc16c6f24d0782ee",
+    "yolov5m": "61d933360ba5a7733a36764996c800287d973889d875227f5beedd2473a97a56",
+    "yolov5l": "2f603b7354c25454d1270663a14d8ddc1eea98e5eebc1d84ce0c6e3150fa155f",
+    "yolov5x": "",
+    "yolov5n6": "496c05a2b991da15acc6c4408c63da287f2513a46c6756618776d4dd71170781",
+    "yolov5s6": "95bda9019ada63f37338308d0c81a66047a6fbaba061abaff271ba9334cf2a6f",
+    "yolov5m6": "7afe7fa0f29a8351467200a2a5a33c7996d1155ed6636c7edd8ca70b14951c64",
+    "yolov5l6": "b357b77f646b0190912985937c44e2923441369d5fda69ba86da2aa919212618",
+    "yolov5x6": "",
+}
+PUBLISHED = {
+    f"{name}.pt": Publication(f"{_YOLOV5}/{name}.pt", sha256, AGPL)
+    for name, sha256 in _SHA256.items()
+} | {
+    f"yolox_{size}.pth": Publication(f"{_YOLOX}/yolox_{size}.pth", "", "Apache-2.0")
+    for size in ("nano", "tiny", "s", "m", "l", "x")
+}
+
+
+def local_file(path: str | Path) -> Path:
+    """The path itself; of a name in PUBLISHED that is no file here, the file in torch.hub's cache
+    (TORCH_HOME), fetched if it is not there yet.
+
+    Raises:
+        InputError: it cannot be fetched, or is another file than was published.
+    """
+    name = str(path)
+    if isfile(path) or name not in PUBLISHED:
+        return Path(path)
+    address, sha256, licence = PUBLISHED[name]
+    file = Path(torch.hub.get_dir(), "checkpoints", name)
+    if not file.is_file():
+        rank_zero_print(f"{name}: fetched from {address} ({licence}) to {file}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shown = sys.stderr.isatty()
+            torch.hub.download_url_to_file(address, str(file), sha256 or None, progress=shown)
+        except (OSError, RuntimeError) as e:  # no network; another checksum
+            raise InputError(
+                f"{name}: no such file here, and it could not be fetched from {address} ({e});"
+                " download it and give its path"
+            ) from None
+    return file
