@@ -11,7 +11,13 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boltbox.detector.commands.yolov5_line import COMMAND_WORDS, KEYS, YOLOV5_OPTIONS, translated
+from boltbox.detector.commands.yolov5_line import (
+    COMMAND_WORDS,
+    KEYS,
+    YOLOV5_OPTIONS,
+    as_options,
+    translated,
+)
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.text_file import parse_yaml, read_text
@@ -87,7 +93,7 @@ class CommandLine:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.command, self.typed = (words[0] if words else ""), list(words[1:])
+        self.command, *self.typed = as_options(words)
         if {"-h", "--help"} & set(words):
             self.wants_all, self.typed = "all" in words, ["--help"]
         self.words: list[str] = []
@@ -147,7 +153,7 @@ class CommandLine:
             what = [f"--{name}" for name in unknown] or [self.command]
             raise InputError(
                 f"{', '.join(what)}: not a word of boltbox; here this line is:"
-                f" {program()} {shlex.join([command, *line])}"
+                f" {program()} {shlex.join(line)}"
             )
 
 

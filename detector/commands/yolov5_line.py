@@ -1,4 +1,4 @@
-"""Lines of YOLOv5 in boltbox's words."""
+"""Lines of YOLOv5 and Ultralytics in boltbox's words."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -16,38 +16,63 @@ YOLOV5_OPTIONS: dict[str, str] = TABLE["options"]
 KEYS = {key: hint for hint, keys in TABLE["files"].items() for key in keys}  # of YOLOv5's files
 
 
+def as_options(words: Sequence[str]) -> list[str]:
+    """A line in YOLOv5's manner: `train.py` is `train`, and Ultralytics' `detect train data=d.yaml`
+    is `train --data=d.yaml`.
+
+    >>> as_options(["detect", "train", "data=d.yaml"]), as_options(["val.py", "--half"])
+    (['train', '--data=d.yaml'], ['val', '--half'])
+    """
+    command, *rest = words or [""]
+    if command == "detect" and rest and rest[0] in (*COMMAND_WORDS, "predict", "export"):
+        command, *rest = rest
+    return [command.removesuffix(".py"), *(re.sub(r"^(\w+=)", r"--\1", word) for word in rest)]
+
+
 def translated(
     parts: Sequence[Sequence[str]], command: str, known: Collection[str], unknown: Collection[str]
 ) -> list[str]:
-    """The words of a line in which each option that does not exist has given way to ours.
+    """A line in boltbox's words, from the command on.
 
     Args:
-        parts: of the line, see `split_options`.
+        parts: its options, see `split_options`.
         known: options of the command.
-        unknown: those of the line that it has not.
+        unknown: those of the line that it has not; each gives way to ours.
 
     Raises:
         InputError: an option is none of YOLOv5's either; it names the nearest.
     """
     table = {**YOLOV5_OPTIONS, **TABLE.get(command, {})}
     words: list[str] = []
-    for option, *values in parts:
+    for option, *given in parts:
         name = option.lstrip("-")
         if name not in unknown:
-            words += [option, *values]
+            words += _option(option, given)
             continue
-        leaf = name.rpartition(".")[2].replace("-", "_")
-        same = [each for each in known if each.rpartition(".")[2] == leaf]
-        ours = table.get(" ".join([name, *values]))  # of YOLOv5's own files and devices
-        if ours is None and (name in table or len(same) == 1):
-            ours, _, usual = table.get(name, "".join(same)).partition(" ")
-            # yolov5s.yaml is a size
-            values = [re.sub(r"^yolov5(\w+)\.yaml$", r"\1", value) for value in values]
-            values = list(dict.fromkeys(values)) or usual.split()
-            ours += (
-                f" [{','.join(values)}]" if len(values) > 1 else "".join(f" {v}" for v in values)
-            )
+        word, values = name.replace("_", "-"), [value for value in given if value]
+        ours = table.get(" ".join([word, *(Path(value).name for value in values)]))
+        if ours is not None:  # with its value, as a file of YOLOv5's own or a device
+            values = []
+        else:
+            leaf = name.rpartition(".")[2].replace("-", "_")
+            same = [each for each in known if each.rpartition(".")[2] == leaf]
+            ours = table.get(word, same[0] if len(same) == 1 else None)
         if ours is None:
             raise InputError(f"there is no option --{name}; {nearest(name, known)}")
-        words += f"--{ours}".split() if ours else []
-    return words
+        if ours.startswith("/"):  # another command
+            command, _, ours = ours[1:].partition(" ")
+        ours, *usual = ours.split() or [""]
+        if ours and given != [""]:
+            # yolov5s.yaml is a size
+            values = [re.sub(r"^yolov5(\w+)\.yaml$", r"\1", value) for value in values]
+            words += _option(f"--{ours}", values or usual)
+    return [command, *words]
+
+
+def _option(name: str, values: Sequence[str]) -> list[str]:
+    """An option; several values are a list, several checkpoints an ensemble."""
+    if name == "--ckpt_path" and len(values) > 1:
+        return [name, values[0], "--ensemble", f"[{','.join(values[1:])}]"]
+    if len(values) > 1 and "--config" not in values:
+        values = [f"[{','.join(dict.fromkeys(values))}]"]
+    return [name, *values]
