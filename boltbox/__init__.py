@@ -1,8 +1,8 @@
 """YOLOv5's training recipe on PyTorch Lightning: `boltbox.Detector`, `boltbox.DetectionData`,
 `boltbox.recipe` and the other names of docs/python.md, each imported when it is first used.
 
-`detector`, `callbacks` and `configs` lie beside this folder in a checkout and are linked into it, so
-that a project may have modules of these names.
+`detector`, `callbacks` and `configs` lie beside this folder in a checkout and are linked into it,
+so that a project may have modules of these names.
 """
 
 import importlib

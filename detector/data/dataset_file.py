@@ -1,7 +1,7 @@
 """What describes a data set: a file (`data.yaml`), or a folder that speaks for itself.
 
-A further layout of files and folders is a function here that gives a DatasetFile, beside
-`_from_yaml` and `_from_folder`; a further label format is a row in FORMATS.
+A further layout of files and folders is one of `layouts.py`; a further label format is a row in
+FORMATS.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 from boltbox.detector.data import demo
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats.coco_json import CocoJson
-from boltbox.detector.data.formats.format import Format, Split
+from boltbox.detector.data.formats.format import Format, Split, find_tail
+from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
+from boltbox.detector.data.layouts import DESCRIPTIONS, Content, describe, suggestion
 from boltbox.detector.data.read_split import Part, SplitReader
 from boltbox.detector.model.parts import find_part
 from boltbox.detector.system.errors import InputError
@@ -25,7 +27,13 @@ from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.text_file import parse_yaml, read_text
 
 DEMO_ROOT = Path("datasets/demo")
-FORMATS: dict[str, type[Format]] = {"yolo": YoloText, "voc": VocXml, "coco": CocoJson}
+SHARE = 0.2  # of train that is val, where neither is given
+FORMATS: dict[str, type[Format]] = {
+    "yolo": YoloText,
+    "voc": VocXml,
+    "coco": CocoJson,
+    "metadata": MetadataJsonl,
+}
 
 
 def format_class(name: str) -> type[Format]:
@@ -56,7 +64,7 @@ class DatasetFile:
     splits: paths of `train`, `val`, `test` as far as they are given · names: in class order; those
     in the labels, where none are given · images: further image folders (COCO) · keep_difficult:
     VOC objects marked difficult are kept · share: of the images of `train` that is `val`, where
-    that is not given.
+    that is not given · notes: what was taken for what the file says, to be printed.
 
     Raises:
         InputError: no names are given, and none are in the labels.
@@ -70,11 +78,13 @@ class DatasetFile:
     images: list[Path] = field(default_factory=list)
     keep_difficult: bool = False
     share: float | None = None
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.found_names = not self.names
-        if self.found_names:
+        if not self.names:
             self.names = format_class(self.format).find_names(self.root, self.splits)
+            shown = ", ".join(self.names[:20])
+            self.notes.append(f"names: {len(self.names)} found in the labels: {shown}")
         if not self.names:
             raise InputError(
                 f"{self.source}: the key `names` is missing, and no label names an object; give"
@@ -85,35 +95,38 @@ class DatasetFile:
     def read(
         cls, source: str, split: float | None = None, format: str | None = None
     ) -> DatasetFile:
-        """`demo`, a data.yaml, a folder with a data.yaml, or a VOC folder: xml files in Annotations
-        or beside the images, with the lists ImageSets/Main, with folders train and val, or neither
-        and a `split`.
+        """`demo`, a data.yaml, or a folder: one with a data.yaml, or as a labelling tool exports it
+        (docs/data.md).
 
         The keys of a data.yaml are YOLOv5's: `path` (relative to the file, or to the current
         folder), `train`, `val`, `test` (a folder, a list file, a json file, or a list of them),
-        `names` (list or map), `nc`; and ours: `format` (yolo, voc, coco; found out when left out),
+        `names` (list or map), `nc`; and ours: `format` (see FORMATS; found out when left out),
         `images` (folders of a COCO set's images), `split` (as the argument),
         `keep_difficult`.
 
         Args:
             source: what the user gave.
             split: share of the images of `train` that is `val`, for a data set that names no `val`;
-                see `Part`.
+                see `Part`. Default: SHARE.
             format: that of the labels, in place of the key; see `format_class`.
 
         Raises:
             InputError: naming the file and the key.
         """
         path = Path(source)
-        if isfile(path / "data.yaml"):
-            path = path / "data.yaml"
+        path = next((path / name for name in DESCRIPTIONS if isfile(path / name)), path)
         if source == demo.NAME:
             splits = {s: [DEMO_ROOT / "images" / s] for s in ("train", "val")}
             file = cls(source, DEMO_ROOT, "yolo", splits, list(demo.NAMES))
         else:
-            file = _from_folder(path) if isdir(path) else _from_yaml(path, format)
+            content = _folder_content(path) if isdir(path) else _file_content(path)
+            file = _from_content(path, content, format)
         if split is not None:
             file.share = split
+        elif file.share is None and "train" in file.splits and "val" not in file.splits:
+            file.share = SHARE
+            note = "there is no val split: a fifth of train is set aside for it, always the same"
+            file.notes.append(f"{note} (--data.split {SHARE})")
         if file.share is not None:
             file._divide(file.share)
         return file
@@ -134,13 +147,12 @@ class DatasetFile:
         self.splits = {"train": train, "val": train, **self.splits}
 
     def prepare(self) -> None:
-        """In one process only: draw the demo data set if it was asked for and is not there yet; say
-        which names were found."""
+        """In one process only: draw the demo data set if it was asked for and is not there yet;
+        print the notes."""
         if self.source == demo.NAME:
             demo.make_demo(self.root)
-        if self.found_names:
-            names = ", ".join(self.names[:20])
-            rank_zero_print(f"names: {len(self.names)} found in the labels: {names}")
+        for note in self.notes:
+            rank_zero_print(f"{self.source}: {note}")
 
     def open(self, split: str, strict: bool = True, single_class: bool = False) -> DetectionDataset:
         """The split, read and checked.
@@ -154,10 +166,8 @@ class DatasetFile:
             InputError: the split is not given, or cannot be used.
         """
         if split not in self.splits:
-            hint = "; --data.split 0.2 sets a fifth of train aside for it, always the same"
             raise InputError(
-                f"{self.source}: the split `{split}` is missing; it has"
-                f" {', '.join(self.splits)}{hint if split == 'val' else ''}"
+                f"{self.source}: the split `{split}` is missing; it has {', '.join(self.splits)}"
             )
         paths, part = self.splits[split], None
         for path in paths:
@@ -178,44 +188,57 @@ class DatasetFile:
         return dataset
 
 
-def _from_folder(root: Path) -> DatasetFile:
-    """A folder without a data.yaml: one with VOC annotations."""
-    splits = VocXml.find_splits(root)
-    if not splits:
+def _folder_content(root: Path) -> Content:
+    """The keys of a data.yaml for a folder without one."""
+    content = describe(root)
+    if not content:
         raise InputError(
-            f"data.dataset {root}: this folder holds neither a data.yaml nor images with VOC"
-            " annotations (JPEGImages or images with Annotations/*.xml, or xml files beside"
-            " the images); for other labels write a data.yaml"
+            f"data.dataset {root}: there are no labels that boltbox knows (docs/data.md); write"
+            f" {root / DESCRIPTIONS[0]}: {suggestion(root)}"
         )
-    return DatasetFile(str(root), root, "voc", splits)
+    return content
 
 
-def _from_yaml(path: Path, format: str | None) -> DatasetFile:
-    """A data.yaml. format: instead of its key."""
-    wanted = "give a data.yaml, a VOC folder, or 'demo'"
+def _file_content(path: Path) -> Content:
+    """The keys of a data.yaml."""
+    wanted = "give a data.yaml, a folder, or 'demo'"
     try:
         content = parse_yaml(read_text(path), path)
     except InputError as e:
         raise InputError(f"data.dataset {e}; {wanted}") from None
     if not isinstance(content, dict):
         raise InputError(f"data.dataset {path}: expected a map with the keys train, val, names")
+    return content
+
+
+def _from_content(path: Path, content: Content, format: str | None) -> DatasetFile:
+    """Of the keys of a data.yaml; paths that are not there are looked for near the file.
+
+    Args:
+        path: of the file, or the folder that is described. format: instead of its key.
+    """
 
     def listed(key: str) -> list[str]:
         value = content.get(key) or []
         return [str(entry) for entry in (value if isinstance(value, list) else [value])]
 
+    home, notes = path if isdir(path) else path.parent, []
     given = Path(str(content.get("path") or "."))
-    root = next(filter(isdir, (path.parent / given, given)), None)
+    root = next(filter(isdir, (home / given, given)), None)
     if root is None:
-        raise InputError(
-            f"{path}: path '{given}' is neither a folder beside this file nor one from here"
-        )
-    splits = {}
+        root = home
+        notes.append(f"path {given} is not here, its own folder is taken")
+    splits: dict[str, list[Path]] = {}
     for split in ("train", "val", "test"):
-        # relative to the root, else to the data.yaml, else to the current folder
-        places = [(root / e, path.parent / e, Path(e)) for e in listed(split)]
-        if places:
-            splits[split] = [next(filter(exists, of), of[0]) for of in places]
+        for entry in listed(split):
+            # relative to the root, else to the data.yaml, else to the current folder
+            place = next(filter(exists, (root / entry, home / entry, Path(entry))), None)
+            if place is None and (place := find_tail(entry, root, home)):
+                notes.append(f"{split} {entry} is not there, {place} is taken")
+            if place or split != "test":
+                splits.setdefault(split, []).append(place or root / entry)
+            else:
+                notes.append(f"test {entry} is not there, it is left out")
     if not splits:
         raise InputError(f"{path}: none of the keys train, val, test is given")
     kind = format or str(content.get("format") or _guess_format(root, splits))
@@ -225,15 +248,16 @@ def _from_yaml(path: Path, format: str | None) -> DatasetFile:
             f" class of your own give --data.format {kind}"
         )
     names, images = _read_names(path, content), [root / folder for folder in listed("images")]
-    options = bool(content.get("keep_difficult")), content.get("split")
+    options = bool(content.get("keep_difficult")), content.get("split"), notes
     return DatasetFile(str(path), root, kind, splits, names, images, *options)
 
 
 def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     """By the first path of the first split."""
     first = next(iter(splits.values()))[0]
-    if first.suffix == ".json":
-        return "coco"
+    by_suffix = {".json": "coco", ".jsonl": "metadata"}
+    if first.suffix in by_suffix:
+        return by_suffix[first.suffix]
     return "voc" if VocXml.recognises(root, first) else "yolo"
 
 

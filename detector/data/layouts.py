@@ -4,62 +4,61 @@ A folder is recognised by the names of its files and folders; of the files only 
 are opened.
 """
 
+import os
 import re
-from collections import defaultdict
-from itertools import islice
+from collections import Counter, defaultdict
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
+from boltbox.detector.data.formats.format import SPLIT_NAMES, has_labels
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.images import walk_images
-from boltbox.detector.system.text_file import read_lines
+from boltbox.detector.data.images import find_images, read_lines
 
-SPLITS = {
-    "train": ("train", "train2017"),
-    "val": ("val", "valid", "validation", "val2017"),
-    "test": ("test", "test2017"),
-}
+DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml")  # the last one is FiftyOne's
 COCO = ("_annotations.coco.json", "instances_*.json", "labels.json", "result.json")
 METADATA = "metadata.jsonl"
 CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels")
 Content = dict[str, Any]
 
 
-def find_yaml(root: Path) -> Path | None:
-    """The file that describes the data set in a folder: data.yaml, or FiftyOne's dataset.yaml."""
-    names = ("data.yaml", "data.yml", "dataset.yaml")
-    return next((root / name for name in names if isfile(root / name)), None)
-
-
 def describe(root: Path) -> Content:
-    """The keys of a data.yaml for a folder without one, paths relative to it; empty if the labels
-    are none that boltbox reads. `names` is left out where the format finds them in the labels."""
-    for recognise in (_coco, _metadata, _voc, _yolo):
-        if content := recognise(root):
-            return content
-    return {}
+    """The keys of a data.yaml for a folder without one, paths relative to it; empty if there are no
+    labels that boltbox reads. `names` is left out where the format finds them in the labels."""
+    folders = [root, *(root / name for names in SPLIT_NAMES.values() for name in names)]
+    coco = [f for at in (*folders, root / "annotations") for name in COCO for f in at.glob(name)]
+    metadata = [file for at in folders for file in at.glob(METADATA)]
+    return (
+        _of_files(root, sorted(coco), "coco")
+        or _of_files(root, metadata, "metadata")
+        or _voc(root)
+        or _yolo(root)
+    )
 
 
-def _coco(root: Path) -> Content:
-    folders = [root, root / "annotations", *(root / word for words in SPLITS.values() for word in words)]
-    files = [file for folder in folders for name in COCO for file in sorted(folder.glob(name))]
-    return _of_files(root, files, "coco")
+def split_named(path: str) -> str:
+    """The split that a path names, as `annotations/instances_val2017.json` does; train, if it names
+    none."""
+    words = re.split(r"[^a-z]+", path.lower())
+    named = (split for split, known in SPLIT_NAMES.items() if not {*words}.isdisjoint(known))
+    return next(named, "train")
 
 
-def _metadata(root: Path) -> Content:
-    """An imagefolder of Hugging Face."""
-    return _of_files(root, [*root.glob(METADATA), *root.glob(f"*/{METADATA}")], "metadata")
+def suggestion(root: Path) -> str:
+    """The data.yaml to write for a folder whose labels are not recognised, with its folders of
+    images filled in, the largest first."""
+    counts = Counter(os.path.relpath(image.parent, root) for image in find_images(root))
+    train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
+    found = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
+    return f"{{train: {train}, val: {val}, names: [NAME, ...]}}; {found}"
 
 
 def _of_files(root: Path, files: list[Path], format: str) -> Content:
-    """Label files, each of the split that its path names; train, if it names none."""
+    """Label files, each of the split that its path names."""
     splits = defaultdict(list)
     for path in (str(file.relative_to(root)) for file in files):
-        words = {*re.split(r"[^a-z]+", path.lower())}
-        named = (split for split, known in SPLITS.items() if words.intersection(known))
-        splits[next(named, "train")].append(path)
+        splits[split_named(path)].append(path)
     return {"format": format, **splits} if files else {}
 
 
@@ -69,28 +68,21 @@ def _voc(root: Path) -> Content:
 
 
 def _yolo(root: Path) -> Content:
-    splits = {}
-    if isfile(root / "obj.data"):  # lists of paths
-        splits = {s: [f"{word}.txt"] for s, words in SPLITS.items() for word in words if isfile(root / f"{word}.txt")}
-    for split, words in () if splits else SPLITS.items():
-        places = (p for word in words for p in (f"images/{word}", f"{word}/images", word))
-        if found := next((place for place in places if _has_text(root / place)), None):
-            splits[split] = [found]
+    """Lists of images beside obj.data, folders of splits, or all images; names in a file of its
+    own."""
+    splits: Content = {}
+    for split, names in SPLIT_NAMES.items():
+        lists = [f"{name}.txt" for name in names if isfile(root / "obj.data")]
+        folders = [p for name in names for p in (f"images/{name}", f"{name}/images", name)]
+        found = [path for path in lists if isfile(root / path)]
+        found += [path for path in folders if has_labels(root / path, YoloText)]
+        splits |= {split: found[:1]} if found else {}
     if not splits:
-        whole = next((place for place in ("images", ".") if _has_text(root / place)), None)
-        splits = {"train": [whole]} if whole else {}
+        whole = [path for path in ("images", ".") if has_labels(root / path, YoloText)]
+        splits = {"train": whole[:1]} if whole else {}
     if not splits:
         return {}
     beside = [root, *(root / path for paths in splits.values() for path in paths)]
-    files = (folder / name for folder in beside for name in CLASS_NAMES)
-    content: Content = {"format": "yolo", **splits}
-    if file := next(filter(isfile, files), None):
-        content["names"] = read_lines(file)
-    return content
-
-
-def _has_text(folder: Path, most: int = 100) -> bool:
-    """Whether images of a folder and its subfolders have YOLO text, as far as the first ones
-    show."""
-    images = islice(walk_images(folder), most) if isdir(folder) else ()
-    return any(isfile(YoloText.label_path(image)) for image in images)
+    files = (folder / name for folder in beside if isdir(folder) for name in CLASS_NAMES)
+    names_file = next(filter(isfile, files), None)
+    return {"format": "yolo", **splits} | ({"names": read_lines(names_file)} if names_file else {})

@@ -1,7 +1,7 @@
 """Weights by the name of their file, fetched from who published them when there is no such file.
 
-Checksums are the publishers' own; where none is known, those within the file are compared when it is
-read. docs/weights.md has sizes and accuracies.
+Checksums are the publishers' own; where none is known, those within the file are compared when it
+is read. docs/weights.md has sizes and accuracies.
 """
 
 import sys

@@ -7,9 +7,7 @@ import label_layouts as layouts
 import numpy as np
 import pytest
 
-import cli
 from boltbox.detector.data.dataset_file import DatasetFile
-from boltbox.detector.system.errors import InputError
 
 TWO_SPLITS = [
     layouts.roboflow_yolo,
@@ -38,7 +36,7 @@ Layout = Callable[[Path], Path]
 
 def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
     """Class and xyxy pixels of the objects of each picture."""
-    dataset = file.open_checked(split, single_class=False)
+    dataset = file.open(split)
     found = {}
     for i, name in enumerate(dataset.files):
         boxes, classes, _ = dataset.labels.counted(i)

@@ -78,7 +78,10 @@ def _coco(
                 {"id": number, "image_id": k, "category_id": category, "bbox": box, "area": area,
                  "iscrowd": 0, "segmentation": []}
             )  # fmt: skip
-    categories = [{"id": i, "name": name, "supercategory": "pets"} for name, i in ids.items()]
+    categories = [
+        {"id": i, "name": name, "supercategory": "none" if name == "pets" else "pets"}
+        for name, i in ids.items()
+    ]
     content = {"images": images, "annotations": annotations, "categories": categories, **more}
     return _write(path, json.dumps(content))
 

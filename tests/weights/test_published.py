@@ -60,7 +60,8 @@ def test_a_prediction_fetches_it_once(
     predict = ["predict", "--ckpt_path", NAME, "--source", str(image), "--image_size", "320"]
     cli.main(predict)
     text = capsys.readouterr().out
-    assert "a licence" in text and str(server.server_port) in text
+    assert "a licence" in text
+    assert str(server.server_port) in text
     cli.main(predict)
     assert "fetched" not in capsys.readouterr().out
     assert server.asked == [f"/{NAME}"]  # type: ignore[attr-defined]
@@ -86,7 +87,9 @@ def test_without_a_network(
     with pytest.raises(SystemExit):
         cli.main(["fit", "--model.start.weights", NAME, "--data.dataset", "demo"])
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "could not be fetched" in error and "give its path" in error
+    assert error.count("\n") == 1
+    assert "could not be fetched" in error
+    assert "give its path" in error
 
 
 def test_a_file_here_comes_first(server: ThreadingHTTPServer) -> None:

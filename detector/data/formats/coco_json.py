@@ -51,7 +51,7 @@ class CocoJson(Format):
         split, root = self.split, self.split.root
         # instances_train2017.json
         beside, stem = split.paths[0].parent, split.paths[0].stem.removeprefix("instances_")
-        guesses = (stem, f"images/{stem}", f"images/{split.name}", split.name, "images", "")
+        guesses = (stem, f"images/{stem}", f"images/{split.name}", split.name, "images", "data", "")
         folders = [*split.folders, *(root / guess for guess in guesses), beside]
         places = [str(folder / name) for folder in folders]
         return next(filter(isfile, places), places[0])
@@ -103,8 +103,9 @@ def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list
     try:
         content = json.loads(text)
         images, annotations = content["images"], content.get("annotations", [])
-        names = {category["id"]: category["name"] for category in content["categories"]}
-        if len(names) < len(content["categories"]):
+        categories = _without_group(content["categories"], annotations)
+        names = {category["id"]: category["name"] for category in categories}
+        if len(names) < len(categories):
             raise ValueError("two of its `categories` have the same id")
         if not isinstance(images, list) or not isinstance(annotations, list):
             raise ValueError("`images` and `annotations` must be lists")
@@ -119,6 +120,20 @@ def _read_json(source: Path) -> tuple[list[dict[str, Any]], dict[Any, str], list
             f"{source}: not a COCO json file with `images` and `categories` ({e!r})"
         ) from None
     return images, names, annotations
+
+
+def _without_group(categories: list[Any], annotations: list[Any]) -> list[Any]:
+    """Without the category that Roboflow makes for the group of all others, of which there is no
+    object."""
+    groups = {str(category.get("supercategory")) for category in categories} - {"none"}
+    used = {str(a.get("category_id")) for a in annotations if isinstance(a, dict)}
+    return [
+        category
+        for category in categories
+        if category.get("supercategory") != "none"
+        or str(category["name"]) not in groups
+        or str(category["id"]) in used
+    ]
 
 
 def _polygons(segmentation: object) -> list[np.ndarray]:

@@ -10,17 +10,23 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import isdir
+from itertools import islice
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from boltbox.detector.data.datasets import Fault
-from boltbox.detector.data.images import find_images
+from boltbox.detector.data.images import SUFFIXES, find_images
 
 NO_BOX = (math.nan,) * 4
 FARTHEST = 2.0**24  # pixels; beyond, float32 cannot tell neighbours apart
+SPLIT_NAMES = {  # of files and folders
+    "train": ("train",),
+    "val": ("val", "valid", "validation"),
+    "test": ("test",),
+}
 DIFFICULT = "marked difficult"  # the problem of an object that is left out on purpose
 
 
@@ -139,6 +145,22 @@ class PerImageFormat(Format):
             found = find_images(source) if isdir(source) else self.listed_images(source)
             images |= set(map(str, found))
         return [Entry(image, self.label_path(image)) for image in sorted(images)]
+
+
+def has_labels(folder: Path, kind: type[PerImageFormat], most: int = 100) -> bool:
+    """Whether images of a folder and its subfolders have labels of a format, as far as the first
+    ones show."""
+    images = islice((str(p) for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES), most)
+    return any(isfile(kind.label_path(image)) for image in images)
+
+
+def find_tail(path: str, *folders: Path) -> Path | None:
+    """A path of another place below one of the folders: `../train/images`, `/content/train/images`
+    and `data/train/images` are `train/images` there, if that exists. The longest tail counts; a
+    last part alone only if it is the whole path."""
+    parts = [part for part in Path(path).parts if part not in ("..", "/")]
+    tails = (parts[k:] for k in range(len(parts)) if k == 0 or k < len(parts) - 1)
+    return next(filter(exists, (at.joinpath(*tail) for tail in tails for at in folders)), None)
 
 
 def number(value: object) -> float:

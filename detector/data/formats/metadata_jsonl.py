@@ -11,7 +11,7 @@ from boltbox.detector.data.formats.format import (
     Format,
     ImageLabels,
     LabelObject,
-    as_number,
+    number,
 )
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.text_file import read_text
@@ -46,11 +46,11 @@ class MetadataJsonl(Format):
         ]
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels:
-        number, row = entry.key
+        line, row = entry.key
         objects = []
         for k, (label, box) in enumerate(_objects(row), 1):
-            x, y, w, h = map(as_number, box) if isinstance(box, list) and len(box) == 4 else NO_BOX
-            place = f"line {number}, object {k} ({label})"
+            x, y, w, h = map(number, box) if isinstance(box, list) and len(box) == 4 else NO_BOX
+            place = f"line {line}, object {k} ({label})"
             objects.append(LabelObject(place, label, (x, y, x + w, y + h)))
         return ImageLabels(objects)
 
@@ -61,7 +61,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: a line is no JSON object with `file_name`.
     """
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for k, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -69,9 +69,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             assert isinstance(row["file_name"], str)
         except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
             raise InputError(
-                f"{path}, line {number}: not a JSON object with the key file_name"
+                f"{path}, line {k}: not a JSON object with the key file_name"
             ) from None
-        yield number, row
+        yield k, row
 
 
 def _objects(row: dict[str, Any]) -> Iterator[tuple[str | int, Any]]:

@@ -3,27 +3,27 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from xml.etree import ElementTree
 
 from boltbox.detector.data.formats.format import (
     DIFFICULT,
+    SPLIT_NAMES,
     Entry,
     ImageLabels,
     LabelObject,
     PerImageFormat,
     Split,
+    has_labels,
     number,
     whole_size,
 )
 from boltbox.detector.data.formats.yolo_txt import YoloText
-from boltbox.detector.data.images import SUFFIXES, find_images, read_lines
+from boltbox.detector.data.images import find_images, read_lines
 from boltbox.detector.system.errors import InputError
 
 _ANNOTATIONS = ("Annotations", "annotations")
-_SPLIT_FOLDERS = {"train": ["train"], "val": ["val", "valid", "validation"], "test": ["test"]}
 
 
 class VocXml(PerImageFormat):
@@ -46,13 +46,13 @@ class VocXml(PerImageFormat):
     def find_splits(cls, root: Path) -> dict[str, list[Path]]:
         """Of the lists ImageSets/Main, of folders train and val, or all images as train; none if
         the folder is not of this format."""
-        lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in _SPLIT_FOLDERS}
+        lists = {s: root / "ImageSets" / "Main" / f"{s}.txt" for s in SPLIT_NAMES}
         splits = {s: [path] for s, path in lists.items() if isfile(path)}
         if splits and any(isdir(root / name) for name in _ANNOTATIONS):
             return splits
         images = _image_folder(root)
         splits = {}
-        for split, names in _SPLIT_FOLDERS.items():
+        for split, names in SPLIT_NAMES.items():
             folders = [folder / name for name in names for folder in (images, root)]
             if found := next(filter(_has_xml, folders), None):
                 splits[split] = [found]
@@ -115,13 +115,9 @@ def _image_folder(root: Path) -> Path:
     return next(filter(isdir, (root / n for n in ("JPEGImages", "images", "Images"))), root)
 
 
-def _has_xml(folder: Path, most: int = 100) -> bool:
-    """Whether images of a folder and its subfolders have VOC annotations and no text labels, as far
-    as the first ones show."""
-    found = (str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    images = list(islice(found, most))
-    has_text = any(isfile(YoloText.label_path(image)) for image in images)
-    return not has_text and any(isfile(VocXml.label_path(image)) for image in images)
+def _has_xml(folder: Path) -> bool:
+    """Whether images of a folder have VOC annotations and no text labels."""
+    return not has_labels(folder, YoloText) and has_labels(folder, VocXml)
 
 
 def _read_xml(file: str) -> ElementTree.Element:

@@ -3,7 +3,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from os.path import exists, isfile
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from boltbox.detector.data.formats.format import (
     ImageLabels,
     LabelObject,
     PerImageFormat,
+    Split,
+    find_tail,
 )
 from boltbox.detector.data.images import read_lines
 from boltbox.detector.model.boxes import cxcywhn_to_xyxy, xyxy_to_cxcywh
@@ -22,6 +24,7 @@ from boltbox.detector.system.text_file import read_text
 
 # fraction of the image; thinner, and the two edges of a box become one in float32
 LEAST_SIDE = 1e-6
+MOST_NUMBERS = 10_000  # classes without names
 
 
 class YoloText(PerImageFormat):
@@ -35,11 +38,21 @@ class YoloText(PerImageFormat):
         """The last folder `images` becomes `labels`, the suffix .txt."""
         return re.sub("(?s)^(.*/|)images/", r"\1labels/", os.path.splitext(image)[0] + ".txt")
 
+    @classmethod
+    def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+        """Numbers up to the largest class of the labels; none if they are no numbers of classes."""
+        entries = (e for paths in splits.values() for e in cls(Split("", paths, root)).find())
+        files = (entry.file for entry in entries if isfile(entry.file))
+        objects = (item for file in files for item in parse_yolo(read_text(file, replace=True)))
+        largest = max((int(item.name) for item in objects), default=-1)
+        return [str(number) for number in range(largest + 1)] if largest < MOST_NUMBERS else []
+
     def listed_images(self, source: Path) -> list[Path]:
         found = []
         for line in read_lines(source):
             places = [source.parent / line, self.split.root / line, Path(line)]
-            found.append(next(filter(exists, places), places[0]))
+            place = next(filter(exists, places), None)
+            found.append(place or find_tail(line, source.parent, self.split.root) or places[0])
         return found
 
     def read(self, entry: Entry, height: int, width: int) -> ImageLabels | None:
