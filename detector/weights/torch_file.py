@@ -19,14 +19,9 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.system.errors import InputError
-<<<<<<< HEAD
+from boltbox.detector.weights.published import local_file
 
 ZIP = b"PK\x03\x04"  # a zip archive begins with it; torch tells its formats apart in the same way
-=======
-from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.system.zip_archive import check_archive, is_zip
-from boltbox.detector.weights.published import local_file
->>>>>>> b889c26 (Published weights are fetched by name; docs/weights.md; import boltbox gives the main names)
 
 
 class StandIn:
