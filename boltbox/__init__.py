@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from boltbox.detector.data.transforms.augment import Augment as Augment
     from boltbox.detector.inference.detections import Detections as Detections
     from boltbox.detector.inference.predictor import Predictor as Predictor
-    from boltbox.detector.model.loss_options import LossOptions as LossOptions
+    from boltbox.detector.model.loss import LossOptions as LossOptions
     from boltbox.detector.model.network_options import NetworkOptions as NetworkOptions
     from boltbox.detector.training.module import Detector as Detector
     from boltbox.detector.training.optimizer import OptimOptions as OptimOptions
@@ -31,7 +31,7 @@ PLACES = {
     "DetectionData": "detector.data.datamodule",
     "Detections": "detector.inference.detections",
     "Detector": "detector.training.module",
-    "LossOptions": "detector.model.loss_options",
+    "LossOptions": "detector.model.loss",
     "NetworkOptions": "detector.model.network_options",
     "OptimOptions": "detector.training.optimizer",
     "Predictor": "detector.inference.predictor",

@@ -100,7 +100,7 @@ class DetectionData(L.LightningDataModule):
         super().__init__()
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
-        self.file = DatasetFile.read(dataset, split, format)
+        self.file = DatasetFile.read(dataset, split, format, needs_val=True)
         self.image_size, self.batch_size = image_size, batch_size
         self.workers, self.seed, self.cache = workers, seed, cache
         self.augment, self.single_class = augment, single_class

@@ -93,7 +93,11 @@ class DatasetFile:
 
     @classmethod
     def read(
-        cls, source: str, split: float | None = None, format: str | None = None
+        cls,
+        source: str,
+        split: float | None = None,
+        format: str | None = None,
+        needs_val: bool = False,
     ) -> DatasetFile:
         """`demo`, a data.yaml, or a folder: one with a data.yaml, or as a labelling tool exports it
         (docs/data.md).
@@ -107,8 +111,10 @@ class DatasetFile:
         Args:
             source: what the user gave.
             split: share of the images of `train` that is `val`, for a data set that names no `val`;
-                see `Part`. Default: SHARE.
+                see `Part`.
             format: that of the labels, in place of the key; see `format_class`.
+
+            needs_val: SHARE is the split of a data set that has train alone.
 
         Raises:
             InputError: naming the file and the key.
@@ -123,7 +129,7 @@ class DatasetFile:
             file = _from_content(path, content, format)
         if split is not None:
             file.share = split
-        elif file.share is None and "train" in file.splits and "val" not in file.splits:
+        elif needs_val and file.share is None and [*file.splits] in (["train"], ["train", "test"]):
             file.share = SHARE
             note = "there is no val split: a fifth of train is set aside for it, always the same"
             file.notes.append(f"{note} (--data.split {SHARE})")

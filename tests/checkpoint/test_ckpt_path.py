@@ -271,10 +271,7 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
         network=NetworkOptions(width_multiple=0.125, anchors=anchors),
         start=StartOptions(weights=str(checkpoint)),
     )
-    assert (
-        "not the head, which is for other classes or of another kind"
-        in capsys.readouterr().out
-    )
+    assert "not the head, which is for other classes or of another kind" in capsys.readouterr().out
     assert other.network.head.anchors_px.flatten(1).tolist() == anchors
     assert torch.equal(
         other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"]

@@ -284,10 +284,7 @@ def test_fine_tuning_from_a_checkpoint_of_ours(
         "--trainer.max_epochs",
         "1",
     )
-    assert (
-        "of the head boxes and objectness, its classes start fresh"
-        in capsys.readouterr().out
-    )
+    assert "of the head boxes and objectness, its classes start fresh" in capsys.readouterr().out
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

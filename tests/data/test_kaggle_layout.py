@@ -120,7 +120,6 @@ def called_yolo(root: Path) -> None:
 @pytest.mark.parametrize(
     ("lay", "options", "words"),
     [
-        (kaggle, [], ["the split `val` is missing", "--data.split 0.2"]),
         (kaggle, ["--data.split", "2"], ["split is 2", "like 0.2"]),
         (
             train_folder,

@@ -61,4 +61,4 @@ def check(file: DatasetFile, two_splits: bool, names: list[str]) -> None:
 def test_it_loads(layout: Layout, tmp_path: Path) -> None:
     source = layout(tmp_path / "pets")
     names = ["0", "1"] if layout in WITHOUT_NAMES else layouts.NAMES
-    check(DatasetFile.read(str(source)), layout in TWO_SPLITS, names)
+    check(DatasetFile.read(str(source), needs_val=True), layout in TWO_SPLITS, names)

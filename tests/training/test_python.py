@@ -14,7 +14,7 @@ from made_trouble import Poison
 from plain_loop import batches
 from torch.utils.data import DataLoader
 
-import boltbox.callbacks
+import boltbox
 import cli
 from boltbox.callbacks import (
     EMA,
@@ -295,3 +295,12 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
                 made_detector(["a", "b"], width_multiple=0.125, image_size=64),
                 loader,
             )
+
+
+def test_the_names_of_the_package() -> None:
+    """Each is there, and what `import boltbox` names is what a type checker sees."""
+    assert boltbox.Detector is Detector
+    assert boltbox.recipe is recipe
+    assert [name for name in boltbox.__all__ if getattr(boltbox, name) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'Yolo'"):
+        boltbox.Yolo  # noqa: B018
