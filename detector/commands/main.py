@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pkgutil import resolve_name
 
 from boltbox.detector.commands.command_line import Command, CommandLine, program
@@ -68,6 +69,9 @@ def main(args: Sequence[str] | None = None) -> None:
         print(*(f"  {name:<11} {command.help}" for name, command in COMMANDS.items()), sep="\n")
         print("\nCOMMAND --help shows the options that people use, COMMAND --help all every one.")
         raise SystemExit(0)
+    if words == ["--version"]:
+        print(f"boltbox {version('boltbox')}")
+        return
     try:
         line = CommandLine(words)
         line.check(COMMANDS)

@@ -13,20 +13,30 @@ TABLE: dict[str, Any] = load_yaml(
 )
 COMMAND_WORDS: dict[str, str] = TABLE["commands"]
 YOLOV5_OPTIONS: dict[str, str] = TABLE["options"]
+# what the word after a command is
+SUBJECTS = {"predict": "source", "detect": "source"} | dict.fromkeys(
+    ("fit", "train", "validate", "val", "test", "anchors", "doctor", "benchmark", "evolve"),
+    "data.dataset",
+)
 KEYS = {key: hint for hint, keys in TABLE["files"].items() for key in keys}  # of YOLOv5's files
 
 
 def as_options(words: Sequence[str]) -> list[str]:
-    """A line in YOLOv5's manner: `train.py` is `train`, and Ultralytics' `detect train data=d.yaml`
-    is `train --data=d.yaml`.
+    """A line whose words after the command are options: of `fit pets`, of YOLOv5's `train.py`, and
+    of Ultralytics' `detect train data=d.yaml`.
 
     >>> as_options(["detect", "train", "data=d.yaml"]), as_options(["val.py", "--half"])
     (['train', '--data=d.yaml'], ['val', '--half'])
+    >>> as_options(["predict", "photos", "--conf", "0.5"])
+    ['predict', '--source=photos', '--conf', '0.5']
     """
     command, *rest = words or [""]
     if command == "detect" and rest and rest[0] in (*COMMAND_WORDS, "predict", "export"):
         command, *rest = rest
-    return [command.removesuffix(".py"), *(re.sub(r"^(\w+=)", r"--\1", word) for word in rest)]
+    command = command.removesuffix(".py")
+    if rest and command in SUBJECTS and not rest[0].startswith("-") and "=" not in rest[0]:
+        rest[0] = f"--{SUBJECTS[command]}={rest[0]}"
+    return [command, *(re.sub(r"^(\w+=)", r"--\1", word) for word in rest)]
 
 
 def translated(

@@ -3,9 +3,7 @@
 Every function writes PICTURES below a folder and returns what `--data.dataset` is given.
 """
 
-import csv
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -230,69 +228,4 @@ def hugging_face_folder(root: Path) -> Path:
         _write(root / split / "metadata.jsonl", "\n".join(lines) + "\n")
         for name in names:
             _picture(root / split / f"{name}.png")
-    return root
-
-
-def cvat_xml(root: Path) -> Path:
-    """CVAT for images 1.1."""
-    nodes = []
-    for k, (name, (height, width, boxes)) in enumerate(PICTURES.items()):
-        _picture(root / "images" / f"{name}.png")
-        inner = "".join(
-            f'<box label="{NAMES[c]}" source="manual" occluded="0" xtl="{x1}" ytl="{y1}" xbr="{x2}"'
-            f' ybr="{y2}" z_order="0"></box>'
-            for c, x1, y1, x2, y2 in boxes
-        )
-        head = f'id="{k}" name="{name}.png" width="{width}" height="{height}"'
-        nodes.append(f"<image {head}>{inner}</image>")
-    text = f"<annotations><version>1.1</version>{''.join(nodes)}</annotations>"
-    _write(root / "annotations.xml", text)
-    return root
-
-
-def labelme(root: Path) -> Path:
-    """A json file beside each image."""
-    for name, (height, width, boxes) in PICTURES.items():
-        _picture(root / f"{name}.png")
-        shapes = [
-            {"label": NAMES[c], "points": [[x1, y1], [x2, y2]], "shape_type": "rectangle",
-             "group_id": None, "flags": {}}
-            for c, x1, y1, x2, y2 in boxes
-        ]  # fmt: skip
-        size = {"imageHeight": height, "imageWidth": width, "imageData": None}
-        content = {"version": "5.5.0", "flags": {}, "shapes": shapes}
-        _write(root / f"{name}.json", json.dumps({**content, "imagePath": f"{name}.png", **size}))
-    return root
-
-
-def open_images(root: Path) -> Path:
-    """A table of boxes as fractions; images without an object are in no row."""
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / "annotations.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"])
-        for name, (height, width, boxes) in PICTURES.items():
-            _picture(root / "images" / f"{name}.png")
-            for c, x1, y1, x2, y2 in boxes:
-                row = [x1 / width, x2 / width, y1 / height, y2 / height]
-                table.writerow([f"{name}.png", NAMES[c], *row])
-    return root
-
-
-def via(root: Path) -> Path:
-    """VGG Image Annotator 2."""
-    content = {}
-    for name, (_, _, boxes) in PICTURES.items():
-        _picture(root / "images" / f"{name}.png")
-        regions = [
-            {"shape_attributes": {"name": "rect", "x": x1, "y": y1, "width": x2 - x1,
-                                  "height": y2 - y1},
-             "region_attributes": {"label": NAMES[c]}}
-            for c, x1, y1, x2, y2 in boxes
-        ]  # fmt: skip
-        size = os.path.getsize(root / "images" / f"{name}.png")
-        content[f"{name}.png{size}"] = {
-            "filename": f"{name}.png", "size": size, "regions": regions, "file_attributes": {}
-        }  # fmt: skip
-    _write(root / "via_region_data.json", json.dumps(content))
     return root

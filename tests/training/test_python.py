@@ -77,7 +77,7 @@ def test_the_program_trains_what_the_command_trains(
     replaced = {
         '"demo", image_size=128, batch_size=64': f'"{small_data}", image_size=64, batch_size=8, workers=0',
         "max_epochs=60": 'max_epochs=2, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
-        "from boltbox.callbacks import recipe": "from boltbox.callbacks import Report, recipe",
+        "from boltbox import": "from boltbox.callbacks import Report\nfrom boltbox import",
         "conf=0.25": "conf=0.001",
     }
     exec(compile(program(replaced), "docs/python.md", "exec"), {"__name__": "__main__"})

@@ -11,6 +11,7 @@ from boltbox.detector.commands.doctor.examine import diagnose, open_splits
 from boltbox.detector.commands.doctor.page import write_diagnosis
 from boltbox.detector.commands.doctor.repair import repair
 from boltbox.detector.data.datamodule import DetectionData
+from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.rank_zero import rank_zero_print
@@ -36,10 +37,11 @@ def run_doctor(
         strict: Exit code 1 if there are warnings.
         fix: Write a repaired copy of the data set into this folder, with a list of the repairs.
     """
-    file = datamodule.file
+    # as it lies there, also without a val split
+    file = DatasetFile.read(*(datamodule.options[name] for name in ("dataset", "split", "format")))
     run = Path(trainer.default_root_dir)
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
-        datamodule.prepare_data()
+        file.prepare()
         size = round_up(datamodule.image_size, model.network.max_stride)
         datasets, unusable = open_splits(file)
         diagnosis = diagnose(file, datasets, size, show_progress=True)
