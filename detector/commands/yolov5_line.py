@@ -83,6 +83,6 @@ def _option(name: str, values: Sequence[str]) -> list[str]:
     """An option; several values are a list, several checkpoints an ensemble."""
     if name == "--ckpt_path" and len(values) > 1:
         return [name, values[0], "--ensemble", f"[{','.join(values[1:])}]"]
-    if len(values) > 1 and "--config" not in values:
-        values = [f"[{','.join(dict.fromkeys(values))}]"]
-    return [name, *values]
+    different = [*dict.fromkeys(values)]
+    is_list = len(different) > 1 and "--config" not in values  # of which there may be several
+    return [name, f"[{','.join(different)}]"] if is_list else [name, *different]

@@ -51,7 +51,6 @@ def data(here: Path) -> Path:
             "yolo/zero.yaml": f"train: ../zero.txt\n{PAIR}",
             "yolo/long.yaml": f"train: ../long.txt\n{PAIR}",
             "yolo/name.yaml": f"train: {LONG}\n{PAIR}",
-            "yolo/path.yaml": f"path: {LONG}\ntrain: images/train\n{PAIR}",
             "voc/long.yaml": f"train: ../long.txt\nformat: voc\n{PAIR}",
         },
     )
@@ -72,7 +71,6 @@ FIT = ["fit", "--data.dataset", "yolo/data.yaml"]
         ([*DOCTOR, "yolo/list.yaml"], ["/proc/self/environ: this is not a text file (it holds zero bytes)"]),
         ([*DOCTOR, "yolo/zero.yaml"], ["zero.txt: this is not a text file (it holds zero bytes)"]),
         ([*DOCTOR, "yolo/name.yaml"], ["train refers to", "does not exist"]),
-        ([*DOCTOR, "yolo/path.yaml"], ["path 'aaa", "neither a folder"]),
         (["anchors", *NEW, "--data.dataset", "yolo/users.yaml"], ["yolo/users.yaml", "no usable box in train"]),
         (["anchors", *NEW, "--data.dataset", "yolo/long.yaml"], ["first left out", "no such image file"]),
         (["anchors", *NEW, "--data.dataset", "voc/long.yaml"], ["first left out", "no such image file"]),

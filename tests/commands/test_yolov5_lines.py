@@ -116,9 +116,9 @@ LINES = [
     ),
     ("export --weights best.pt --include onnx --imgsz 320 640", "export --ckpt_path best.pt --format onnx --image_size [320,640]"),
     # with a word after the command
-    ("fit pets --epochs 3", "fit --data.dataset=pets --trainer.max_epochs 3"),
-    ("train pets --img 320", "fit --data.dataset=pets --data.image_size 320"),
-    ("predict photos --conf-thres .5", "predict --source=photos --conf .5"),
+    ("fit pets --epochs 3", "fit --data.dataset pets --trainer.max_epochs 3"),
+    ("train pets --img 320", "fit --data.dataset pets --data.image_size 320"),
+    ("predict photos --conf-thres .5", "predict --source photos --conf .5"),
     # Ultralytics
     (
         "detect train data=coco8.yaml model=yolov8n.pt epochs=100 imgsz=640",
