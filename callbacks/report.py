@@ -8,7 +8,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from boltbox.detector.report.charts import draw_labels
 from boltbox.detector.report.page import write_report
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.training.recipe import data_of
 
 
@@ -40,9 +40,7 @@ class Report(L.Callback):
             page = write_report(run)
         except Exception as e:  # the training is done and must not fail because of its report
             why = " ".join(f"{type(e).__name__}: {e}".split())
-            rank_zero_print(
-                f"warning: no report ({why}); try again with: python cli.py report {run}"
-            )
+            rank_zero_print(f"warning: no report ({why}); try again with: {program()} report {run}")
         else:
             rank_zero_print(f"report: {page} ({time.perf_counter() - started:.1f} s)")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
@@ -20,6 +19,7 @@ from boltbox.detector.commands.yolov5_line import (
 )
 from boltbox.detector.system.configuration import flatten
 from boltbox.detector.system.errors import InputError, nearest
+from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.text_file import parse_yaml, read_text
 
 CONFIGS = Path(__file__).parents[2] / "configs"  # wherever boltbox is installed
@@ -43,11 +43,6 @@ class Command(NamedTuple):
     place: str
     help: str
     needs_trainer: bool = True
-
-
-def program() -> str:
-    """How this program was started."""
-    return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"
 
 
 def config_path(name: str) -> str:

@@ -27,7 +27,7 @@ from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
-from boltbox.detector.commands.command_line import Command, CommandLine, program
+from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
@@ -41,7 +41,7 @@ from boltbox.detector.inference.predictor import check_names
 from boltbox.detector.loggers.placement import place_loggers, wandb_offline_without_key
 from boltbox.detector.system.configuration import differences, flatten
 from boltbox.detector.system.errors import InputError
-from boltbox.detector.system.rank_zero import is_first_process, rank_zero_print
+from boltbox.detector.system.rank_zero import is_first_process, program, rank_zero_print
 from boltbox.detector.system.text_file import load_yaml
 from boltbox.detector.system.trusted import (
     check_classes,

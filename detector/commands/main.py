@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pkgutil import resolve_name
 
-from boltbox.detector.commands.command_line import Command, CommandLine, program
+from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.system.errors import InputError, in_one_line
-from boltbox.detector.system.rank_zero import first_to_report, printable
+from boltbox.detector.system.rank_zero import first_to_report, printable, program
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds

@@ -9,13 +9,13 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from boltbox.detector.commands.command_line import program
 from boltbox.detector.system.errors import InputError, nearest
 from boltbox.detector.system.ranges import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
 )
+from boltbox.detector.system.rank_zero import program
 from boltbox.detector.system.trusted import refusal
 
 # or an option that takes any value would take any class

@@ -6,6 +6,7 @@ import re
 import sys
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -55,3 +56,8 @@ def printable(text: str) -> str:
     ('cat\\x1b[2J', 'one\ntwo')
     """
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def program() -> str:
+    """How this program was started, for lines to be typed next."""
+    return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"

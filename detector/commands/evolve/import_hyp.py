@@ -9,7 +9,7 @@ import yaml
 from boltbox.detector.commands.evolve.space import YOLOV5_GENES, as_number, read_map
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError, nearest
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import program, rank_zero_print
 
 OPTIONS = {
     **{gene.name: gene.option for gene in YOLOV5_GENES.values()},
@@ -52,7 +52,7 @@ def import_hyp(file: str, out: str | None = None) -> None:
     options |= {
         option: numbers[key] for key, option in OPTIONS.items() if option and key in numbers
     }
-    train = f"python cli.py fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
+    train = f"{program()} fit --config configs/yolov5.yaml --config {target} --data.dataset FILE"
     comments = [f"{source.name}, a hyper-parameter file of YOLOv5, as an overlay:", f"  {train}"]
     text = overlay_text(options, comments)
     write_atomically(target, text)

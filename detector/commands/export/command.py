@@ -24,7 +24,7 @@ from boltbox.detector.inference.exported import (
 )
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import ClosedUnitInterval, PositiveInt
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.system.trusted import trust
 
 Format = Literal["onnx", "openvino"]
@@ -132,7 +132,7 @@ def export(
     rows = "image, x1, y1, x2, y2, score, class" if nms else "cx, cy, w, h, objectness, classes"
     rank_zero_print(f"{target}: {format}, {precision}, {shape}; each row of its output is {rows}")
     rank_zero_print(
-        f"its metrics: python cli.py validate --ckpt_path {target} --data.dataset {data or 'FILE'}"
+        f"its metrics: {program()} validate --ckpt_path {target} --data.dataset {data or 'FILE'}"
     )
 
 
