@@ -35,7 +35,7 @@ class Checkpoints(Checkpoint):
     one.
 
     Args:
-        save_period: Keep `epoch<N>.ckpt` every so many epochs too; -1 is off.
+        save_period: Keep `epoch<N>.ckpt` every N epochs too; -1 is off.
         every_minutes: Save within an epoch when so much time has passed; 0 is off.
 
     Raises:

@@ -46,7 +46,7 @@ class TrainingProcess(subprocess.Popen[bytes]):
             )  # fmt: skip
 
     def finish(self, seconds: float = 0.0) -> int | None:
-        """Its exit code, None if it is not done within so many seconds. Nothing of it is left
+        """Its exit code, None if it is not done within this many seconds. Nothing of it is left
         running, whatever happens."""
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -26,7 +26,7 @@ from boltbox.detector.system.errors import InputError
 NAME = "demo"  # what data.dataset calls it
 VERSION = 1  # raise it with any change to what is drawn
 TRAIN, VAL = 512, 64  # images
-EMPTY = 20  # one training image in so many is without an object
+EMPTY = 20  # one training image in this many is without an object
 OBJECTS = (2, 5)  # an image, at most: what finds no room is left out
 SIZES = (0.18, 0.75)  # longer side of an object over the shorter side of its image, log-uniform
 # least share of an object within the image, and of its whole not covered by later ones
@@ -120,7 +120,7 @@ def draw_image(
 
     Args:
         empty: without an object. objects, sizes: see OBJECTS and SIZES.
-        hues: so many classes a shape, told apart by their hue; class = shape * hues + hue.
+        hues: classes a shape, told apart by their hue; class = shape * hues + hue.
     """
     height, width = (int(side) for side in rng.integers(160, 225, 2))
     if rng.random() < 0.25:

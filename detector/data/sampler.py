@@ -135,7 +135,7 @@ def rectangular_batches(
             each image to.
     """
     # Images of one ratio are sorted by area. YOLOv5 leaves them to an unstable sort, whose order
-    # differs between processors; which images meet in a batch moves the figures of a small set by a
+    # differs between processors; which images meet in a batch moves the metrics of a small set by a
     # few thousandths.
     ratio = shapes[:, 0] / shapes[:, 1]
     order = np.lexsort((shapes.prod(1), ratio)) if stable else np.argsort(ratio)

@@ -76,7 +76,7 @@ def is_restart(run: str | None) -> bool:
     continue from the last checkpoint of the run.
 
     The store of torchrun's agent still holds the addresses of the processes that have died, and a
-    process that reads one before it is written anew cannot connect. So after a restart the process
+    process that reads one before it is written again cannot connect. So after a restart the process
     group gets a store of its own, at another port.
 
     Args:

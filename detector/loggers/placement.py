@@ -12,7 +12,7 @@ def place_loggers(loggers: Any, run: Path, checkpoint: Mapping[str, Any]) -> Non
     """Fill in options of trainer.logger, before the loggers are made.
 
     Loggers without a folder of their own write into the run's. In a training that continues, W&B
-    goes on in the same run, and TensorBoard drops what was logged after the checkpoint.
+    continues in the same run, and TensorBoard drops what was logged after the checkpoint.
 
     Args:
         loggers: trainer.logger as parsed: a bool, None, or one or several loggers with class_path

@@ -27,9 +27,9 @@ _P6 = {
     7: (872, 1230, 1478, 760, 1850, 1584),
 }
 LEAST_SIDE = 2.0  # pixels; labels with both sides below are too small to be learned
-# so many, drawn at random, take part in the search; more do not move its result
+# drawn at random for the search; more do not move its result
 MOST_LABELS = 100_000
-MOST_CLUSTERED = 10_000  # so many of these in the clustering from which it starts
+MOST_CLUSTERED = 10_000  # of these in the clustering from which it starts
 _BLOCK = 1 << 15  # labels at a time, so that intermediate arrays stay in the cache
 
 

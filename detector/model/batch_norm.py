@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-# at most so many running sums at once, over all channels: few enough for the processor's first
+# at most this many running sums at once, over all channels: few enough for the processor's first
 # cache
 SUMS = 8192
 
@@ -66,7 +66,7 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     rows = n * height * width
     parts = next(p for p in range(max(SUMS // channels, 1), 0, -1) if rows % p == 0)
     # In memory a row holds all channels of a pixel. `parts` successive rows are read as one row of
-    # so many times the channels.
+    # this many times the channels.
     x = (
         x.detach()
         .permute(0, 2, 3, 1)

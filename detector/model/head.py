@@ -109,7 +109,7 @@ class Head(nn.Module, ABC):
         return torch.cat([torch.cat(pair, -1).flatten(1, 3) for pair in pairs], 1)
 
     def rows_per_level(self, height: int, width: int) -> list[int] | None:
-        """How many of the R rows belong to each level, for an input of so many pixels; None: rows
+        """How many of the R rows belong to each level, for an input of this many pixels; None: rows
         are not ordered by level, and test-time augmentation keeps them all."""
         return [
             self.num_anchors * (height // stride) * (width // stride) for stride in self.strides
@@ -123,7 +123,7 @@ class AnchorHead(Head):
     Args:
         channels, strides, num_classes: see Head.
         anchors: a row a level of pixels w, h, w, h, ... (levels in the wrong order are reversed); a
-            number: so many default anchors a level; None: the defaults of these levels.
+            number: this many default anchors a level; None: the defaults of these levels.
 
     Raises:
         InputError: anchors that do not fit the levels.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from boltbox.detector.model.boxes import cxcywh_to_xyxy
 
-MAX_CANDIDATES = 30_000  # the best so many of an image take part, as in YOLOv5
+MAX_CANDIDATES = 30_000  # of an image the best ones take part, as in YOLOv5
 
 
 class NMSResult(NamedTuple):

@@ -57,9 +57,9 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def not_fatal(path: Path) -> Iterator[None]:
-    """A file that the training can do without: a full or read-only disk is said, and training goes
-    on."""
+    """A file that the training can do without: a full or read-only disk is reported, and training
+    continues."""
     try:
         yield
     except OSError as e:
-        rank_zero_print(f"warning: {path} could not be written ({e}); training goes on")
+        rank_zero_print(f"warning: {path} could not be written ({e}); training continues")

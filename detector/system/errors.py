@@ -12,7 +12,7 @@ class InputError(ValueError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says; of one in a DataLoader's worker, which torch raises anew with its
+    """What an error says; of one in a DataLoader's worker, which torch raises again with its
     traceback, what it said there."""
     text = str(error)
     if text.startswith("Caught InputError in "):

@@ -155,7 +155,7 @@ class OptimOptions:
         return self.lr0 * lr_factor(epoch, epochs, self.lrf, self.lr_schedule)
 
     def images_a_step(self, batch_size: int, batches: int) -> int:
-        """Images that gradients are accumulated to after warm-up, in a run of so many batches."""
+        """Images that gradients are accumulated to after warm-up, in a run of this many batches."""
         if self.nominal_batch_size == "auto":
             return fitting_batch_size(batch_size, batches)
         return self.nominal_batch_size

@@ -85,7 +85,7 @@ def accumulation(nominal_batch_size: int, batch_size: int) -> int:
 
 
 def fitting_batch_size(batch_size: int, batches: int) -> int:
-    """Images a step for a run of so many batches: 64, as in YOLOv5, or fewer where the run would
+    """Images a step for a run of this many batches: 64, as in YOLOv5, or fewer where the run would
     have less than ENOUGH_STEPS steps: whole batches, and at least 16 images, whose learning rate is
     still that of 64.
 

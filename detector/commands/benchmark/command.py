@@ -88,7 +88,7 @@ def benchmark(
 
     Args:
         seconds: Measure each row for so long, after its start and its first steps.
-        deadline: Give a row up after so many seconds, its start included.
+        deadline: Give a row up after this many seconds, its start included.
 
     Raises:
         InputError: the data set cannot be used, or no row could be measured.

@@ -43,7 +43,7 @@ class Evolution:
         space: File of the values to search for, with bounds; default: YOLOv5's 13 augmentation
             values.
         workers: Trainings at a time; default: one on each GPU, without GPUs one.
-        hours: No new training after so many.
+        hours: No new training after this many hours.
     """
 
     generations: PositiveInt = 300

@@ -155,7 +155,7 @@ class GeneticSampler(optuna.samplers.BaseSampler):
 
 
 def sampler_for(plan: Plan, trials: int) -> optuna.samplers.BaseSampler:
-    """The sampler that chooses an individual when a study has so many trials."""
+    """The sampler that chooses an individual when a study has this many trials."""
     if plan.evolve.sampler == "tpe":
         seed = int(np.random.default_rng([plan.seed, trials]).integers(2**31))
         return optuna.samplers.TPESampler(seed=seed)

@@ -65,7 +65,7 @@ class Suppressed(nn.Module):
         kept = suppress(boxes + torch.stack((column, line, column, line), 1), scores, iou)
         each = torch.arange(len(images), device=images.device)
         own = (image[kept].unsqueeze(1) == each).long()  # (n, B)
-        kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first so many of each image
+        kept = kept[(own.cumsum(0) * own).sum(1) <= max_det]  # the first max_det of each image
         parts = (
             image[kept].float().unsqueeze(1),
             boxes[kept],

@@ -166,7 +166,7 @@ class Sources:
 
         Args:
             workers: processes that read images, at most.
-            frame_step: every so many frames of a video; a stream gives its newest ones.
+            frame_step: every N frames of a video; a stream gives its newest ones.
 
         Raises:
             InputError: the only file cannot be used.

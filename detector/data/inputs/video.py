@@ -128,7 +128,7 @@ def frame_batches(
     Args:
         name: what its output is called.
         most: frames a batch; tiles of a frame are one.
-        step: every so many frames. live: the newest frame each time, one a batch.
+        step: every N frames. live: the newest frame each time, one a batch.
     """
     video = Video(source, step, live)
     for _, frames in groupby(video, lambda frame: frame[1].shape):

@@ -62,7 +62,7 @@ class Augment:
         flipud: Probability of an upside-down flip.
         fliplr: Probability of a left-right flip.
         mosaic: Probability of a four-image mosaic.
-        close_mosaic: So many epochs at the end without mosaic and MixUp.
+        close_mosaic: Epochs at the end without mosaic and MixUp.
         mixup: Probability of blending with another finished sample.
         copy_paste: Share of the objects that are pasted again, mirrored; needs polygon labels.
         albumentations: Transforms of that library, like [{"Blur": {"p": 0.01}}], before the change

@@ -9,7 +9,7 @@ from boltbox.detector.data.sample import Polygons, Sample
 from boltbox.detector.data.transforms.letterbox import GREY, LazyImage
 from boltbox.detector.model.boxes import area_xyxy, clip_xyxy
 
-# a polygon is resampled to so many points, so that its hull stays tight under a warp
+# a polygon is resampled to this many points, so that its hull stays tight under a warp
 POLYGON_POINTS = 1000
 
 
