@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+from torchvision.utils import draw_bounding_boxes
 
 from boltbox.detector.data.inputs.tiles import merge
 from boltbox.detector.data.sample import Batch, LetterboxInfo, to_floats
@@ -37,6 +39,26 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.xyxy)
+
+    def __getitem__(self, index: int | slice | np.ndarray) -> Detections:
+        """Some of them, as a list or an array is indexed: by number, slice, numbers, or a mask
+        (n,), like `found[found.confidence > 0.5]`."""
+        chosen = np.atleast_1d(np.arange(len(self))[index])
+        kept = self.xyxy[chosen], self.confidence[chosen], self.class_id[chosen]
+        return Detections(*kept, self.names)
+
+    def __iter__(self) -> Iterator[Detections]:
+        """One by one."""
+        return (self[i] for i in range(len(self)))
+
+    def plot(self, image: np.ndarray, width: int = 2) -> np.ndarray:
+        """A copy of an image (H, W, 3) uint8 RGB with the boxes drawn in, each with its class and
+        confidence. width: of the lines in pixels."""
+        rows = zip(self.class_id, self.confidence, strict=True)
+        texts = [f"{self.names[number]} {confidence:.2f}" for number, confidence in rows]
+        pixels, boxes = torch.from_numpy(image).permute(2, 0, 1), torch.from_numpy(self.xyxy)
+        drawn = draw_bounding_boxes(pixels, boxes, texts, width=width)
+        return drawn.permute(1, 2, 0).numpy()
 
     def to_supervision(self) -> Any:
         """The same as `supervision.Detections`, with the names in `data["class_name"]`.
