@@ -70,7 +70,9 @@ def test_imports(path: Path) -> None:
             for f in ("network", "layers", "loss", "postprocess", "sharding")
         }
     vision = {m for m in found if m.split(".")[0] == "torchvision"}
-    assert vision <= {"torchvision", "torchvision.ops", "torchvision.utils"}, "its image decoding is deprecated"
+    assert vision <= {"torchvision", "torchvision.ops", "torchvision.utils"}, (
+        "its image decoding is deprecated"
+    )
     heavy = {"albumentations", "wandb", "matplotlib", "faster_coco_eval", "tensorboard"}
     assert not {m.split(".")[0] for m in top_level_imports(path)} & heavy, (
         "import it where it is used: it takes seconds"
