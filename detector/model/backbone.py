@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from boltbox.detector.model.layers import C3, SPPF, Conv
+from boltbox.detector.model.layers import C3, SPPF, Conv, Convolution
 
 
 class Backbone(nn.Module):
@@ -14,10 +14,15 @@ class Backbone(nn.Module):
         repeats: bottlenecks of each stage, by level from 2 on.
         pool_first: YOLOX's order (Ge et al. 2021, arXiv 2107.08430): the pooling stands before the
             last stage, not after it, and the bottlenecks of that stage have no shortcut.
+        conv: of the 3x3 convolutions; YOLOX-Nano's are DepthwiseConv.
     """
 
     def __init__(
-        self, channels: dict[int, int], repeats: dict[int, int], pool_first: bool = False
+        self,
+        channels: dict[int, int],
+        repeats: dict[int, int],
+        pool_first: bool = False,
+        conv: Convolution = Conv,
     ) -> None:
         super().__init__()
         top = max(channels)
@@ -25,13 +30,13 @@ class Backbone(nn.Module):
         self.stem = Conv(3, channels[1], kernel=6, stride=2, padding=2)
         self.down = nn.ModuleDict(
             {
-                str(k): Conv(channels[k - 1], channels[k], kernel=3, stride=2)
+                str(k): conv(channels[k - 1], channels[k], kernel=3, stride=2)
                 for k in range(2, top + 1)
             }
         )
         self.c3 = nn.ModuleDict(
             {
-                str(k): C3(channels[k], channels[k], repeats[k], k < top or not pool_first)
+                str(k): C3(channels[k], channels[k], repeats[k], k < top or not pool_first, conv)
                 for k in range(2, top + 1)
             }
         )

@@ -1,5 +1,5 @@
-"""The four blocks that YOLOv5 is made of. Child names (conv, bn, cv1, m, ...) are those of its
-published weights.
+"""The four blocks that YOLOv5 is made of, and YOLOX-Nano's depthwise convolution. Child names
+(conv, bn, cv1, m, ..., dconv, pconv) are those of the published weights.
 
 CSP blocks: Wang et al. 2019, arXiv 1911.11929. Spatial pyramid pooling: He et al. 2014, arXiv
 1406.4729.
@@ -47,13 +47,31 @@ class Conv(nn.Module):
                 self.act.inplace = True
 
 
+class DepthwiseConv(nn.Module):
+    """In place of a Conv of 3x3: one on each channel alone, then one of 1x1 on all (Howard et al.
+    2017, arXiv 1704.04861), each with batch norm and SiLU."""
+
+    def __init__(self, c_in: int, c_out: int, kernel: int = 3, stride: int = 1) -> None:
+        super().__init__()
+        self.dconv = Conv(c_in, c_in, kernel, stride, groups=c_in)
+        self.pconv = Conv(c_in, c_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pconv(self.dconv(x))
+
+
+Convolution = type[Conv] | type[DepthwiseConv]  # what a network's 3x3 convolutions are
+
+
 class Bottleneck(nn.Module):
     """1x1 then 3x3, plus the input where shapes allow."""
 
-    def __init__(self, c_in: int, c_out: int, shortcut: bool = True) -> None:
+    def __init__(
+        self, c_in: int, c_out: int, shortcut: bool = True, conv: Convolution = Conv
+    ) -> None:
         super().__init__()
         self.cv1 = Conv(c_in, c_out, 1)
-        self.cv2 = Conv(c_out, c_out, 3)
+        self.cv2 = conv(c_out, c_out, 3)
         self.add = shortcut and c_in == c_out
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,13 +83,15 @@ class C3(nn.Module):
     """Cross-stage partial block: half the channels pass through n bottlenecks, half go round
     them."""
 
-    def __init__(self, c_in: int, c_out: int, n: int = 1, shortcut: bool = True) -> None:
+    def __init__(
+        self, c_in: int, c_out: int, n: int = 1, shortcut: bool = True, conv: Convolution = Conv
+    ) -> None:
         super().__init__()
         hidden = c_out // 2
         self.cv1 = Conv(c_in, hidden, 1)
         self.cv2 = Conv(c_in, hidden, 1)
         self.cv3 = Conv(2 * hidden, c_out, 1)
-        self.m = nn.Sequential(*(Bottleneck(hidden, hidden, shortcut) for _ in range(n)))
+        self.m = nn.Sequential(*(Bottleneck(hidden, hidden, shortcut, conv) for _ in range(n)))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cv3(concatenate(self.m(self.cv1(x)), self.cv2(x)))

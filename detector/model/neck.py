@@ -5,28 +5,32 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from boltbox.detector.model.layers import C3, Conv, concatenate
+from boltbox.detector.model.layers import C3, Conv, Convolution, concatenate
 
 
 class Neck(nn.Module):
     """{level: map} from the backbone -> one map a detection level, finest first, with the
-    backbone's channels of that level."""
+    backbone's channels of that level. conv: as of Backbone."""
 
     def __init__(
-        self, channels: dict[int, int], levels: Sequence[int], repeats: dict[int, int]
+        self,
+        channels: dict[int, int],
+        levels: Sequence[int],
+        repeats: dict[int, int],
+        conv: Convolution = Conv,
     ) -> None:
         super().__init__()
         top, low, high = max(channels), min(levels), max(levels)
         down, up = range(top - 1, low - 1, -1), range(low + 1, high + 1)
         self.lateral = nn.ModuleDict({str(k): Conv(channels[k + 1], channels[k]) for k in down})
         self.top_down = nn.ModuleDict(
-            {str(k): C3(2 * channels[k], channels[k], repeats[k], shortcut=False) for k in down}
+            {str(k): C3(2 * channels[k], channels[k], repeats[k], False, conv) for k in down}
         )
         self.down = nn.ModuleDict(
-            {str(k): Conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up}
+            {str(k): conv(channels[k - 1], channels[k - 1], kernel=3, stride=2) for k in up}
         )
         self.bottom_up = nn.ModuleDict(
-            {str(k): C3(2 * channels[k - 1], channels[k], repeats[k], shortcut=False) for k in up}
+            {str(k): C3(2 * channels[k - 1], channels[k], repeats[k], False, conv) for k in up}
         )
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
 

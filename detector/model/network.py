@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from boltbox.detector.model.backbone import Backbone
 from boltbox.detector.model.head import AnchorHead, BoxCoder, Head
-from boltbox.detector.model.layers import Conv
+from boltbox.detector.model.layers import Conv, Convolution, DepthwiseConv
 from boltbox.detector.model.neck import Neck
 from boltbox.detector.model.origin import Origin
 from boltbox.detector.model.parts import PartConfig, build_part
@@ -57,7 +57,12 @@ CHANNELS = {
     7: (64, 128, 256, 512, 768, 1024, 1280),
 }
 REPEATS = {2: 3, 3: 6, 4: 9, 5: 3, 6: 3, 7: 3}
-BACKBONES = {"yolov5": REPEATS, "yolox": {**REPEATS, 3: 9}}  # bottlenecks of each stage
+YOLOX_REPEATS = {**REPEATS, 3: 9}
+BACKBONES = {  # bottlenecks of each stage
+    "yolov5": REPEATS,
+    "yolox": YOLOX_REPEATS,
+    "yolox_depthwise": YOLOX_REPEATS,
+}
 
 
 class YOLOv5(nn.Module):
@@ -74,7 +79,9 @@ class YOLOv5(nn.Module):
         activation: silu, relu, leaky_relu (slope 0.1) or hardswish; a timm backbone keeps its own.
         head: another head, as class_path and init_args (`boltbox.detector.model.parts`).
         box_coder: another box coder than the head's own, likewise.
-        backbone: yolov5, yolox, or timm/NAME; the size says the channels of the neck.
+        backbone: yolov5; yolox; yolox_depthwise, in which the neck too has depthwise convolutions,
+            and which is YOLOX-Nano's at size n; or timm/NAME, where the size says the channels of
+            the neck.
 
     Raises:
         InputError: options that make no network.
@@ -120,8 +127,9 @@ class YOLOv5(nn.Module):
 
         super().__init__()
         self.levels, self.strides, self.max_stride = levels, [2**k for k in levels], 2**top
-        self.backbone = _backbone(backbone, channels, depth, min(levels))
-        self.neck = Neck(channels, levels, repeats)
+        conv: Convolution = DepthwiseConv if backbone == "yolox_depthwise" else Conv
+        self.backbone = _backbone(backbone, channels, depth, min(levels), conv)
+        self.neck = Neck(channels, levels, repeats, conv)
         of_head = [channels[k] for k in levels], self.strides, num_classes
         self.head: Head
         if head is None:
@@ -195,7 +203,7 @@ class YOLOv5(nn.Module):
 
 
 def _backbone(
-    name: str, channels: dict[int, int], depth: float, low: int
+    name: str, channels: dict[int, int], depth: float, low: int, conv: Convolution
 ) -> Backbone | TimmBackbone:
     """model.network.backbone, with the neck's channels by level; low: the lowest level that the
     neck takes."""
@@ -207,7 +215,7 @@ def _backbone(
             f" {nearest(name, [*BACKBONES, f'{PREFIX}NAME'])}"
         )
     repeats = {k: _scaled_repeats(BACKBONES[name][k], depth) for k in range(2, max(channels) + 1)}
-    return Backbone(channels, repeats, pool_first=name == "yolox")
+    return Backbone(channels, repeats, name != "yolov5", conv)
 
 
 def _scaled_channels(channels: int, width: float) -> int:

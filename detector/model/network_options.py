@@ -24,8 +24,8 @@ class NetworkOptions:
 
     Args:
         size: n, s, m, l, x, n6, s6, m6, l6, x6, p2, p34, p6, p7.
-        backbone: yolov5; yolox, for YOLOX's weights; or timm/NAME, an image backbone of timm
-            (docs/backbones.md).
+        backbone: yolov5; yolox, for YOLOX's weights, or yolox_depthwise, for YOLOX-Nano's; or
+            timm/NAME, an image backbone of timm (docs/backbones.md).
         depth_multiple: Instead of that of the size.
         width_multiple: Instead of that of the size.
         levels: Detection levels, level k has stride 2**k; instead of those of the size.

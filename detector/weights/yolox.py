@@ -111,12 +111,13 @@ def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Te
 def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
     """The options of the network that these tensors, by our names, are of, as far as they are of a
     size of YOLOX's."""
+    backbone = "yolox_depthwise" if any(".dconv." in name for name in given) else "yolox"
     sizes: list[dict[str, Any]] = [
         {"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)
     ]
     for size in (*sizes, TINY):
-        options = {"backbone": "yolox", **size}
+        options = {"backbone": backbone, **size}
         tensors = empty_network(1, options).state_dict().items()
         if shapes(given) == shapes({n: t for n, t in tensors if not n.startswith(OWN)}):
             return options
-    return {"backbone": "yolox"}
+    return {"backbone": backbone}

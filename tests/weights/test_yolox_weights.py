@@ -13,6 +13,7 @@ import pytest
 import torch
 from made_networks import same, small
 from made_payloads import Call
+from shared import shared
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, silu
 
@@ -117,8 +118,11 @@ def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     32."""
 
     def conv(name: str, x: Tensor, stride: int = 1) -> Tensor:
+        if f"{name}.dconv.conv.weight" in tensors:  # YOLOX-Nano's: each channel alone, then all
+            return conv(f"{name}.pconv", conv(f"{name}.dconv", x, stride))
         kernel, norm = tensors[f"{name}.conv.weight"], f"{name}.bn."
-        x = conv2d(x, kernel, stride=stride, padding=(kernel.shape[-1] - 1) // 2)
+        groups = x.shape[1] // kernel.shape[1]
+        x = conv2d(x, kernel, None, stride, (kernel.shape[-1] - 1) // 2, groups=groups)
         mean, var, weight, bias = (
             tensors[norm + kind] for kind in ("running_mean", "running_var", "weight", "bias")
         )
@@ -175,6 +179,21 @@ def test_the_maps_are_those_of_yolox(tmp_path: Path, depth: float, width: float)
         assert b.std() > 0.1
         assert (a - b).abs().max() <= 1e-4 * b.abs().max()
         assert (c - b).abs().max() > 1e-2 * b.abs().max(), "the order of the colours matters"
+
+
+def test_the_maps_of_yolox_nano() -> None:
+    """The real file, whose maps a wrong order of layers or colours would change."""
+    file = shared("weights/yolox_nano.pth")
+    network = YOLOv5(3, backbone="yolox_depthwise").eval()
+    load_weights(network, file)
+    image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))  # RGB
+    tensors = torch.load(file, weights_only=True)["model"]
+    with torch.no_grad():
+        ours = network.neck(network.backbone(image))
+        expected = maps_of_yolox(tensors, 255 * image.flip(1))
+    for a, b in zip(ours, expected, strict=True):
+        assert b.std() > 0.1
+        assert (a - b).abs().max() <= 1e-4 * b.abs().max()
 
 
 @pytest.mark.parametrize(("classes", "anchors"), [(80, None), (3, [[10, 20] * 2] * 3)])
