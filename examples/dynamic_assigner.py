@@ -1,4 +1,5 @@
-"""Assignment by what was predicted, among the candidates that anchors and cells give."""
+"""Assignment by what was predicted, among the candidates that cells and, if there are any, anchors
+give."""
 
 from __future__ import annotations
 
@@ -10,19 +11,21 @@ from torch import Tensor
 from boltbox.detector.model.assigner import Assigner, Assignment
 from boltbox.detector.model.boxes import iou_cxcywh
 from boltbox.detector.model.head import Head
-from boltbox.detector.system.errors import InputError
 
 TOP = 13  # overlaps whose sum tells how many predictions an object gets
 ROUNDS = 3  # in which objects that were left without a prediction look for a free one
-STEPS = ((0, 0), (-1, 0), (0, -1), (1, 0), (0, 1))  # own cell and its neighbours: columns, rows
+# own cell and its neighbours: columns, rows
+NEAR = ((0, 0), (-1, 0), (0, -1), (1, 0), (0, 1))
+AROUND = (*NEAR, (-1, -1), (1, -1), (-1, 1), (1, 1))
 
 
 class DynamicAssigner(Assigner):
     """SimOTA (Ge et al. 2021, arXiv 2107.08430) with RTMDet's cost (Lyu et al. 2022, arXiv
-    2212.07784), on anchors.
+    2212.07784), on anchors or cells.
 
     Candidates of an object are the anchors whose shape is within a factor of its own, in its cell
-    and the four neighbours, on all levels; without any, the anchor nearest in shape in its cell. It
+    and the four neighbours, on all levels; without any, the anchor nearest in shape in its cell. In
+    a head without anchors they are its cell and the eight around it, on all levels. An object
     gets as many of the cheapest as its best overlaps add up to, at least one. A prediction that
     several objects want goes to the one for which it is cheapest.
 
@@ -36,26 +39,17 @@ class DynamicAssigner(Assigner):
     @torch.no_grad()
     def assign(self, raw: Sequence[Tensor], targets: Tensor, head: Head) -> list[Assignment]:
         """See Assigner. Rows of a level: by object, then anchor, then cell; their number goes by
-        that of the objects alone.
-
-        Raises:
-            InputError: the head has no anchors.
-        """
-        if head.anchors is None:
-            raise InputError(
-                f"{type(head).__name__} has no anchors, which DynamicAssigner needs: leave"
-                " model.loss.assigner out"
-            )
+        that of the objects alone."""
         shapes = [maps.shape[2:4] for maps in raw]
-        levels = _candidates(targets, head.anchors, shapes, self.anchor_t)
+        steps = AROUND if head.anchors is None else NEAR
+        levels = _candidates(targets, head.anchors, shapes, steps, self.anchor_t)
         n, start, parts = len(targets), 0, []
-        for maps, rows, anchors in zip(raw, levels, head.anchors, strict=True):
+        for level, (maps, rows) in enumerate(zip(raw, levels, strict=True)):
+            anchors = None if head.anchors is None else head.anchors[level][rows.anchor]
             assert rows.valid is not None
             cell = (rows.image, rows.anchor, rows.row, rows.column)
             predicted = maps[cell]  # (n 5 A, 5 + C)
-            overlap = iou_cxcywh(
-                head.box_coder.decode(predicted[:, :4], anchors[rows.anchor]), rows.box, "iou"
-            )
+            overlap = iou_cxcywh(head.box_coder.decode(predicted[:, :4], anchors), rows.box, "iou")
             # of the object's centre from that of the cell, in strides
             distance = (rows.box[:, :2] - 0.5).norm(dim=1)
             cost = _cost(_scores(predicted), rows.cls, overlap, distance).masked_fill(
@@ -66,7 +60,7 @@ class DynamicAssigner(Assigner):
             start += maps.shape[:4].numel()
             parts.append(
                 [
-                    part.view(n, a * len(STEPS))
+                    part.view(n, a * len(steps))
                     for part in (cost, overlap.masked_fill(~rows.valid, 0), place)
                 ]
             )
@@ -80,29 +74,36 @@ class DynamicAssigner(Assigner):
 
 
 def _candidates(
-    targets: Tensor, anchors: Tensor, shapes: Sequence[torch.Size], anchor_t: float
+    targets: Tensor,
+    anchors: Tensor | None,
+    shapes: Sequence[torch.Size],
+    steps: Sequence[tuple[int, int]],
+    anchor_t: float,
 ) -> list[Assignment]:
-    """Per level 5 A rows an object; `valid` where one is a candidate.
+    """Per level a row for each object, anchor and step; `valid` where one is a candidate.
 
     anchors: (levels, A, 2) in units of the strides. shapes: (rows, columns) of each level's map."""
     grids = targets.new_tensor([(columns, rows) for rows, columns in shapes])  # (levels, 2)
     sides = targets[:, 4:6] * grids[:, None]  # (levels, n, 2) grid units
-    ratio = sides[:, :, None] / anchors[:, None]  # (levels, n, A, 2)
-    factor = torch.max(ratio, 1 / ratio).amax(3).transpose(0, 1)  # (n, levels, A)
+    if anchors is None:
+        factor, anchor_t = sides[..., :1].transpose(0, 1) * 0, 1.0  # any object fits any cell
+    else:
+        ratio = sides[:, :, None] / anchors[:, None]  # (levels, n, A, 2)
+        factor = torch.max(ratio, 1 / ratio).amax(3).transpose(0, 1)  # (n, levels, A)
     matches = factor < anchor_t
     nearest = factor == factor.flatten(1).amin(1)[:, None, None]
     alone = ~matches.flatten(1).any(1)  # (n,) objects that no anchor fits
     image, cls = targets[:, :2].long().unbind(1)
-    step = torch.tensor(STEPS, device=targets.device)  # (5, 2)
+    step = torch.tensor(steps, device=targets.device)  # (steps, 2)
     levels = []
     for level, (rows, columns) in enumerate(shapes):
         centre, grid = targets[:, 2:4] * grids[level], step.new_tensor([columns, rows])
         own = centre.long().clamp(min=0).minimum(grid - 1)  # (n, 2)
-        wanted = own[:, None] + step  # (n, 5, 2)
+        wanted = own[:, None] + step  # (n, steps, 2)
         cells = wanted.clamp(min=0).minimum(grid - 1)
-        inside = (cells == wanted).all(2) & (~alone[:, None] | (step == 0).all(1))  # (n, 5)
+        inside = (cells == wanted).all(2) & (~alone[:, None] | (step == 0).all(1))  # (n, steps)
         fits = torch.where(alone[:, None], nearest[:, level], matches[:, level])  # (n, A)
-        valid = fits[:, :, None] & inside[:, None]  # (n, A, 5)
+        valid = fits[:, :, None] & inside[:, None]  # (n, A, steps)
         column, row = cells[:, None].expand(*valid.shape, 2).unbind(-1)
         offset = (centre[:, None] - cells)[:, None].expand(*valid.shape, 2)
         size = sides[level][:, None, None].expand(*valid.shape, 2)

@@ -153,12 +153,14 @@ def copy_weights(
     note = (
         "; not the anchors, which model.network.anchors gives" if keep_anchors and same_kind else ""
     )
-    if same_kind and not whole and reuse_head and anchors is not None:
-        given = given | {
-            name: _with_boxes(fresh[name], given[name], anchors.shape[1])
-            for name in head
-            if head[name][1:] == own_head[name][1:]
-        }
+    if same_kind and not whole and reuse_head:
+        of_classes = {n for n in head if head[n] != own_head[n] and head[n][1:] == own_head[n][1:]}
+        if anchors is None:  # tensors of classes alone
+            left_out |= of_classes
+        else:
+            given = given | {
+                name: _with_boxes(fresh[name], given[name], anchors.shape[1]) for name in of_classes
+            }
         note += "; of the head boxes and objectness, its classes start fresh"
     elif not whole:
         left_out |= head.keys() | own_head.keys()

@@ -1,7 +1,8 @@
 """YOLOX's published weights (Ge et al. 2021, arXiv 2107.08430; yolox_s.pth and so on) -> backbone
 and neck of our network.
 
-Its head is decoupled and without anchors, so that ours starts fresh.
+Its head is decoupled and without anchors, so that ours starts fresh; `examples/yolox_head.py` is
+one like it, and takes it over.
 
 The stem: YOLOX takes the four pixels of each 2 x 2 block as channels (Focus) and convolves these
 3x3; here that is one 6x6 convolution of stride 2 on the image. YOLOX feeds BGR images of 0..255,
@@ -97,27 +98,27 @@ def stem_kernel(focus: Tensor) -> Tensor:
 
 
 def by_our_names(tensors: dict[str, Tensor], source: str | Path) -> dict[str, Tensor]:
-    """Backbone and neck by the names of our network.
+    """By the names of our network; the head by those of YOLOX.
 
     Raises:
         InputError: the stem is of another kind.
     """
     with refused_unless_valid(source, "a file of YOLOX's s, m, l, x or tiny"):
         stem = stem_kernel(tensors[STEM])
-    body = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
-    return {our_name(name): tensor for name, tensor in body.items()} | {our_name(STEM): stem}
+    return {our_name(name): tensor for name, tensor in tensors.items()} | {our_name(STEM): stem}
 
 
 def options_for(given: dict[str, Tensor]) -> dict[str, Any]:
     """The options of the network that these tensors, by our names, are of, as far as they are of a
     size of YOLOX's."""
     backbone = "yolox_depthwise" if any(".dconv." in name for name in given) else "yolox"
+    body = shapes({name: tensor for name, tensor in given.items() if not name.startswith(OWN)})
     sizes: list[dict[str, Any]] = [
         {"size": name} for name, row in SIZES.items() if row.levels == (3, 4, 5)
     ]
     for size in (*sizes, TINY):
         options = {"backbone": backbone, **size}
         tensors = empty_network(1, options).state_dict().items()
-        if shapes(given) == shapes({n: t for n, t in tensors if not n.startswith(OWN)}):
+        if body == shapes({n: t for n, t in tensors if not n.startswith(OWN)}):
             return options
     return {"backbone": backbone}

@@ -23,6 +23,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.start import _as_typed, load_weights
 from boltbox.detector.weights.trained import read_trained
 from boltbox.detector.weights.yolox import by_our_names, options_for
+from examples.yolox_head import YOLOXHead
 
 Tensors = dict[Any, Any]  # by name
 STEM = "backbone.backbone.stem.conv.conv.weight"
@@ -113,20 +114,51 @@ def write(path: Path, model: Any, zip_format: bool = True, **more: Any) -> Path:
     return path
 
 
+def convolved(tensors: dict[str, Tensor], name: str, x: Tensor, stride: int = 1) -> Tensor:
+    """A convolution with batch norm and SiLU; YOLOX-Nano's: of each channel alone, then of all."""
+    if f"{name}.dconv.conv.weight" in tensors:
+        return convolved(tensors, f"{name}.pconv", convolved(tensors, f"{name}.dconv", x, stride))
+    kernel, norm = tensors[f"{name}.conv.weight"], f"{name}.bn."
+    groups = x.shape[1] // kernel.shape[1]
+    x = conv2d(x, kernel, None, stride, (kernel.shape[-1] - 1) // 2, groups=groups)
+    mean, var, weight, bias = (
+        tensors[norm + kind] for kind in ("running_mean", "running_var", "weight", "bias")
+    )
+    return silu(batch_norm(x, mean, var, weight, bias, eps=1e-3))
+
+
+def predictions_of_yolox(tensors: dict[str, Tensor], maps: list[Tensor]) -> Tensor:
+    """(B, cells of all levels, 5 + C): boxes in pixels, objectness and class scores."""
+    levels = []
+    for level, x in enumerate(maps):
+        stride = 8 << level
+        x = convolved(tensors, f"head.stems.{level}", x)
+        ways = {}
+        for way in ("cls", "reg"):
+            y = convolved(tensors, f"head.{way}_convs.{level}.0", x)
+            ways[way] = convolved(tensors, f"head.{way}_convs.{level}.1", y)
+        ways["obj"] = ways["reg"]
+        cls, box, obj = (
+            conv2d(
+                ways[way], *(tensors[f"head.{way}_preds.{level}.{k}"] for k in ("weight", "bias"))
+            )
+            for way in ("cls", "reg", "obj")
+        )
+        for column in range(box.shape[3]):
+            box[:, 0, :, column] += column
+        for row in range(box.shape[2]):
+            box[:, 1, row] += row
+        box = torch.cat((box[:, :2] * stride, box[:, 2:].exp() * stride), 1)
+        levels.append(torch.cat((box, obj.sigmoid(), cls.sigmoid()), 1).flatten(2))
+    return torch.cat(levels, 2).transpose(1, 2)
+
+
 def maps_of_yolox(tensors: dict[str, Tensor], image: Tensor) -> list[Tensor]:
     """What YOLOX's neck gives for a BGR image (B, 3, H, W) of 0..255: maps of strides 8, 16 and
     32."""
 
     def conv(name: str, x: Tensor, stride: int = 1) -> Tensor:
-        if f"{name}.dconv.conv.weight" in tensors:  # YOLOX-Nano's: each channel alone, then all
-            return conv(f"{name}.pconv", conv(f"{name}.dconv", x, stride))
-        kernel, norm = tensors[f"{name}.conv.weight"], f"{name}.bn."
-        groups = x.shape[1] // kernel.shape[1]
-        x = conv2d(x, kernel, None, stride, (kernel.shape[-1] - 1) // 2, groups=groups)
-        mean, var, weight, bias = (
-            tensors[norm + kind] for kind in ("running_mean", "running_var", "weight", "bias")
-        )
-        return silu(batch_norm(x, mean, var, weight, bias, eps=1e-3))
+        return convolved(tensors, name, x, stride)
 
     def csp(name: str, x: Tensor, shortcut: bool = False) -> Tensor:
         inner, i = conv(f"{name}.conv1", x), 0
@@ -181,19 +213,38 @@ def test_the_maps_are_those_of_yolox(tmp_path: Path, depth: float, width: float)
         assert (c - b).abs().max() > 1e-2 * b.abs().max(), "the order of the colours matters"
 
 
-def test_the_maps_of_yolox_nano() -> None:
-    """The real file, whose maps a wrong order of layers or colours would change."""
+NANO = {
+    "backbone": "yolox_depthwise",
+    "head": {"class_path": f"{YOLOXHead.__module__}.YOLOXHead", "init_args": {"depthwise": True}},
+}
+
+
+def test_the_predictions_of_yolox_nano() -> None:
+    """The real file, whole: boxes in pixels, objectness and scores, by a forward pass of its own."""
     file = shared("weights/yolox_nano.pth")
-    network = YOLOv5(3, backbone="yolox_depthwise").eval()
-    load_weights(network, file)
+    network = YOLOv5(80, **NANO).eval()
+    assert load_weights(network, file) == f"{file}: took 642 of 642 tensors"
     image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))  # RGB
     tensors = torch.load(file, weights_only=True)["model"]
     with torch.no_grad():
-        ours = network.neck(network.backbone(image))
-        expected = maps_of_yolox(tensors, 255 * image.flip(1))
-    for a, b in zip(ours, expected, strict=True):
-        assert b.std() > 0.1
-        assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+        found = network.decode(network(image))
+        expected = predictions_of_yolox(tensors, maps_of_yolox(tensors, 255 * image.flip(1)))
+    assert found.shape == expected.shape == (1, 8 * 12 + 4 * 6 + 2 * 3, 85)
+    assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
+    assert (found - expected)[..., 4:].abs().max() <= 1e-4
+
+
+def test_its_head_on_other_classes() -> None:
+    """All but the rows of classes is taken over, unless reuse_head is off."""
+    file = shared("weights/yolox_nano.pth")
+    network, tensors = YOLOv5(3, **NANO), torch.load(file, weights_only=True)["model"]
+    fresh = {name: t.clone() for name, t in network.head.state_dict().items()}
+    assert "not the head" in load_weights(network, file)
+    assert same(network.head.state_dict(), fresh)
+    assert "of the head boxes and objectness" in load_weights(network, file, reuse_head=True)
+    for name, tensor in network.head.state_dict().items():
+        expected = fresh[name] if "cls_preds" in name else tensors[f"head.{name}"]
+        assert torch.equal(tensor, expected)
 
 
 @pytest.mark.parametrize(("classes", "anchors"), [(80, None), (3, [[10, 20] * 2] * 3)])
