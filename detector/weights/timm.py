@@ -1,5 +1,5 @@
-"""Weights of image classification -> a timm backbone: from a file, of which nothing is executed, or
-fetched by timm."""
+"""Weights of an image classifier, or of a detector that has it as its backbone, -> a timm backbone:
+from a file, of which nothing is executed, or fetched by timm."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from urllib.parse import urlsplit
 from torch import Tensor
 
 from boltbox.detector.model.origin import UNKNOWN, Origin
-from boltbox.detector.model.timm_backbone import PREFIX, TimmBackbone, create, timm
+from boltbox.detector.model.timm_backbone import PREFIX, Normalise, TimmBackbone, create, timm
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.weights.torch_file import load_torch_file, refused_unless_valid
 
 PRETRAINED = "pretrained"
 # where training scripts keep the tensors, best first
-WRAPPINGS = ("state_dict_ema", "model_ema", "state_dict", "model")
+WRAPPINGS = ("state_dict_ema", "model_ema", "ema", "state_dict", "model", "module")
+OF_DETECTOR = "backbone."  # in a detector's file the start of its backbone's names
+# of DETR's family: D-FINE, DEIM, RT-DETR feed their networks colours of 0..1 as they are
+OF_DETR = ("encoder.", "decoder.")
 
 
 def load_backbone(backbone: TimmBackbone, weights: str) -> tuple[str, Origin]:
-    """Give a backbone the weights of an image classifier.
+    """Give a backbone the weights of an image classifier, or of a detector's backbone.
 
     Args:
         weights: a .safetensors file, a torch file (.pth, .pt, .bin), or `pretrained`: timm fetches
@@ -42,7 +45,14 @@ def load_backbone(backbone: TimmBackbone, weights: str) -> tuple[str, Origin]:
         origin = Origin(f"{PREFIX}{arch}{tag}", config.get("license") or UNKNOWN)
     else:
         tensors, licence = read_tensors(weights)
-        loaded = _classifier(name, tensors, weights)
+        body = {
+            key.removeprefix(OF_DETECTOR): tensor
+            for key, tensor in tensors.items()
+            if key.startswith(OF_DETECTOR)
+        }
+        loaded = _classifier(backbone, body or tensors, weights)
+        if body and any(key.startswith(OF_DETR) for key in tensors):
+            backbone.normalise = Normalise((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
         origin = Origin(Path(weights).name, licence)
     maps = create(
         name,
@@ -71,8 +81,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     else:
         # timm's own training keeps its options
         content = load_torch_file(path, ["argparse.Namespace"])
-        inner = (content[key] for key in WRAPPINGS if isinstance(content.get(key), dict))
-        content = next(inner, content)
+        while inner := [content[key] for key in WRAPPINGS if isinstance(content.get(key), dict)]:
+            content = inner[0]
     with refused_unless_valid(path, what):
         found = {k.removeprefix("module."): v for k, v in content.items() if isinstance(v, Tensor)}
     if not found:
@@ -80,14 +90,13 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], str]:
     return found, licence
 
 
-def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
-    """timm's whole model with these tensors: by its names, whatever the classes, or by names of the
-    model's authors that timm knows how to turn into its own, or in their order if all shapes
-    agree."""
+def _classifier(backbone: TimmBackbone, tensors: dict[str, Tensor], source: str) -> Any:
+    """timm's whole model with these tensors: by its names, whatever lies behind the maps, or by
+    names of the model's authors that timm knows how to turn into its own, or in their order if all
+    shapes agree."""
+    name = backbone.name
     model = timm().create_model(name)
-    own, classifier = model.state_dict(), model.pretrained_cfg.get("classifier") or ()
-    layers = (classifier,) if isinstance(classifier, str) else classifier
-    head = tuple(f"{layer}." for layer in layers)
+    own, needed = model.state_dict(), {_flat(key) for key in backbone.body.state_dict()}
     # no counters
     floats, given = (
         {key: tensor.shape for key, tensor in found.items() if tensor.is_floating_point()}
@@ -95,7 +104,7 @@ def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
     )
     if list(floats.values()) == list(given.values()):
         tensors = dict(zip(floats, (tensors[key] for key in given), strict=True))
-    body = {key: shape for key, shape in floats.items() if not key.startswith(head)}
+    body = {key: shape for key, shape in floats.items() if _flat(key) in needed}
     wrong = [key for key in body if key not in tensors or tensors[key].shape != body[key]]
     if not wrong:
         model.load_state_dict({**own, **{key: tensors[key] for key in body}})
@@ -110,6 +119,15 @@ def _classifier(name: str, tensors: dict[str, Tensor], source: str) -> Any:
             f" tensors {len(wrong)} are missing or of another shape, like {min(wrong)}); give"
             " those, or name the backbone that they are of"
         ) from None
+
+
+def _flat(name: str) -> str:
+    """As which a tensor of the whole model and of the one that gives maps are the same.
+
+    >>> _flat("stages.0.blocks.0.conv.weight") == _flat("stages_0.blocks.0.conv.weight")
+    True
+    """
+    return name.removeprefix("model.").replace(".", "_")
 
 
 def _fetched(name: str) -> Any:
