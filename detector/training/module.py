@@ -87,7 +87,7 @@ class Detector(EvaluationModule):
             )
         self.literal = literal
         self.network = network.build(len(names)).to(memory_format=torch.channels_last)
-        start.load(self.network, keep_anchors=network.anchors is not None)
+        start.load(self.network, names, keep_anchors=network.anchors is not None)
         self.frozen = start.frozen(self.network)
         self.loss = loss.build(len(names), self.network.strides, literal)
         self.batch_size, self.seed = 16, 0  # of the data, once they are known

@@ -3,11 +3,11 @@ name), or an image classifier's backbone; and which of it stays as it is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from boltbox.detector.model.network import YOLOv5
@@ -31,8 +31,8 @@ class StartOptions:
             ours.
         backbone_weights: Weights of image classification for a timm backbone: a file (.safetensors,
             .pth), or pretrained: timm fetches its own.
-        reuse_head: Where weights are for other classes, take their head's boxes and objectness too;
-            false: the whole head starts fresh, as in YOLOv5.
+        reuse_head: Where weights are for other classes, take their head's boxes, objectness and
+            classes of the same name too; false: the whole head starts fresh, as in YOLOv5.
         freeze: Number of first YOLOv5 layers to freeze (10: the backbone), or a list of layer
             numbers.
     """
@@ -46,9 +46,9 @@ class StartOptions:
         """By name, in plain types that a checkpoint holds, without the files."""
         return {"reuse_head": self.reuse_head, "freeze": self.freeze}
 
-    def load(self, network: YOLOv5, keep_anchors: bool) -> None:
+    def load(self, network: YOLOv5, names: Sequence[str], keep_anchors: bool) -> None:
         """Start a network from the files, if any are given, and note them in its `origins`; prints
-        a line for each.
+        a line for each. names: of its classes.
 
         Raises:
             InputError: the files do not fit the network, or are none of these.
@@ -59,7 +59,8 @@ class StartOptions:
                 " model.start.backbone_weights, not both"
             )
         if self.weights:
-            rank_zero_print(load_weights(network, self.weights, keep_anchors, self.reuse_head))
+            line = load_weights(network, self.weights, names, keep_anchors, self.reuse_head)
+            rank_zero_print(line)
         if self.backbone_weights:
             if not isinstance(network.backbone, TimmBackbone):
                 raise InputError(
@@ -88,15 +89,20 @@ class StartOptions:
 
 
 def load_weights(
-    network: YOLOv5, path: str | Path, keep_anchors: bool = False, reuse_head: bool = False
+    network: YOLOv5,
+    path: str | Path,
+    names: Sequence[str] = (),
+    keep_anchors: bool = False,
+    reuse_head: bool = False,
 ) -> str:
     """Start a network from a file, and note the file in its `origins`; of a checkpoint of ours its
     moving average is taken, if it has one.
 
     Args:
+        names: of the network's classes.
         keep_anchors: leave the file's anchors out, because the network has been given its own.
-        reuse_head: of a head for other classes take what has nothing to do with classes: boxes and
-            objectness.
+        reuse_head: of a head for other classes take boxes, objectness, and classes of the same
+            name.
 
     Returns:
         One line that says what was taken and what was not.
@@ -108,16 +114,15 @@ def load_weights(
     is_ours = Path(path).suffix == ".ckpt"
     tensors = None if is_ours else read_yolox(path)
     if tensors is not None:
-        given, num_classes = by_our_names(tensors, path), network.num_classes
+        given, known = by_our_names(tensors, path), []  # YOLOX's files have no names
         options, origins = options_for(given), [Origin(Path(path).name, LICENCE)]
     else:
         trained = read_trained(path)
-        given, num_classes, options = trained.tensors, len(trained.names), trained.options
+        given, known, options = trained.tensors, trained.names, trained.options
         origins = passed_on(trained.origins, path) if is_ours else trained.origins
-    classes = num_classes, network.num_classes
     with refused_unless_valid(path, DETECTOR):
         made = _as_typed(options)
-        line = copy_weights(network, given, classes, made, keep_anchors, reuse_head)
+        line = copy_weights(network, given, (known, names), made, keep_anchors, reuse_head)
     network.origins = origins
     return f"{path}: {line}"
 
@@ -125,7 +130,7 @@ def load_weights(
 def copy_weights(
     network: YOLOv5,
     given: dict[str, Tensor],
-    classes: tuple[int, int],
+    classes: tuple[Sequence[str], Sequence[str]],
     made: str,
     keep_anchors: bool,
     reuse_head: bool,
@@ -135,7 +140,8 @@ def copy_weights(
 
     Args:
         given: tensors by the network's names.
-        classes: their number in the network that the tensors are from, and in this one.
+        classes: names in the network that the tensors are from, and in this one; either may be
+            unknown (empty).
         made: the options of that network, as typed.
         keep_anchors, reuse_head, returns and raises: see `load_weights`.
     """
@@ -148,20 +154,26 @@ def copy_weights(
     same_kind = head.keys() == own_head.keys()
     if anchors is not None and "anchors" in given:
         same_kind &= given["anchors"].shape[1] == anchors.shape[1]
-    whole = same_kind and classes[0] == classes[1] and head == own_head
+    whole = same_kind and head == own_head
     left_out = set() if same_kind and not keep_anchors else {"anchors"}
     note = (
         "; not the anchors, which model.network.anchors gives" if keep_anchors and same_kind else ""
     )
-    if same_kind and not whole and reuse_head:
-        of_classes = {n for n in head if head[n] != own_head[n] and head[n][1:] == own_head[n][1:]}
-        if anchors is None:  # tensors of classes alone
-            left_out |= of_classes
-        else:
-            given = given | {
-                name: _with_boxes(fresh[name], given[name], anchors.shape[1]) for name in of_classes
-            }
-        note += "; of the head boxes and objectness, its classes start fresh"
+    of_classes = [name for name in head if head[name] != own_head.get(name)]
+    least = network.head.num_anchors * network.num_classes  # rows of a tensor of classes
+    in_rows = same_kind and all(
+        head[name][1:] == own_head[name][1:] and own_head[name][:1] >= (least,)
+        for name in of_classes
+    )
+    if in_rows and not whole and reuse_head:
+        pairs = same_names(*classes)
+        given = given | {
+            name: _with_rows(fresh[name], given[name], network, pairs) for name in of_classes
+        }
+        rows = f" and the classes {', '.join(classes[0][k] for k in pairs.values())}; its other"
+        note += (
+            f"; of the head boxes and objectness{rows if pairs else ', its'} classes start fresh"
+        )
     elif not whole:
         left_out |= head.keys() | own_head.keys()
         note += "; not the head, which is for other classes or of another kind and starts fresh"
@@ -176,12 +188,29 @@ def copy_weights(
     return f"took {len(given)} of {len(fresh)} tensors{note}"
 
 
-def _with_boxes(fresh: Tensor, given: Tensor, num_anchors: int) -> Tensor:
-    """A head's (A (5 + C), ...) weight or bias, with the rows of box and objectness of one for
-    other classes."""
-    # (A, 5 + C, ...)
-    rows, theirs = (tensor.detach().unflatten(0, (num_anchors, -1)) for tensor in (fresh, given))
-    return torch.cat((theirs[:, :5].to(rows), rows[:, 5:]), 1).flatten(0, 1)
+def same_names(known: Sequence[str], names: Sequence[str]) -> dict[int, int]:
+    """Class here -> class there, of those with the same name but for case, spaces and the like.
+
+    >>> same_names(["person", "Traffic light"], ["traffic_light", "lamp"])
+    {0: 1}
+    """
+    plain = [
+        ["".join(filter(str.isalnum, name.casefold())) or name for name in each]
+        for each in (known, names)
+    ]
+    return {i: plain[0].index(name) for i, name in enumerate(plain[1]) if name in plain[0]}
+
+
+def _with_rows(fresh: Tensor, given: Tensor, network: YOLOv5, pairs: dict[int, int]) -> Tensor:
+    """A head's (A (n + C), ...) weight or bias, where n rows are of box and objectness: these are
+    those of one for other classes, and so are the rows of `pairs` (class here -> class there)."""
+    shape = network.head.num_anchors, -1
+    rows, theirs = (tensor.detach().unflatten(0, shape).clone() for tensor in (fresh, given))
+    n = rows.shape[1] - network.num_classes
+    rows[:, :n] = theirs[:, :n]
+    for here, there in pairs.items():
+        rows[:, n + here] = theirs[:, n + there]
+    return rows.flatten(0, 1)
 
 
 def _as_typed(options: dict[str, Any]) -> str:

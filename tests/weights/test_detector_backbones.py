@@ -60,7 +60,7 @@ def test_the_maps_are_those_of_the_detector(name: str, tmp_path: Path) -> None:
     """Of D-FINE's family the image is not normalised, as there."""
     body, network = other(name), YOLOv5(3, backbone=f"timm/{name}").eval()
     StartOptions(backbone_weights=str(detector_file(name, body, tmp_path / "d.pth"))).load(
-        network, False
+        network, [], False
     )
     image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     backbone = network.backbone
@@ -77,4 +77,4 @@ def test_a_detector_with_another_backbone(tmp_path: Path) -> None:
     file = detector_file(LITE, other(LITE), tmp_path / "lite.pth")
     network = YOLOv5(3, backbone=f"timm/{HGNET}")
     with pytest.raises(InputError, match=f"lite.pth: these are not of timm/{HGNET}"):
-        StartOptions(backbone_weights=str(file)).load(network, False)
+        StartOptions(backbone_weights=str(file)).load(network, [], False)

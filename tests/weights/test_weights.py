@@ -201,3 +201,24 @@ def test_a_checkpoint_of_somebody_else(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "other.ckpt")
     with pytest.raises(InputError, match=r"other.ckpt: .*not a (checkpoint|file of weights)"):
         load_weights(small(), tmp_path / "other.ckpt")
+
+
+def test_classes_of_the_same_name_keep_their_rows(published: Path) -> None:
+    """Whatever their case, spaces and order; the others start fresh, and without names all do."""
+    names = ["lamp", "Traffic_Light", "PERSON"]
+    network, nameless, whole = YOLOv5(3), YOLOv5(3), YOLOv5(80)
+    load_weights(whole, published)
+    said = load_weights(network, published, names, reuse_head=True)
+    assert said.endswith(
+        "of the head boxes and objectness and the classes traffic light, person; its other classes start fresh"
+    )
+    fresh = [conv.weight.detach().view(3, 8, -1).clone() for conv in nameless.head.convs]
+    load_weights(nameless, published, reuse_head=True)
+    for level, own in enumerate(fresh):
+        rows, plain, theirs = (
+            n.head.convs[level].weight.detach().unflatten(0, (3, -1)).flatten(2)
+            for n in (network, nameless, whole)
+        )
+        assert torch.equal(rows[:, [0, 1, 2, 3, 4, 6, 7]], theirs[:, [0, 1, 2, 3, 4, 14, 5]])
+        assert torch.equal(plain[:, :5], theirs[:, :5])
+        assert torch.equal(plain[:, 5:], own[:, 5:])
