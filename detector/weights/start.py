@@ -170,10 +170,8 @@ def copy_weights(
         given = given | {
             name: _with_rows(fresh[name], given[name], network, pairs) for name in of_classes
         }
-        rows = f" and the classes {', '.join(classes[0][k] for k in pairs.values())}; its other"
-        note += (
-            f"; of the head boxes and objectness{rows if pairs else ', its'} classes start fresh"
-        )
+        note += "; of the head boxes and objectness, its classes start fresh"
+        note += f" but for {', '.join(classes[0][k] for k in pairs.values())}" if pairs else ""
     elif not whole:
         left_out |= head.keys() | own_head.keys()
         note += "; not the head, which is for other classes or of another kind and starts fresh"
