@@ -268,7 +268,9 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
         return by_suffix[first.suffix]
     if VocXml.recognises(root, first):
         return "voc"
-    return "dota" if has_labels(first, DotaText) and not has_labels(first, YoloText) else "yolo"
+    if isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText):
+        return "dota"
+    return "yolo"
 
 
 def _read_names(path: Path, content: dict[str, Any]) -> list[str]:

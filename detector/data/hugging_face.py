@@ -78,7 +78,10 @@ def _save_split(rows: Any, folder: Path, label: str, corners: bool) -> None:
             if corners:
                 boxes = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in boxes]
         except (OSError, TypeError, ValueError) as e:
-            raise InputError(f"save_hugging_face: {folder.name}, row {k}: {e}") from None
+            problem = "no image is to be had, or a box is not of four numbers"
+            raise InputError(
+                f"save_hugging_face: {folder.name}, row {k}: {problem} ({e})"
+            ) from None
         name = f"{k:06}{path.suffix or '.png'}"
         (folder / name).write_bytes(content)
         found = {"bbox": boxes, "category": objects[label]}
