@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from boltbox.callbacks.recipe import recipe as recipe
     from boltbox.detector.commands.export.command import export as export
     from boltbox.detector.data.datamodule import DetectionData as DetectionData
+    from boltbox.detector.data.hugging_face import save_hugging_face as save_hugging_face
     from boltbox.detector.data.transforms.augment import Augment as Augment
     from boltbox.detector.inference.detections import Detections as Detections
     from boltbox.detector.inference.predictor import Predictor as Predictor
@@ -39,6 +40,7 @@ PLACES = {
     "callbacks": "callbacks",
     "export": "detector.commands.export.command",
     "recipe": "callbacks.recipe",
+    "save_hugging_face": "detector.data.hugging_face",
 }
 __all__ = list(PLACES)
 

@@ -32,6 +32,9 @@ COMMANDS = {
     "evolve": Command(f"{HERE}.evolve.search:run_evolution", "search for better hyper-parameters"),
     # plain functions
     "predict": Command(f"{HERE}.predict:predict", "find objects in images, videos, streams", False),
+    "convert": Command(
+        f"{HERE}.convert:convert", "make a data.yaml of labels of CVAT, labelme, VIA", False
+    ),
     "import-hyp": Command(
         f"{HERE}.evolve.import_hyp:import_hyp",
         "make a file of options of YOLOv5's hyp*.yaml",

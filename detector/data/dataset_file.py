@@ -15,7 +15,8 @@ from typing import Any
 from boltbox.detector.data import demo
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.data.formats.coco_json import CocoJson
-from boltbox.detector.data.formats.format import Format, Split, find_tail
+from boltbox.detector.data.formats.dota_txt import DotaText
+from boltbox.detector.data.formats.format import Format, Split, find_tail, has_labels
 from boltbox.detector.data.formats.metadata_jsonl import MetadataJsonl
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
@@ -33,6 +34,7 @@ FORMATS: dict[str, type[Format]] = {
     "voc": VocXml,
     "coco": CocoJson,
     "metadata": MetadataJsonl,
+    "dota": DotaText,
 }
 
 
@@ -264,7 +266,11 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
     by_suffix = {".json": "coco", ".jsonl": "metadata"}
     if first.suffix in by_suffix:
         return by_suffix[first.suffix]
-    return "voc" if VocXml.recognises(root, first) else "yolo"
+    if VocXml.recognises(root, first):
+        return "voc"
+    if isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText):
+        return "dota"
+    return "yolo"
 
 
 def _read_names(path: Path, content: dict[str, Any]) -> list[str]:

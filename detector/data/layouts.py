@@ -7,19 +7,25 @@ are opened.
 import os
 import re
 from collections import Counter, defaultdict
+from operator import itemgetter
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
+from boltbox.detector.data.formats.dota_txt import DotaText
 from boltbox.detector.data.formats.format import SPLIT_NAMES, has_labels
 from boltbox.detector.data.formats.voc_xml import VocXml
 from boltbox.detector.data.formats.yolo_txt import YoloText
 from boltbox.detector.data.images import find_images, read_lines
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import program
+from boltbox.detector.system.text_file import parse_yaml, read_text
 
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml")  # the last one is FiftyOne's
 COCO = ("_annotations.coco.json", "instances_*.json", "labels.json", "result.json")
+CONVERTED = "CVAT for images (xml), labelme, VIA (json) or OpenImages (csv)"  # by a command
 METADATA = "metadata.jsonl"
-CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels")
+CLASS_NAMES = ("classes.txt", "obj.names", "_darknet.labels", "notes.json")
 Content = dict[str, Any]
 
 
@@ -33,7 +39,8 @@ def describe(root: Path) -> Content:
         _of_files(root, sorted(coco), "coco")
         or _of_files(root, metadata, "metadata")
         or _voc(root)
-        or _yolo(root)
+        or _text(root, "yolo", YoloText)
+        or _text(root, "dota", DotaText)
     )
 
 
@@ -51,7 +58,8 @@ def suggestion(root: Path) -> str:
     counts = Counter(os.path.relpath(image.parent, root) for image in find_images(root))
     train, val = ([name for name, _ in counts.most_common(2)] + ["FOLDER", "FOLDER"])[:2]
     found = f"its images are in {', '.join(counts)}" if counts else "there is no image in it"
-    return f"{{train: {train}, val: {val}, names: [NAME, ...]}}; {found}"
+    command = f"labels of {CONVERTED}: {program()} convert {root}"
+    return f"{{train: {train}, val: {val}, names: [NAME, ...]}}; {found}; {command}"
 
 
 def _of_files(root: Path, files: list[Path], format: str) -> Content:
@@ -67,7 +75,7 @@ def _voc(root: Path) -> Content:
     return {"format": "voc", **splits} if splits else {}
 
 
-def _yolo(root: Path) -> Content:
+def _text(root: Path, format: str, kind: type[YoloText]) -> Content:
     """Lists of images beside obj.data, folders of splits, or all images; names in a file of its
     own."""
     splits: Content = {}
@@ -75,14 +83,25 @@ def _yolo(root: Path) -> Content:
         lists = [f"{name}.txt" for name in names if isfile(root / "obj.data")]
         folders = [p for name in names for p in (f"images/{name}", f"{name}/images", name)]
         found = [path for path in lists if isfile(root / path)]
-        found += [path for path in folders if has_labels(root / path, YoloText)]
+        found += [path for path in folders if has_labels(root / path, kind)]
         splits |= {split: found[:1]} if found else {}
     if not splits:
-        whole = [path for path in ("images", ".") if has_labels(root / path, YoloText)]
+        whole = [path for path in ("images", ".") if has_labels(root / path, kind)]
         splits = {"train": whole[:1]} if whole else {}
     if not splits:
         return {}
     beside = [root, *(root / path for paths in splits.values() for path in paths)]
     files = (folder / name for folder in beside if isdir(folder) for name in CLASS_NAMES)
     names_file = next(filter(isfile, files), None)
-    return {"format": "yolo", **splits} | ({"names": read_lines(names_file)} if names_file else {})
+    return {"format": format, **splits} | ({"names": _names(names_file)} if names_file else {})
+
+
+def _names(file: Path) -> list[str]:
+    """The class names of a file: a line each, or Label Studio's json."""
+    if file.suffix != ".json":
+        return read_lines(file)
+    try:
+        categories = parse_yaml(read_text(file), file)["categories"]
+        return [item["name"] for item in sorted(categories, key=itemgetter("id"))]
+    except (KeyError, TypeError):
+        raise InputError(f"{file}: expected `categories`, each with `id` and `name`") from None

@@ -1,35 +1,82 @@
 """Data sets as people have them: each tool's layout loads as it is, with the boxes that were put in."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import label_layouts as layouts
 import numpy as np
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
+from made_datasets import lay_out, voc_object, voc_xml
 
+import cli
+from boltbox import save_hugging_face
 from boltbox.detector.data.dataset_file import DatasetFile
+from boltbox.detector.system.errors import InputError
+
+LABEL = ClassLabel(names=layouts.NAMES)
+
+
+def table(folder: Path, names: list[str], objects: Any, one_by_one: bool = False) -> Dataset:
+    """Pictures of a folder as a Dataset. one_by_one: `objects` is a list of objects, not a map of lists."""
+    paths, columns = [str(folder / f"{name}.png") for name in names], []
+    for found in (layouts._objects(name) for name in names):
+        pairs = zip(found["bbox"], found["category"], strict=True)
+        columns.append([{"bbox": b, "category": c} for b, c in pairs] if one_by_one else found)
+    return Dataset.from_dict(
+        {"image": paths, "objects": columns}, Features(image=Image(), objects=objects)
+    )
+
+
+def hugging_face_python(root: Path) -> Path:
+    """A DatasetDict."""
+    given = layouts.labelimg(root / "given")
+    numbers = Value("float32")
+    of_lists = {"bbox": List(List(numbers)), "category": List(LABEL)}
+    of_maps = List({"bbox": List(numbers, length=4), "category": LABEL})
+    train = table(given, layouts.TRAIN, of_lists).with_format("numpy")
+    val = table(given, layouts.VAL, of_maps, one_by_one=True)
+    file = save_hugging_face(DatasetDict(train=train, validation=val), root / "saved")
+    assert (root / "saved/val/000001.png").read_bytes() == (given / "p5.png").read_bytes()
+    for split, names in (("train", layouts.TRAIN), ("val", layouts.VAL)):
+        # by the number of the row; the test knows them by their names
+        text = (root / "saved" / split / "metadata.jsonl").read_text()
+        for k, name in enumerate(names):
+            (root / "saved" / split / f"{k:06}.png").rename(root / "saved" / split / f"{name}.png")
+            text = text.replace(f"{k:06}.png", f"{name}.png")
+        (root / "saved" / split / "metadata.jsonl").write_text(text)
+    return file
+
 
 TWO_SPLITS = [
     layouts.roboflow_yolo,
     layouts.roboflow_segmentation,
     layouts.roboflow_obb,
+    layouts.roboflow_label_txt,
+    layouts.dota,
     layouts.roboflow_coco,
     layouts.coco,
     layouts.darknet,
     layouts.fiftyone_yolo,
     layouts.other_machine,
     layouts.hugging_face_folder,
+    hugging_face_python,
 ]
 ONE_SPLIT = [
     layouts.cvat_coco,
     layouts.label_studio_coco,
     layouts.fiftyone_coco,
     layouts.labelimg,
+    layouts.labelimg_images,
     layouts.label_studio_yolo,
+    layouts.label_studio_notes,
     layouts.cvat_yolo,
     layouts.cvat_ultralytics,
     layouts.images_and_labels,
 ]
+CONVERTED = [layouts.cvat_xml, layouts.labelme, layouts.open_images, layouts.via]
 WITHOUT_NAMES = [layouts.images_and_labels, layouts.hugging_face_folder]
 Layout = Callable[[Path], Path]
 
@@ -45,13 +92,18 @@ def boxes_of(file: DatasetFile, split: str) -> dict[str, list[list[float]]]:
     return found
 
 
-def check(file: DatasetFile, two_splits: bool, names: list[str]) -> None:
+def check(
+    file: DatasetFile,
+    two_splits: bool,
+    names: list[str],
+    pictures: Sequence[str] = (*layouts.PICTURES,),
+) -> None:
     file.prepare()
     assert file.names == names
     train, val = boxes_of(file, "train"), boxes_of(file, "val")
     if two_splits:
         assert (sorted(train), sorted(val)) == (layouts.TRAIN, layouts.VAL)
-    assert sorted([*train, *val]) == sorted(layouts.PICTURES)
+    assert sorted([*train, *val]) == [*pictures]
     for name, rows in (train | val).items():
         expected = sorted(map(list, layouts.PICTURES[name][2]))
         np.testing.assert_allclose(np.array(rows), np.array(expected), atol=1e-3, err_msg=name)
@@ -62,3 +114,101 @@ def test_it_loads(layout: Layout, tmp_path: Path) -> None:
     source = layout(tmp_path / "pets")
     names = ["0", "1"] if layout in WITHOUT_NAMES else layouts.NAMES
     check(DatasetFile.read(str(source), needs_val=True), layout in TWO_SPLITS, names)
+
+
+@pytest.mark.parametrize("layout", CONVERTED, ids=lambda f: f.__name__)
+def test_it_converts(layout: Layout, here: Path) -> None:
+    source = layout(here / "pets")
+    with pytest.raises(InputError, match=rf"labels of CVAT .* convert {source}"):
+        DatasetFile.read(str(source))
+    cli.main(["convert", str(source)])
+    pictures = [p for p in layouts.PICTURES if p != "p2" or layout is not layouts.open_images]
+    file = DatasetFile.read("pets_coco", needs_val=True)
+    check(file, False, layouts.NAMES, pictures)
+
+
+def test_folders_become_splits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the first version of VIA, which has maps of regions; polygons; of CVAT in a file; what has no box."""
+    for split in ("train", "val"):
+        file = layouts.via(here / "pets" / split) / "via_region_data.json"
+        content = json.loads(file.read_text())
+        for entry in content.values():
+            for region in entry["regions"]:
+                shape = region["shape_attributes"]
+                x, y, w, h = (shape[key] for key in ("x", "y", "width", "height"))
+                xs, ys = [x, x + w / 2, x + w, x], [y, y + h, y, y + h / 4]
+                region["shape_attributes"] = {
+                    "name": "polygon",
+                    "all_points_x": xs,
+                    "all_points_y": ys,
+                }
+            entry["regions"] = {str(k): region for k, region in enumerate(entry["regions"])}
+        file.write_text(json.dumps(content))
+    layouts.cvat_xml(here / "pets/test")
+    file = here / "pets/test/annotations.xml"
+    text = file.read_text().replace("</image>", '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9" rotation="30"/>'
+        '<polygon label="bird" points="1,2;9.5,4;3,20"/><tag label="indoor"/></image>', 1)  # fmt: skip
+    file.write_text(text.replace('name="p1.png"', 'name="gone.png"'))
+    cli.main(["convert", "pets", "--out", "out"])
+    assert "left out: 1 objects without a box or a class, 1 images" in capsys.readouterr().out
+    file = DatasetFile.read("out/data.yaml")
+    assert file.names == ["bird", *layouts.NAMES]
+    assert boxes_of(file, "train") == boxes_of(file, "val")
+    expected = {
+        name: sorted([c + 1, *box] for c, *box in rows)
+        for name, (*_, rows) in layouts.PICTURES.items()
+    }
+    assert boxes_of(file, "val") == expected
+    assert boxes_of(file, "test")["p0"] == [[0, 1, 2, 9.5, 20], *expected["p0"]]
+    assert len(boxes_of(file, "test")) == 5
+
+
+REGION = {"shape_attributes": {"name": "rect", "x": 1, "y": 1, "width": 9, "height": 9}}
+TWO_KEYS = [{**REGION, "region_attributes": {"type": "cat", "colour": "red"}}]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, ["pets: no such file"]),
+        ({"pets/": ""}, ["pets: there is no box of CVAT"]),
+        ({"pets/a.xml": voc_xml(voc_object("cat"))}, ["pets: there is no box of CVAT"]),
+        ({"pets/a.xml": "<annotations>"}, ["pets/a.xml: these labels cannot be read (ParseError"]),
+        ({"pets/a.xml": "<annotations><image/></annotations>"}, ["pets/a.xml", "Syntax error in CVAT"]),
+        ({"pets/a.json": "{"}, ["pets/a.json", "cannot be read"]),
+        ({"pets/a.json": '{"shapes": [], "imagePath": "a.png"}'}, ["pets/a.json", "labelme"]),
+        ({"pets/a.json": json.dumps({"a": {"filename": "a.png", "regions": TWO_KEYS}})}, ["colour or type", "--label_key"]),
+        ({"pets/a.csv": "ImageID,LabelName,XMin\na,/m/0,x"}, ["pets: there is no box", "1 images that are not there"]),
+        ({"pets_coco/data.yaml": ""}, ["pets_coco/data.yaml: already exists", "--out"]),
+    ],
+    ids=lambda x: x[-1] if isinstance(x, list) else "",
+)  # fmt: skip
+def test_what_does_not_convert(
+    files: dict[str, str], words: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_out(here, files)
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["convert", "pets"])
+    told = capsys.readouterr().err
+    assert leaving.value.code == 2
+    assert [word for word in words if word not in told] == []
+    assert len(told.splitlines()) == 1
+
+
+def test_hugging_face_corners_and_errors(tmp_path: Path) -> None:
+    given = layouts.labelimg(tmp_path / "given")
+    good = table(given, ["p0"], {"bbox": List(List(Value("float32"))), "category": List(LABEL)})
+    file = save_hugging_face(good, tmp_path / "corners", bbox_format="xyxy")
+    row = json.loads((file.parent / "train/metadata.jsonl").read_text())
+    assert row["objects"] == {"bbox": [[4, 8, 32 - 4, 32 - 8]], "category": [0]}
+    with pytest.raises(InputError, match=r"data\.yaml: already exists"):
+        save_hugging_face(good, file.parent)
+    with pytest.raises(
+        InputError, match=r"the split unlabelled has the columns \['image', 'objects'\]"
+    ):
+        save_hugging_face(DatasetDict(unlabelled=good), tmp_path / "a")
+    with pytest.raises(InputError, match=r"the split train has the columns \['image'\]"):
+        save_hugging_face(good.remove_columns("objects"), tmp_path / "a")
+    (given / "p0.png").unlink()
+    with pytest.raises(InputError, match=r"train, row 0: .*No such file"):
+        save_hugging_face(good, tmp_path / "b")

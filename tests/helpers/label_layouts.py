@@ -4,6 +4,7 @@ Every function writes PICTURES below a folder and returns what `--data.dataset` 
 """
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,29 @@ def roboflow_obb(root: Path) -> Path:
     return roboflow_yolo(root, _polygons)
 
 
+def roboflow_label_txt(root: Path) -> Path:
+    """The older export of rotated boxes: pixels, and the class by its name."""
+
+    def text(name: str) -> str:
+        lines = []
+        for c, x1, y1, x2, y2 in PICTURES[name][2]:
+            x, y = (x1 + x2) / 2, (y1 + y2) / 2
+            lines.append(f"{x} {y1} {x2} {y} {x} {y2} {x1} {y} {NAMES[c]} 0\n")
+        return "".join(lines)
+
+    for split, names in (("train", TRAIN), ("valid", VAL)):
+        _pairs(root / split / "images", root / split / "labelTxt", names, text)
+    content = {"train": "../train/images", "val": "../valid/images", "nc": 2, "names": NAMES}
+    _write(root / "data.yaml", yaml.safe_dump(content))
+    return root / "data.yaml"
+
+
+def dota(root: Path) -> Path:
+    """The same without a data.yaml."""
+    roboflow_label_txt(root).unlink()
+    return root
+
+
 def roboflow_coco(root: Path) -> Path:
     """Category 0 is the group of all others and has no objects."""
     for split, names in (("train", TRAIN), ("valid", VAL)):
@@ -154,11 +178,23 @@ def labelimg(root: Path) -> Path:
     return root
 
 
+def labelimg_images(root: Path) -> Path:
+    """The same in a folder `images`."""
+    labelimg(root / "images")
+    return root
+
+
 def label_studio_yolo(root: Path) -> Path:
     _pairs(root / "images", root / "labels", PICTURES)
     _write(root / "classes.txt", "cat\ndog\n")
     categories = [{"id": i, "name": name} for i, name in enumerate(NAMES)]
     _write(root / "notes.json", json.dumps({"categories": categories, "info": {"year": 2026}}))
+    return root
+
+
+def label_studio_notes(root: Path) -> Path:
+    """Only notes.json has the names."""
+    (label_studio_yolo(root) / "classes.txt").unlink()
     return root
 
 
@@ -228,4 +264,70 @@ def hugging_face_folder(root: Path) -> Path:
         _write(root / split / "metadata.jsonl", "\n".join(lines) + "\n")
         for name in names:
             _picture(root / split / f"{name}.png")
+    return root
+
+
+def cvat_xml(root: Path) -> Path:
+    """CVAT for images 1.1."""
+    nodes = []
+    for k, (name, (height, width, boxes)) in enumerate(PICTURES.items()):
+        _picture(root / "images" / f"{name}.png")
+        inner = "".join(
+            f'<box label="{NAMES[c]}" source="manual" occluded="0" xtl="{x1}" ytl="{y1}" xbr="{x2}"'
+            f' ybr="{y2}" z_order="0"></box>'
+            for c, x1, y1, x2, y2 in boxes
+        )
+        head = f'id="{k}" name="{name}.png" width="{width}" height="{height}"'
+        nodes.append(f"<image {head}>{inner}</image>")
+    text = f"<annotations><version>1.1</version>{''.join(nodes)}</annotations>"
+    _write(root / "annotations.xml", text)
+    return root
+
+
+def labelme(root: Path) -> Path:
+    """A json file beside each image."""
+    for name, (height, width, boxes) in PICTURES.items():
+        _picture(root / f"{name}.png")
+        shapes = [
+            {"label": NAMES[c], "points": [[x1, y1], [x2, y2]], "shape_type": "rectangle",
+             "group_id": None, "flags": {}}
+            for c, x1, y1, x2, y2 in boxes
+        ]  # fmt: skip
+        size = {"imageHeight": height, "imageWidth": width, "imageData": None}
+        content = {"version": "5.5.0", "flags": {}, "shapes": shapes}
+        _write(root / f"{name}.json", json.dumps({**content, "imagePath": f"{name}.png", **size}))
+    return root
+
+
+def open_images(root: Path) -> Path:
+    """A table of boxes as fractions and one of the names; images without an object are in no row,
+    and most rows are of images that were not downloaded."""
+    rows = ["ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf"]
+    rows += ["0001eeaf4aed83f9,xclick,/m/0cmf2,1,0.02,0.96,0.07,0.8,0"]
+    for name, (height, width, boxes) in PICTURES.items():
+        _picture(root / "images" / f"{name}.png")
+        for c, x1, y1, x2, y2 in boxes:
+            place = x1 / width, x2 / width, y1 / height, y2 / height
+            rows.append(",".join(map(str, (name, "xclick", f"/m/{c}", 1, *place, 0))))
+    _write(root / "train-annotations-bbox.csv", "\n".join(rows))
+    _write(root / "class-descriptions-boxable.csv", "/m/0,cat\n/m/1,dog\n/m/0cmf2,Airplane\n")
+    return root
+
+
+def via(root: Path) -> Path:
+    """VGG Image Annotator 2."""
+    content = {}
+    for name, (_, _, boxes) in PICTURES.items():
+        _picture(root / "images" / f"{name}.png")
+        regions = [
+            {"shape_attributes": {"name": "rect", "x": x1, "y": y1, "width": x2 - x1,
+                                  "height": y2 - y1},
+             "region_attributes": {"label": NAMES[c]}}
+            for c, x1, y1, x2, y2 in boxes
+        ]  # fmt: skip
+        size = os.path.getsize(root / "images" / f"{name}.png")
+        content[f"{name}.png{size}"] = {
+            "filename": f"{name}.png", "size": size, "regions": regions, "file_attributes": {}
+        }  # fmt: skip
+    _write(root / "via_region_data.json", json.dumps(content))
     return root

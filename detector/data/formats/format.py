@@ -139,6 +139,12 @@ class PerImageFormat(Format):
     def listed_images(self, source: Path) -> list[Path]:
         """The images that a text file lists."""
 
+    @classmethod
+    def label_files(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
+        """Those of all splits that are there."""
+        given = [path for paths in splits.values() for path in paths]
+        return [e.file for e in cls(Split("", given, root)).find() if isfile(e.file)]
+
     def find(self) -> list[Entry]:
         images: set[str] = set()
         for source in self.split.paths:

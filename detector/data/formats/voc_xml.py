@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from os.path import exists, isdir, isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +14,6 @@ from boltbox.detector.data.formats.format import (
     ImageLabels,
     LabelObject,
     PerImageFormat,
-    Split,
     has_labels,
     number,
     whole_size,
@@ -61,15 +60,13 @@ class VocXml(PerImageFormat):
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Those in the annotations of all splits, in alphabetical order."""
-        given = [path for paths in splits.values() for path in paths if exists(path)]
         found = set()
-        for entry in cls(Split("", given, root)).find():
-            if isfile(entry.file):
-                try:
-                    objects = _read_xml(entry.file).findall("object")
-                except InputError:
-                    continue  # named when the data set is read
-                found |= {item.findtext("name", "").strip() for item in objects}
+        for file in cls.label_files(root, splits):
+            try:
+                objects = _read_xml(file).findall("object")
+            except InputError:
+                continue  # named when the data set is read
+            found |= {item.findtext("name", "").strip() for item in objects}
         return sorted(found - {""})
 
     @classmethod

@@ -4,7 +4,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from os.path import exists, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ from boltbox.detector.data.formats.format import (
     ImageLabels,
     LabelObject,
     PerImageFormat,
-    Split,
     find_tail,
 )
 from boltbox.detector.data.images import read_lines
@@ -32,18 +31,21 @@ class YoloText(PerImageFormat):
     list)."""
 
     suffix = ".txt"
+    folder = "labels"
 
     @classmethod
     def label_path(cls, image: str) -> str:
-        """The last folder `images` becomes `labels`, the suffix .txt."""
-        return re.sub("(?s)^(.*/|)images/", r"\1labels/", os.path.splitext(image)[0] + ".txt")
+        """The last folder `images` becomes `folder`, the suffix .txt. Beside the image, as LabelImg
+        writes it, where there is no such folder."""
+        beside = os.path.splitext(image)[0] + ".txt"
+        path = re.sub("(?s)^(.*/|)images/", rf"\1{cls.folder}/", beside)
+        return beside if not isdir(os.path.dirname(path)) and isfile(beside) else path
 
     @classmethod
     def find_names(cls, root: Path, splits: Mapping[str, Sequence[Path]]) -> list[str]:
         """Numbers up to the largest class of the labels; none if they are no numbers of classes."""
-        entries = (e for paths in splits.values() for e in cls(Split("", paths, root)).find())
-        files = (entry.file for entry in entries if isfile(entry.file))
-        objects = (item for file in files for item in parse_yolo(read_text(file, replace=True)))
+        texts = (read_text(file, replace=True) for file in cls.label_files(root, splits))
+        objects = (item for text in texts for item in parse_yolo(text))
         largest = max((int(item.name) for item in objects), default=-1)
         return [str(number) for number in range(largest + 1)] if largest < MOST_NUMBERS else []
 

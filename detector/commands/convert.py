@@ -1,0 +1,180 @@
+"""`python cli.py convert`: labels that training does not read become COCO files, by globox."""
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from os.path import isdir, isfile, relpath
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import yaml
+
+from boltbox.detector.data.images import find_images, image_sizes
+from boltbox.detector.data.layouts import CONVERTED, split_named
+from boltbox.detector.inference.exported import need
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError, in_one_line
+from boltbox.detector.system.rank_zero import program, rank_zero_print
+from boltbox.detector.system.text_file import read_text
+
+globox = need("globox")
+Find = Callable[[str, Path], Path | None]  # the image that a label file names, if it is there
+Found = Iterator[tuple[Any, int]]  # globox' Annotation of an image, and how many objects it has
+
+
+def convert(source: Path, out: Path | None = None, label_key: str | None = None) -> None:
+    """Make a data.yaml of labels of CVAT for images, labelme, VIA or OpenImages.
+
+    The labels become a COCO file for each split, which the names of folders and files tell. Images
+    stay where they are.
+
+    Args:
+        source: The folder of labels and images, or one file of labels.
+        out: A new folder; default: the name of source with _coco, in the current folder.
+        label_key: VIA: the attribute of a region that is its class, where there are several.
+
+    Raises:
+        InputError: no such file, none of such labels has a box and an image, a file cannot be read,
+            or `out` holds a data.yaml.
+    """
+    out = out or Path(f"{source.resolve().stem}_coco")
+    target = out / "data.yaml"
+    if target.exists():
+        raise InputError(f"{target}: already exists and is not overwritten; give another --out")
+    if not source.exists():
+        raise InputError(f"{source}: no such file or folder")
+    root = source if isdir(source) else source.parent
+    find = _finder(root)
+    splits: dict[str, dict[str, Any]] = defaultdict(dict)  # annotations by image
+    missing, objects = set(), 0
+    for file in sorted(root.rglob("*")) if isdir(source) else [source]:
+        try:
+            for found, count in _read(file, find, label_key):
+                image = find(found.image_id, file)
+                if not image:
+                    missing.add(found.image_id)
+                    continue
+                objects += count
+                label = file.parent if file.stem == image.stem else file
+                split = splits[split_named(f"{relpath(label, root)} {relpath(image.parent, root)}")]
+                name = relpath(image, root)
+                split.setdefault(name, globox.Annotation(name, found.image_size))
+                split[name].boxes += found.boxes
+        except InputError:
+            raise
+        except Exception as e:  # of many kinds
+            problem = f"{type(e).__name__}: {in_one_line(e)}"
+            raise InputError(f"{file}: these labels cannot be read ({problem})") from None
+    if len(splits) == 1:
+        splits = {"train": splits.popitem()[1]}
+    boxes = [box for split in splits.values() for found in split.values() for box in found.boxes]
+    left_out = (
+        f"left out: {objects - len(boxes)} objects without a box or a class, {len(missing)} images"
+        " that are not there or share their name"
+    )
+    if not boxes:
+        raise InputError(f"{source}: there is no box of {CONVERTED}; {left_out}")
+    numbers = {name: k for k, name in enumerate(sorted({box.label for box in boxes}))}
+    content: dict[str, Any] = {"images": relpath(root, out), "names": [*numbers]}
+    for name, split in splits.items():
+        ids = {image: k for k, image in enumerate(split)}
+        coco = globox.AnnotationSet(split.values()).to_coco(label_to_id=numbers, imageid_to_id=ids)
+        write_atomically(out / f"{name}.json", json.dumps(coco))
+        content[name] = f"{name}.json"
+        rank_zero_print(f"{name}: {len(split)} images")
+    write_atomically(target, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    rank_zero_print(f"{len(boxes)} boxes of {', '.join(numbers)}; {left_out}")
+    rank_zero_print(f"train with it: {program()} fit --data.dataset {target}")
+
+
+def _finder(root: Path) -> Find:
+    """Finds near the label file, else by name, with or without suffix, if no other has it."""
+    named: dict[str, Path | None] = {}
+    for path in find_images(root):
+        for name in {path.name, path.stem}:
+            named[name] = None if name in named else path
+
+    def find(name: str, file: Path) -> Path | None:
+        path = Path(name.replace("\\", "/"))
+        near = (file.parent / path, file.parent / "images" / path)
+        return next(filter(isfile, near), None) or named.get(path.name)
+
+    return find
+
+
+def _read(file: Path, find: Find, label_key: str | None) -> Found:
+    """The images of a file of labels; none of any other file."""
+    if file.suffix == ".xml":
+        yield from _read_cvat(read_text(file))
+    elif file.suffix == ".csv":
+        yield from _read_open_images(file, find)
+    elif file.suffix == ".json":
+        content = json.loads(read_text(file))
+        entries = content.get("_via_img_metadata", content) if isinstance(content, dict) else {}
+        if {"shapes", "imagePath"} <= entries.keys():
+            found = globox.Annotation.from_labelme(file, include_poly=True)
+            yield found, len(content["shapes"])
+        elif all(isinstance(entry, dict) and "regions" in entry for entry in entries.values()):
+            yield from _read_via([*entries.values()], label_key)
+
+
+def _read_cvat(text: str) -> Found:
+    """Rotated boxes are left out: globox reads them as if they were upright."""
+    for node in ElementTree.fromstring(text).iter("image"):
+        objects = len(node) - len(node.findall("tag"))
+        for box in node.findall("box[@rotation]"):
+            node.remove(box)
+        found = globox.Annotation.from_cvat(node)
+        for polygon in node.findall("polygon"):
+            points = [map(float, p.split(",")) for p in polygon.attrib["points"].split(";")]
+            found.add(_around(polygon.attrib["label"], points))
+        yield found, objects
+
+
+def _read_via(entries: list[dict[str, Any]], label_key: str | None) -> Found:
+    of_entry = [entry["regions"] for entry in entries]
+    of_entry = [[*r.values()] if isinstance(r, dict) else r for r in of_entry]  # VIA 1
+    given = [r["region_attributes"].items() for regions in of_entry for r in regions]
+    keys = sorted({key for attributes in given for key, value in attributes if value})
+    if not label_key and len(keys) > 1:
+        raise ValueError(f"the class may be {' or '.join(keys)}; give one as --label_key")
+    key = label_key or "".join(keys)
+    for entry, regions in zip(entries, of_entry, strict=True):
+        usable = [region for region in regions if region["region_attributes"].get(key)]
+        content = {**entry, "regions": usable}
+        found = globox.Annotation.from_via_json(content, label_key=key, confidence_key="")
+        for region in usable:
+            shape = region["shape_attributes"]
+            if shape["name"] == "polygon":
+                points = zip(shape["all_points_x"], shape["all_points_y"], strict=True)
+                found.add(_around(region["region_attributes"][key], points))
+        yield found, len(regions)
+
+
+def _around(label: str, points: Any) -> Any:
+    """globox' BoundingBox of a polygon, points xy in pixels."""
+    return globox.BoundingBox.from_labelme({"label": label, "points": points})
+
+
+def _read_open_images(file: Path, find: Find) -> Found:
+    """An object at a time."""
+    names: dict[str, str] = {}
+    for path in file.parent.glob("class-descriptions*.csv"):
+        names |= globox.AnnotationSet.parse_mid_file(path)
+    size_of = cache(lambda image: image_sizes([image])[0])
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        rows = csv.DictReader(lines)
+        if not {"ImageID", "LabelName", "XMin"} <= {*(rows.fieldnames or ())}:
+            return
+        for row in rows:
+            found, image = globox.Annotation(row["ImageID"]), find(row["ImageID"], file)
+            size = size_of(image) if image else ""
+            if isinstance(size, tuple):
+                label = names.get(row["LabelName"], row["LabelName"])
+                x, y = ([float(row[axis + end]) for end in ("Min", "Max")] for axis in "XY")
+                points = [(x[k] * size[1], y[k] * size[0]) for k in (0, 1)]
+                found.add(_around(label, points))
+            yield found, 1
