@@ -177,8 +177,9 @@ class DetectorCLI(LightningCLI):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The training checkpoint that Lightning restores."""
-        return self.found.path if self.found and self.found.checkpoint else None
+        """The training checkpoint that Lightning restores, or the file that `anchors` reads."""
+        found = self.found
+        return found.path if found and (found.checkpoint or self.command == "anchors") else None
 
     def before_instantiate_classes(self) -> None:
         options, trainer, command = self.config, self.config.trainer, self.command
@@ -191,9 +192,7 @@ class DetectorCLI(LightningCLI):
         self.run_folder = self._choose_run_folder()
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
         if "ckpt_path" in options:
-            path = self.found and self.found.path
-            restored = path if command == "anchors" else self.checkpoint
-            options.ckpt_path = str(restored) if restored else None
+            options.ckpt_path = self.checkpoint and str(self.checkpoint)
         if self.found and self.found.exported:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(
