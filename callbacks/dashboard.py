@@ -1,7 +1,8 @@
-"""What W&B and TensorBoard show of a training beyond the metrics that Lightning logs."""
+"""What loggers show of a training beyond the metrics that Lightning logs."""
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
@@ -105,12 +106,21 @@ class Dashboard(L.Callback):
         time = Time(max(trainer.current_epoch - 1, 0), trainer.global_step)
         metrics = {f"best/{k}": v for k, v in best.items() if isinstance(v, float) or k == "epoch"}
 
+        saved: Any = SimpleNamespace(
+            save_top_k=1,
+            monitor="val/fitness",
+            best_model_path=str(run / "checkpoints/best.ckpt"),
+            best_model_score=best.get("fitness"),
+        )
+
         def finish(logger: Logger) -> None:
             if metrics:
                 logger.log_metrics(metrics, time.step)
                 show_classes(logger, "best/per_class", best, time)
             for path in plots:
                 show_image(logger, f"plots/{path.name}", read_image(path), time)
+            # what Lightning's ModelCheckpoint tells a logger, which uploads as its log_model says
+            logger.after_save_checkpoint(saved)
 
         self._show(finish)
         self._loggers = []

@@ -9,7 +9,7 @@ from boltbox.detector.training.recipe import data_of
 
 class DoctorCheck(L.Callback):
     """Before a training: boxes past the frame, labels without images, classes without examples, ...
-    in a few lines. No image is opened; `cli.py doctor` checks everything.
+    in a few lines. No image is opened; the command `doctor` checks everything.
 
     Args:
         enabled: Off: no check.

@@ -15,7 +15,7 @@ from boltbox.detector.training.recipe import data_of
 class Report(L.Callback):
     """After fit, validate and test: report.html in the run's folder, one page that needs no
     network, and its pictures in plots/. It is made from the files in the folder, in seconds;
-    `cli.py report RUN` writes it again. An error in it is printed as a warning.
+    the command `report` writes it again. An error in it is printed as a warning.
 
     Args:
         enabled: Off: no report.

@@ -65,6 +65,11 @@ class RunFolder(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data_of(trainer)
+        options = load_yaml(self.config or "{}")
+        if self.changed and flatten(options).get("data.batch_size") == "auto":  # by now a number
+            found = self.changed["data.batch_size"] = trainer.datamodule.batch_size  # type: ignore[attr-defined]
+            options["data"]["batch_size"] = found
+            self.config = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
         if stage == "fit" and trainer.world_size > 1 and self.config:
             self._compare_processes(self.config)
         if trainer.is_global_zero and self.config is None:

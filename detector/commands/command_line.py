@@ -29,6 +29,7 @@ OPTION_NAMES: dict[str, list[str]] = json.loads(
 )
 SHARED = "with a Trainer"  # names of OPTION_NAMES that all such commands have
 DATA_SET = "(a data set is given as --data.dataset FILE)"
+WITH_FOLDER = ("CSVLogger", "TensorBoardLogger", "WandbLogger")
 WITHOUT_VALUE = ("--help", "-h", "--print_config")
 
 
@@ -107,6 +108,10 @@ class CommandLine:
                 self.options[name] = values[0] if len(values) == 1 else values
                 self.files.pop(name, None)
             self.words += [f"{option}={values[0]}"] if len(values) == 1 else [option, *values]
+        logger = self.options.get("trainer.logger", self.options.get("trainer.logger.class_path"))
+        has_folder = any(name.endswith(".save_dir") for name in self.options)
+        if str(logger).endswith(WITH_FOLDER) and not has_folder:
+            self.words.append("--trainer.logger.save_dir=")  # the run's folder
 
     def _read_options(self, path: str) -> str:
         """The text of a file of options, which count from here on."""
@@ -139,7 +144,7 @@ class CommandLine:
         if in_files := [name for name in unknown if name in self.files]:
             name = next((name for name in in_files if name in KEYS), in_files[0])
             hint = KEYS.get(name) or f"{nearest(name, known)} {DATA_SET}"
-            hint = hint.replace("FILE", self.files[name])
+            hint = hint.replace("FILE", self.files[name]).replace("PROGRAM", program())
             raise InputError(
                 f"--config {self.files[name]}: '{name}' is no option of {command}; {hint}"
             )

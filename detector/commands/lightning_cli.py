@@ -25,7 +25,6 @@ from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
 from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
-from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
 from boltbox.detector.commands.command_line import Command, CommandLine
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
@@ -57,6 +56,7 @@ from boltbox.detector.training.trainer_options import (
     TRAINER_OPTIONS,
     as_list,
     check_combinations,
+    check_devices,
     strategy_name,
     usable_precision,
 )
@@ -88,6 +88,8 @@ class DetectorCLI(LightningCLI):
     def __init__(self, command: Command, line: CommandLine) -> None:
         self.function: Callable[..., Any] = resolve_name(command.place)
         self.line, self.command = line, line.command
+        run = line.options.get("run") or line.options.get("trainer.default_root_dir")
+        self.given_run = Path(run) if run else None
         quiet_lightning()
         die_with_parent()
         wandb_offline_without_key()
@@ -158,13 +160,13 @@ class DetectorCLI(LightningCLI):
 
     def _read_ckpt_path(self, dataset: str | None) -> CkptPath | None:
         options, command = self.line.options, self.command
-        run, ckpt_path = options.get("run"), options.get("ckpt_path")
+        run, ckpt_path = self.given_run, options.get("ckpt_path")
         if command == "fit" and is_restart(run):
             ckpt_path = "auto"
         self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
         if not ckpt_path:
             return None
-        found = read_ckpt_path(str(ckpt_path), Path(run) if run else None, command, dataset)
+        found = read_ckpt_path(str(ckpt_path), run, command, dataset)
         for name in STARTS if found else ():
             if name in options and name not in self.line.files and ckpt_path != "auto":
                 raise InputError(
@@ -175,21 +177,22 @@ class DetectorCLI(LightningCLI):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The training checkpoint that Lightning restores."""
-        return self.found.path if self.found and self.found.checkpoint else None
+        """The training checkpoint that Lightning restores, or the file that `anchors` reads."""
+        found = self.found
+        return found.path if found and (found.checkpoint or self.command == "anchors") else None
 
     def before_instantiate_classes(self) -> None:
         options, trainer, command = self.config, self.config.trainer, self.command
         strategy = strategy_name(trainer.strategy)
+        if self.continues and self.found and options.get("data.batch_size") == "auto":
+            options.data.batch_size = self.found.options["data"]["batch_size"]
         self.text = self._config_text(options)
         for name in STARTS if self.found else ():  # never opened: the file may be gone
             options[name] = None
         self.run_folder = self._choose_run_folder()
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
         if "ckpt_path" in options:
-            path = self.found and self.found.path
-            restored = path if command == "anchors" else self.checkpoint
-            options.ckpt_path = str(restored) if restored else None
+            options.ckpt_path = self.checkpoint and str(self.checkpoint)
         if self.found and self.found.exported:
             trainer.precision = "32-true"  # the file has a precision of its own
         trainer.precision = usable_precision(
@@ -203,9 +206,10 @@ class DetectorCLI(LightningCLI):
         place_loggers(trainer.logger, self.run_folder, continued or {})
         if processes := processes_and_machines():
             trainer.devices, trainer.num_nodes = processes
+        check_devices(trainer.devices, trainer.accelerator)
 
     def _choose_run_folder(self) -> Path:
-        command, run = self.command, self.config.run and Path(self.config.run)
+        command, run = self.command, self.given_run
         if command not in ("fit", "evolve"):
             run = results_folder(command, run)
         elif not run and self.continues and self.checkpoint:
@@ -245,8 +249,7 @@ class DetectorCLI(LightningCLI):
         chosen = [self.config_init[group] for group in self.parser.callback_keys]
         others, bar = as_list(options.callbacks), options.enable_progress_bar is not False
         callbacks = in_order(first, chosen, others, bar)
-        plugins = [*as_list(options.plugins), AtomicCheckpointIO()]
-        trainer = Trainer(**{**vars(options), "callbacks": callbacks, "plugins": plugins})
+        trainer = Trainer(**{**vars(options), "callbacks": callbacks})
         trainer.typed, trainer.configuration = self.line.typed, whole
         trainer.train = [sys.executable, "-P", "-m", "boltbox", "fit"]
         return trainer
@@ -294,3 +297,4 @@ def quiet_lightning() -> None:
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric", "timm", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("lightning.pytorch.profilers").setLevel(logging.INFO)  # asked for

@@ -1,6 +1,7 @@
 """The table of commands, and the program: from the words of the command line to one of them."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from boltbox.detector.system.rank_zero import first_to_report, printable, progra
 
 LONGEST = 2000  # characters of a message; what the user gave may be longer than anyone reads
 MISCONFIGURED = "MisconfigurationException"  # Lightning's, whose import takes seconds
+MISSING = re.compile(r"Requirement '(.+?)' not met")
 HERE, TRAINER = "boltbox.detector.commands", "boltbox.detector.training.trainer:Trainer"
 COMMANDS = {
     # with a Trainer, whose options and those of the model, the data and the callbacks they share
@@ -88,6 +90,8 @@ def main(args: Sequence[str] | None = None) -> None:
 
             call(resolve_name(command.place), line.command, line.words)
     except Exception as e:
+        if missing := MISSING.search(str(e)):  # of Lightning's, and what holds it
+            e = InputError(f"{missing[1]} is not installed: pip install '{missing[1]}'")
         if not isinstance(e, InputError | OSError) and type(e).__name__ != MISCONFIGURED:
             if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's summary shows the first traceback
                 from torch.distributed.elastic.multiprocessing.errors import get_error_handler

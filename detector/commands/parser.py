@@ -42,6 +42,7 @@ VALUE = re.compile(r".*(?:Given value|Got value): (.*)")
 DENIED = re.compile(r"Importing '([\w.]+)' is not allowed")
 REASON = re.compile(  # within a list of what else was tried
     r"- (there is no option .*|\S+ is .*; it must be .*)"
+    r"|(the following arguments are required: .*)"
     r"|(No module named '[\w.]+'|module '[\w.]+' has no attribute '\w+')"
     r"|callable class: (Expected '\S+' to be a [\w ]+)(?:<class '([\w.]+)'>)?"
 )

@@ -50,7 +50,8 @@ class DetectionData(L.LightningDataModule):
             batches of 64, for 60 epochs.
         image_size: Longer side of the network's input in pixels; rounded up to the network's
             stride.
-        batch_size: Images a batch, over all devices.
+        batch_size: Images a batch, over all devices; `auto`: the largest power of two that fits the
+            memory of a GPU, 16 without one.
         workers: Loader processes a device, at most; 0 loads in the training process.
         seed: Of the order and the augmentation.
         augment: Strengths of the training augmentation.
@@ -78,7 +79,7 @@ class DetectionData(L.LightningDataModule):
         self,
         dataset: str | None = None,
         image_size: PositiveInt = 640,
-        batch_size: PositiveInt = 16,
+        batch_size: PositiveInt | Literal["auto"] = 16,
         workers: NonNegativeInt = 8,
         seed: NonNegativeInt = 0,
         augment: Augment = Augment(),  # noqa: B008 (never changed)
@@ -101,7 +102,8 @@ class DetectionData(L.LightningDataModule):
         if dataset is None:
             raise InputError("no data: give --data.dataset FILE (a data.yaml, or demo)")
         self.file = DatasetFile.read(dataset, split, format, needs_val=True)
-        self.image_size, self.batch_size = image_size, batch_size
+        self.image_size = image_size
+        self.batch_size: int = 16 if batch_size == "auto" else batch_size
         self.workers, self.seed, self.cache = workers, seed, cache
         self.augment, self.single_class = augment, single_class
         self.rect, self.weighted = rect and not image_weights, image_weights
@@ -139,7 +141,7 @@ class DetectionData(L.LightningDataModule):
         self.file.prepare()
 
     def setup(self, stage: str) -> None:
-        module = self.trainer and self.trainer.lightning_module
+        module: Any = self.trainer and self.trainer.lightning_module
         self.stride = max(getattr(module, "max_stride", 32), 32)
         self.literal = getattr(module, "literal", self.literal)
         size = round_up(self.image_size, self.stride)
@@ -159,6 +161,9 @@ class DetectionData(L.LightningDataModule):
             shrink = training and not self.literal and self.augment.resamples_once(self.rect)
             self.images[split] = ResizedImages(dataset, size, smooth=not training, shrink=shrink)
         if stage == "fit":
+            if self.options["batch_size"] == "auto" and hasattr(module, "choose_batch_size"):
+                found = module.choose_batch_size(size, len(self.datasets["train"]))
+                self.batch_size = self.options["batch_size"] = found
             self._plan_training(self.datasets["train"])
             if self.cache != "none" and self._fitting and not self.images["train"].store:
                 cache_images(self.cache, self.images, self.file.source, self.trainer)

@@ -71,7 +71,7 @@ def processes_and_machines() -> tuple[int, int] | None:
     return processes, int(os.environ.get("WORLD_SIZE", 1)) // processes
 
 
-def is_restart(run: str | None) -> bool:
+def is_restart(run: Path | None) -> bool:
     """Whether `torchrun --max-restarts` has started this process again after a crash: it is to
     continue from the last checkpoint of the run.
 

@@ -1,11 +1,17 @@
-"""Tables, curves and pictures in Lightning's WandbLogger and TensorBoardLogger; other loggers show
-none."""
+"""Tables, curves and pictures in Lightning's WandbLogger and TensorBoardLogger; MLflow, Comet and
+loggers with a method `log_image` show pictures."""
 
 from textwrap import indent
 from typing import Any, NamedTuple
 
 import numpy as np
-from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import (
+    CometLogger,
+    Logger,
+    MLFlowLogger,
+    TensorBoardLogger,
+    WandbLogger,
+)
 
 from boltbox.detector.evaluation.class_metrics import RECALLS
 from boltbox.detector.evaluation.metrics import Result
@@ -42,6 +48,12 @@ def show_image(logger: Logger, name: str, image: np.ndarray, time: Time) -> None
         _log(logger, name, wandb.Image(image, file_type="jpg"), time)
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image(name, image, time.step, dataformats="HWC")
+    elif isinstance(logger, MLFlowLogger):
+        logger.experiment.log_image(logger.run_id, image, key=name, step=time.step)
+    elif isinstance(logger, CometLogger):
+        logger.experiment.log_image(image, name, step=time.step)
+    elif hasattr(logger, "log_image"):
+        logger.log_image(name, [image], step=time.step)
 
 
 def show_pictures(

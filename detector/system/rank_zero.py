@@ -60,4 +60,7 @@ def printable(text: str) -> str:
 
 def program() -> str:
     """How this program was started, for lines to be typed next."""
-    return "boltbox" if Path(sys.argv[0]).stem == "boltbox" else "python cli.py"
+    path = Path(sys.argv[0])
+    if path.match("boltbox/__main__.py"):
+        return "python -m boltbox"
+    return "boltbox" if path.stem == "boltbox" else "python cli.py"

@@ -18,6 +18,7 @@ from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.model.origin import origins_of, to_plain
 from boltbox.detector.model.sharding import shard
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.batch_size import choose_batch_size
 from boltbox.detector.training.compilation import Compilation
 from boltbox.detector.training.evaluation import EvaluationModule
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
@@ -54,7 +55,7 @@ class Detector(EvaluationModule):
         literal: YOLOv5's accidents, for comparing runs number by number (docs/decisions.md).
         multi_scale: Vary the image size by +- 50 % from batch to batch.
         compile: Train with compiled blocks (torch.compile), which takes minutes at the first start.
-            `cli.py benchmark` measures whether it pays on a machine.
+            The command `benchmark` measures whether it pays on a machine.
 
     Raises:
         InputError: an option that does not fit, or weights that do not.
@@ -138,6 +139,10 @@ class Detector(EvaluationModule):
             )
         self.set_image_size(data.image_size)
         self.batch_size, self.seed = data.batch_size, data.seed
+
+    def choose_batch_size(self, image_size: int, images: int) -> int:
+        """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it."""
+        return choose_batch_size(self, image_size, images)
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are shared out over the processes."""

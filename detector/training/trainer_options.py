@@ -1,6 +1,7 @@
 """Options of Lightning's Trainer: the recipe's, and whether they work on this machine and
 together, which is checked before any data is read."""
 
+import re
 from typing import Any
 
 import torch
@@ -76,6 +77,17 @@ def usable_precision(precision: str, accelerator: str, command: str, strategy: s
     if command not in SILENT:
         rank_zero_print(f"precision: {chosen} ({why})")
     return chosen
+
+
+def check_devices(devices: Any, accelerator: str) -> None:
+    """Raises InputError where trainer.devices names GPUs, or none, for a training on the CPU."""
+    on_gpu = torch.cuda.is_available() and accelerator != "cpu" and devices != "cpu"
+    if not on_gpu and not re.fullmatch(r"auto|[1-9]\d*", str(devices)):
+        number = len(re.findall(r"\d+", str(devices))) or 1
+        raise InputError(
+            f"trainer.devices {devices}: on a CPU this is a number of processes; give"
+            f" --trainer.accelerator cpu --trainer.devices {number}"
+        )
 
 
 def check_combinations(options: Any) -> None:

@@ -2,17 +2,23 @@
 no network."""
 
 import json
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import wandb
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CometLogger, TensorBoardLogger
+from lightning.pytorch.loggers.logger import DummyLogger
+from lightning_utilities.core.imports import RequirementCache
 from made_evidence import evidence_of
 from matplotlib.axes import Axes
 from PIL import Image
+from small_fit import small_fit
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 from wandb_files import read_history, read_records
@@ -21,7 +27,7 @@ import cli
 from boltbox.detector.evaluation.class_metrics import class_metrics
 from boltbox.detector.evaluation.confusion import mistaken_classes
 from boltbox.detector.evaluation.metrics import Result
-from boltbox.detector.loggers.media import Time, show_precision_recall
+from boltbox.detector.loggers.media import Time, show_image, show_precision_recall
 from boltbox.detector.report.charts import draw_confidence
 
 BY_STEP = ("lr/bias", "lr/norm", "lr/weight", "momentum", "accumulate")
@@ -255,6 +261,117 @@ def test_the_report_and_tensorboard_show_one_curve(
     *_, y, x = make_ndarray(events.Tensors("curve/cat")[0].tensor_proto)
     assert len(set(x)) > 3
     assert y == pytest.approx(np.interp(x, recalls, report), abs=1e-4)
+
+
+class MlflowClient:
+    """The methods that are called, with the parameters of MLflow's documentation."""
+
+    def __init__(self, tracking_uri: str | None = None, registry_uri: str | None = None) -> None:
+        self.uri = tracking_uri
+
+    def get_experiment_by_name(self, name: str) -> None:
+        return None
+
+    def create_experiment(self, name: str, artifact_location: str | None = None) -> str:
+        return "1"
+
+    def create_run(
+        self, experiment_id: str, start_time: int | None = None, tags: Any = None
+    ) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(run_id="r"))
+
+    def get_run(self, run_id: str) -> str:
+        return run_id
+
+    def set_terminated(self, run_id: str, status: str | None = None) -> None:
+        SENT["status"] += [status]
+
+    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+        SENT["metrics"] += metrics
+        SENT["params"] += params
+
+    def log_image(
+        self,
+        run_id: str,
+        image: np.ndarray,
+        artifact_file: str | None = None,
+        key: str | None = None,
+        step: int | None = None,
+    ) -> None:
+        SENT["images"] += [(key, image.dtype, image.ndim, step)]
+
+    def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
+        SENT["files"] += [Path(local_path)]
+
+    def log_artifacts(self, run_id: str, local_dir: str, artifact_path: str | None = None) -> None:
+        """Lightning's notes on a checkpoint."""
+
+
+SENT: dict[str, list[Any]] = defaultdict(list)
+
+
+def test_mlflow(small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters, metrics, pictures, and the best checkpoint, as log_model says."""
+    names = ("mlflow", "mlflow.tracking", "mlflow.tracking.context", "mlflow.entities")
+    parts: dict[str, Any] = {name: ModuleType(name) for name in names}
+    for name, part in parts.items():
+        monkeypatch.setitem(sys.modules, name, part)
+    parts["mlflow"].set_tracking_uri = str
+    parts["mlflow.tracking"].MlflowClient = MlflowClient
+    parts["mlflow.tracking"].context = parts["mlflow.tracking.context"]
+    parts["mlflow.tracking.context"].resolve_tags = lambda tags: tags or {}
+    parts["mlflow.entities"].Param = parts["mlflow.entities"].Metric = SimpleNamespace
+    monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", True)
+    SENT.clear()
+    more = ["--trainer.logger", "MLFlowLogger", "--trainer.logger.log_model", "true"]
+    more += ["--pictures.enabled", "true", "--trainer.max_epochs", "1"]
+    cli.main(small_fit(small_data, here / "run", *more))
+    options = {param.key: param.value for param in SENT["params"]}
+    assert options["data/image_size"] == "64"
+    assert {"val/mAP50-95", "train/box_loss", "best/mAP50-95"} <= {m.key for m in SENT["metrics"]}
+    shown = {key: rest for key, *rest in SENT["images"]}
+    assert shown["val/images"] == [*shown["plots/train_batch0.jpg"][:2], 2]
+    assert [path.name for path in SENT["files"]] == ["best.ckpt"]
+    assert SENT["status"] == ["FINISHED"]
+
+
+def test_pictures_of_other_loggers() -> None:
+    """Comet's method of its experiment; a logger's own method as WandbLogger has it."""
+
+    class Experiment:
+        def log_image(
+            self, image_data: Any, name: str | None = None, step: int | None = None
+        ) -> None:
+            seen.append((image_data.shape, name, step))
+
+    class Comet(CometLogger):
+        experiment = Experiment()
+
+        def __init__(self) -> None:
+            """Without the package."""
+
+    class Own(DummyLogger):
+        def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
+            seen.append((images[0].shape, key, step))
+
+    seen: list[Any] = []
+    for logger in (Comet(), Own(), DummyLogger()):
+        show_image(logger, "a", np.zeros((2, 3, 3), np.uint8), Time(1, 5))
+    assert seen == [((2, 3, 3), "a", 5)] * 2
+
+
+def test_a_logger_that_is_not_installed(
+    small_data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = RequirementCache("no-such-package>=1")
+    monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", missing)
+    with pytest.raises(SystemExit):
+        cli.main(small_fit(small_data, here / "run", "--trainer.logger", "MLFlowLogger"))
+    told = "error: no-such-package>=1 is not installed: pip install 'no-such-package>=1'\n"
+    assert capsys.readouterr().err == told
 
 
 def test_mistaken_classes_by_frequency() -> None:

@@ -404,7 +404,7 @@ def test_classes_of_checkpoint_and_data_must_agree(
 
 def test_two_devices(small_data: Path, here: Path) -> None:
     """Two processes on the CPU, started by Lightning: one run folder, one row an epoch, figures of
-    all eight images."""
+    all eight images; a batch is 16 images of both."""
     command = [
         sys.executable,
         str(ROOT / "cli.py"),
@@ -420,6 +420,8 @@ def test_two_devices(small_data: Path, here: Path) -> None:
         "cpu",
         "--trainer.devices",
         "2",
+        "--data.batch_size",
+        "auto",
     ]
     with forks():
         subprocess.run(
@@ -429,5 +431,5 @@ def test_two_devices(small_data: Path, here: Path) -> None:
             capture_output=True,
         )
     assert [p.name for p in (here / "runs").iterdir()] == ["fit-1"]
-    assert [(r["epoch"], r["step"]) for r in rows(here / "runs/fit-1")] == [("0", "3"), ("1", "6")]
+    assert [(r["epoch"], r["step"]) for r in rows(here / "runs/fit-1")] == [("0", "2"), ("1", "4")]
     assert json.loads((here / "runs/fit-1/metrics.json").read_text())["images"] == 8

@@ -201,7 +201,7 @@ def test_ranges(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert error == f"error: {option} is {value}; it must be {allowed}\n"
     (here / "options.yaml").write_text("data: {dataset: nowhere.yaml, batch_size: 0}\n")
     error = told("fit --config options.yaml", capsys, code=2)
-    assert error == "error: options.yaml: data.batch_size is 0; it must be int >0\n"
+    assert error == "error: options.yaml: data.batch_size is 0; it must be int >0 or auto\n"
 
 
 def test_evolution_and_the_defaults_keep_to_the_ranges() -> None:

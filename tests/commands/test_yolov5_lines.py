@@ -19,6 +19,14 @@ LINES = [
         "train.py --data coco.yaml --epochs 300 --weights= --cfg yolov5n.yaml --batch-size 128",
         "fit --data.dataset coco.yaml --trainer.max_epochs 300 --model.network.size n --data.batch_size 128",
     ),
+    (
+        "train --data d.yaml --batch-size -1",
+        "fit --data.dataset d.yaml --data.batch_size auto",
+    ),
+    (
+        "detect train data=d.yaml batch=-1",
+        "fit --data.dataset d.yaml --data.batch_size auto",
+    ),
     ("fit --data d.yaml --cfg yolov5x6.yaml", "fit --data.dataset d.yaml --model.network.size x6"),
     ("train --resume", "fit --ckpt_path last"),
     ("train --resume runs/train/exp/weights/last.pt", "fit --ckpt_path runs/train/exp/weights/last.pt"),

@@ -26,6 +26,19 @@ ERRORS = {
     "wrong type": (["--data.batch_size", "many"], "data.batch_size"),
     "no such data": (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
     "no such GPU": (["--trainer.accelerator", "gpu"], "No supported gpu backend"),
+    "GPUs by number": (
+        ["--trainer.accelerator", "cpu", "--trainer.devices", "0,1"],
+        "trainer.devices 0,1: on a CPU this is a number of processes; give --trainer.accelerator"
+        " cpu --trainer.devices 2",
+    ),
+    "cpu as a device": (
+        ["--trainer.devices", "cpu"],
+        "give --trainer.accelerator cpu --trainer.devices 1",
+    ),
+    "a callback's argument": (
+        ["--trainer.callbacks+=EarlyStopping"],
+        "trainer.callbacks: the following arguments are required: monitor",
+    ),
     "no such size": (["--model.network.size", "xx"], "model.network.size 'xx' is not known"),
     "no such weights": (
         ["--model.start.weights", "nowhere.pt"],

@@ -18,7 +18,7 @@ from boltbox.detector.report.table import aligned
 from boltbox.detector.system.atomic_file import write_atomically
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.host import host
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import program, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.training.compilation import compiler_missing
 from boltbox.detector.training.module import Detector
@@ -223,7 +223,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def recommendation(rows: Sequence[Row], best: Row, options: Sequence[str]) -> str:
     """The command line of the fastest row, with its reason."""
-    command = shlex.join(["python", "cli.py", "fit", *options, *words(best.setting)])
+    command = f"{program()} {shlex.join(['fit', *options, *words(best.setting)])}"
     gain = f"no other is more than {EVEN - 1:.0%} faster"
     if best is not rows[0] and rows[0].trial.rate:
         gain = f"{best.trial.rate / rows[0].trial.rate:.2f} times row 1"

@@ -14,6 +14,7 @@ from boltbox.detector.commands.doctor.statistics import statistics
 from boltbox.detector.data.dataset_file import DatasetFile
 from boltbox.detector.data.datasets import DetectionDataset
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import program
 
 
 def open_splits(file: DatasetFile) -> tuple[dict[str, DetectionDataset], list[Finding]]:
@@ -79,7 +80,7 @@ def brief(
         more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"doctor: {group[0].severity}: {group[0]}{more}")
     others = f"and {len(groups) - most} more kinds; " if len(groups) > most else ""
-    command = f"cli.py doctor --data.dataset {file.source}"
+    command = f"{program()} doctor --data.dataset {file.source}"
     return [*lines, f"doctor: {others}all of it, and a look at the images: {command}"]
 
 

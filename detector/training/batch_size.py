@@ -1,0 +1,86 @@
+"""`data.batch_size auto`: the largest batch that trains in a GPU's memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.training.optimizer import set_rates
+
+if TYPE_CHECKING:
+    from boltbox.detector.training.module import Detector
+
+SHARE = 0.8  # of the free memory: the average of the weights and validations take some too
+OBJECTS = 32  # an image
+WITHOUT_GPU = 16  # images: nothing tells when a processor's memory is full
+
+
+def choose_batch_size(detector: Detector, image_size: int, images: int) -> int:
+    """Images a batch, over all devices: as many as the first one has room for, on each.
+
+    Args:
+        detector: with a Trainer, not yet on its device.
+        image_size: of the data, in pixels.
+        images: of the data; a batch has no more.
+    """
+    trainer = detector.trainer
+    world, found = trainer.world_size, 0
+    with limited_memory(trainer.strategy.root_device) as is_gpu:
+        if is_gpu and trainer.is_global_zero:
+            found = _largest_batch(detector, image_size, images // world)
+    each = trainer.strategy.broadcast(found) or -(-WITHOUT_GPU // world)
+    reason = "what fits the GPU's memory" if is_gpu else "without a GPU"
+    rank_zero_print(f"data.batch_size: {each * world} (auto: {reason})")
+    return each * world
+
+
+@contextmanager
+def limited_memory(device: torch.device) -> Iterator[bool]:
+    """Whether the device is a GPU, within whose free memory torch takes no more than SHARE; its
+    random generator and the processor's are as before afterwards."""
+    if device.type != "cuda":
+        yield False
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    torch.cuda.set_per_process_memory_fraction(SHARE * free / total, device)
+    try:
+        with torch.random.fork_rng([device]):
+            yield True
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.empty_cache()
+
+
+def _largest_batch(detector: Detector, image_size: int, most: int) -> int:
+    """The largest power of two, up to `most`, with which a copy of the network can take a step."""
+    precision, device = detector.trainer.precision_plugin, detector.trainer.strategy.root_device
+    side = image_size * 3 // 2 if detector.hparams["multi_scale"] else image_size
+    network, loss = copy.deepcopy((detector.network, detector.loss))
+    precision.convert_module(network.to(device)).train()
+    loss.to(device)
+    optimizer = detector.optim.build(network, 1)
+    set_rates(optimizer, 0.0, detector.optim.momentum)
+
+    def fits(images: int) -> bool:
+        targets = torch.tensor([[0, 0, 0.5, 0.5, 0.25, 0.25]]).repeat(images * OBJECTS, 1)
+        targets[:, 0] = torch.arange(images).repeat_interleave(OBJECTS)
+        try:
+            with precision.forward_context():
+                raw = network(torch.zeros(images, 3, side, side, device=device))
+                total, _ = loss(raw, targets.to(device), network.head)
+            total.backward()
+            optimizer.step()
+        except torch.OutOfMemoryError:
+            return False
+        optimizer.zero_grad()
+        return True
+
+    images = 1
+    while 2 * images <= most and fits(2 * images):
+        images *= 2
+    return images

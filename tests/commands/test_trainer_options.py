@@ -1,0 +1,54 @@
+"""Options of Lightning's Trainer as its users type them."""
+
+import csv
+import logging
+from pathlib import Path
+
+import pytest
+import yaml
+from made_runs import QUICK
+
+import cli
+
+
+def test_logger_profiler_and_folder(
+    small_data: Path, here: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The folder is that of the run, with Lightning's lightning_logs in it."""
+    lightning = logging.getLogger("lightning.pytorch")
+    lightning.addHandler(caplog.handler)
+    line = [
+        "--trainer.logger",
+        "CSVLogger",
+        "--trainer.profiler",
+        "simple",
+        "--trainer.devices",
+        "1",
+    ]
+    data = ["--data.dataset", str(small_data), *QUICK]
+    fit = ["--trainer.log_every_n_steps", "1", "--trainer.limit_train_batches", "2"]
+    fit += ["--trainer.max_epochs", "1", "--trainer.max_time", "00:01:00:00"]
+    try:
+        cli.main(["fit", *data, *line, *fit, "--trainer.default_root_dir", "mine"])
+        assert "FIT Profiler Report" in caplog.text
+        cli.main(["validate", "--ckpt_path", "last", *line, "--trainer.default_root_dir", "mine"])
+        assert "VALIDATE Profiler Report" in caplog.text
+    finally:
+        lightning.removeHandler(caplog.handler)
+    assert Path("mine/checkpoints/last.ckpt").is_file()
+    logs = Path("mine/lightning_logs/version_0")
+    with open(logs / "metrics.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len([row for row in table if row["lr/bias"]]) == 2
+    assert len([row for row in table if row["val/mAP50"]]) == 1
+    options = yaml.safe_load((logs / "hparams.yaml").read_text())
+    assert options["data"]["image_size"] == 64
+    assert Path("runs/validate-1/lightning_logs/version_0/metrics.csv").is_file()
+
+
+def test_a_folder_of_the_logger_s_own(small_data: Path, here: Path) -> None:
+    line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", "run"]
+    line += ["--trainer.logger", "TensorBoardLogger", "--trainer.logger.save_dir", "logs"]
+    cli.main([*line, "--trainer.limit_train_batches", "1", "--trainer.max_epochs", "1"])
+    assert list(Path("logs").rglob("events.*"))
+    assert not Path("run/lightning_logs").exists()
