@@ -24,6 +24,7 @@ from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
+from boltbox.detector.checkpoint.reader import newest_checkpoint
 from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
@@ -162,6 +163,9 @@ class DetectorCLI(LightningCLI):
         if command == "fit" and is_restart(run):
             ckpt_path = "auto"
         self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
+        if not ckpt_path and command in ("validate", "test") and self.line.typed != ["--help"]:
+            if not any(options.get(name) for name in STARTS):
+                ckpt_path = newest_checkpoint(Path(run) if run else None)
         if not ckpt_path:
             return None
         found = read_ckpt_path(str(ckpt_path), Path(run) if run else None, command, dataset)
