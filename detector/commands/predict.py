@@ -137,7 +137,7 @@ def predict(
                     if picture.frame is not None:
                         if picture.path != film:
                             film, bar.unit = picture.path, " frames"
-                            bar.set_description(printable(film))
+                            bar.set_description(printable(film), refresh=False)
                             bar.reset(picture.frames)
                         bar.set_postfix_str(text, refresh=False)
                     elif lines:
