@@ -78,10 +78,8 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
                 f"ckpt_path {ckpt_path}: no such file; give a checkpoint, `last`, `best` or `auto`"
             )
         return _trained(Path(ckpt_path))
-    runs = [run] if run else numbered("fit").values()
-    files = [file for each in runs for file in each.glob("checkpoints/*.ckpt")]
-    if not files:
-        where = (run or ROOT / "fit-*") / "checkpoints"
+    folder, where = newest_folder(run)
+    if folder is None:
         if ckpt_path == "auto":
             rank_zero_print(f"ckpt_path auto: no checkpoint in {where}, so this is a fresh start")
             return None
@@ -89,7 +87,6 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
             f"ckpt_path {ckpt_path}: no checkpoint in {where}; start a run without --ckpt_path"
             " first"
         )
-    folder = max(files, key=lambda file: file.stat().st_mtime_ns).parent
     if ckpt_path == "best":
         return _trained(folder / "best.ckpt")
     found = newest_valid(folder)
@@ -100,8 +97,37 @@ def find_trained(ckpt_path: str, run: Path | None) -> Trained | None:
     return of_checkpoint(*found)
 
 
+def newest_folder(run: Path | None) -> tuple[Path | None, Path]:
+    """The folder of checkpoints of a run, default: of the most recent fit, if it has any; and
+    where it was looked for."""
+    runs = [run] if run else numbered("fit").values()
+    files = [file for each in runs for file in each.glob("checkpoints/*.ckpt")]
+    newest = max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
+    return newest and newest.parent, (run or ROOT / "fit-*") / "checkpoints"
+
+
+def newest_checkpoint(run: Path | None) -> str:
+    """The `--ckpt_path` of who gives none, said in a line: `best` or, without one, `last`.
+
+    Args:
+        run: default: the most recent fit.
+
+    Raises:
+        InputError: there is no run.
+    """
+    folder, where = newest_folder(run)
+    if folder is None:
+        raise InputError(
+            f"no --ckpt_path is given, and there is no checkpoint in {where}: give one, or train"
+            " with fit first"
+        )
+    name = "best" if isfile(folder / "best.ckpt") else "last"
+    rank_zero_print(f"no --ckpt_path is given: this is {folder / name}.ckpt")
+    return name
+
+
 def _trained(path: Path) -> Trained:
     try:
-        return of_checkpoint(path, read_checkpoint(path))
+        return of_checkpoint(path, load_torch_file(path))
     except InputError as e:
         raise InputError(f"ckpt_path {e}") from None

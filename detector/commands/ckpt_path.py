@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.checkpoint.reader import PARTS, find_trained
 from boltbox.detector.checkpoint.runs import path_from, run_of
 from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.system.errors import InputError
@@ -37,8 +37,9 @@ class CkptPath:
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
-        """The content of the training checkpoint of ours, if it is one."""
-        return self.trained.content if self.trained else None
+        """The content of the training checkpoint of ours, if it is one and whole."""
+        content = self.trained.content if self.trained else None
+        return content if content and content.keys() >= PARTS else None
 
 
 def read_ckpt_path(
@@ -64,8 +65,7 @@ def read_ckpt_path(
                 f"ckpt_path {ckpt_path}: {command} takes no exported file; give its checkpoint"
             )
         exported = load_exported(ckpt_path)
-        network = {k: v for k, v in exported.metadata.model.items() if k != "backbone"}
-        path, size, model = exported.path, exported.image_size, {"network": network}
+        path, size, model = exported.path, exported.image_size, exported.arguments()
     else:
         if is_published(ckpt_path) and command == "fit":
             raise InputError(
@@ -82,7 +82,12 @@ def read_ckpt_path(
         if trained is None:
             return None
         path, size, model = trained.path, trained.image_size, trained.arguments()
-        del model["names"]
+        if command == "fit" and not (trained.content or {}).keys() >= PARTS:
+            raise InputError(
+                f"ckpt_path {path}: it holds no training to continue, as after `strip`; to start"
+                f" one from it, give --model.start.weights {path}"
+            )
+    del model["names"]
     home = run_of(path) if exported or (trained and trained.content) else None
     if home is None:
         options: dict[str, Any] = {"model": model, "data": {"image_size": size}}

@@ -24,9 +24,10 @@ from boltbox.callbacks.epoch_table import EpochTable
 from boltbox.callbacks.recipe import in_order
 from boltbox.callbacks.run_folder import RunFolder, refuse_another
 from boltbox.callbacks.run_state import RunState
+from boltbox.detector.checkpoint.reader import newest_checkpoint
 from boltbox.detector.checkpoint.runs import locked, new_run, remove_empty, results_folder
 from boltbox.detector.commands.ckpt_path import CkptPath, read_ckpt_path
-from boltbox.detector.commands.command_line import Command, CommandLine
+from boltbox.detector.commands.command_line import WITHOUT_VALUE, Command, CommandLine
 from boltbox.detector.commands.parser import OFTEN_USED, Parser
 from boltbox.detector.data import demo
 from boltbox.detector.data.datamodule import DetectionData
@@ -164,6 +165,9 @@ class DetectorCLI(LightningCLI):
         if command == "fit" and is_restart(run):
             ckpt_path = "auto"
         self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
+        asked = set(WITHOUT_VALUE) & set(self.line.typed) or any(map(options.get, STARTS))
+        if not ckpt_path and command in ("validate", "test") and not asked:
+            ckpt_path = newest_checkpoint(Path(run) if run else None)
         if not ckpt_path:
             return None
         found = read_ckpt_path(str(ckpt_path), run, command, dataset)

@@ -47,6 +47,9 @@ COMMANDS = {
         "write a trained network as a file for other runtimes",
         False,
     ),
+    "strip": Command(
+        f"{HERE}.strip:strip", "write a checkpoint without what only a training needs", False
+    ),
     "report": Command(
         f"{HERE}.report:report", "write a page on a run: curves, confusion, errors", False
     ),

@@ -1,27 +1,34 @@
 """`python cli.py predict`: objects in images, videos and streams, written as files."""
 
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 from tqdm import tqdm
 
+from boltbox.detector.checkpoint.reader import newest_checkpoint
 from boltbox.detector.checkpoint.runs import has_checkpoints, locked, results_folder
 from boltbox.detector.data.inputs.sources import Sources
+from boltbox.detector.inference.detections import Detections
 from boltbox.detector.inference.predictor import Precision, Predictor
 from boltbox.detector.report.prediction_files import PredictionFiles
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import BelowOne, ClosedUnitInterval, NonNegativeInt, PositiveInt
-from boltbox.detector.system.rank_zero import rank_zero_print
+from boltbox.detector.system.rank_zero import printable, rank_zero_print
 from boltbox.detector.system.signals import exit_on_signals
 from boltbox.detector.system.trusted import trust
+
+LINES = 100  # images: more have a line each on a terminal alone
 
 
 def predict(
     source: str | None = None,
-    ckpt_path: str = "best",
+    ckpt_path: str | None = None,
     run: str | None = None,
     conf: ClosedUnitInterval = 0.25,
+    thresholds: Literal["own"] | None = None,
     iou: ClosedUnitInterval = 0.45,
     max_det: PositiveInt = 1000,
     classes: list[int | str] | None = None,
@@ -56,10 +63,13 @@ def predict(
         source: An image or video file, a folder, a glob pattern, a list file (.txt, a path a line),
             an address (rtsp://, http://, ...), the number of a camera, or `-` for paths from the
             standard input.
-        ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported file.
+        ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported file;
+            default: the most recent fit's best.
         run: Folder of the output; default: runs/predict-NUMBER. Of a training, that of last and
             best.
         conf: Least confidence of a detection.
+        thresholds: own: in place of conf, of each class the confidence that had the best F1 in the
+            validation of the training.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         classes: Only detections of these classes, by name or number.
@@ -96,7 +106,10 @@ def predict(
     training = given if given and has_checkpoints(given) else None
     options = {"conf": conf, "iou": iou, "max_det": max_det, "agnostic": agnostic, "tta": tta}
     sources, also = Sources.find(source), {"classes": classes, "precision": precision}
-    predictor = Predictor.load(ckpt_path, ensemble or (), device, training, **options, **also)
+    ckpt_path = ckpt_path or newest_checkpoint(training)
+    predictor = Predictor.load(
+        ckpt_path, ensemble or (), device, training, thresholds, **options, **also
+    )
     inputs = predictor.inputs(image_size, tile_size, tile_overlap)
 
     folder = results_folder("predict", given)
@@ -108,17 +121,30 @@ def predict(
         locked(folder),
         exit_on_signals(),
         closing(PredictionFiles(folder, predictor.names, *written, style)) as files,
-        tqdm(unit=" images", disable=None) as bar,
+        tqdm(total=len(sources.images), unit=" images", disable=None) as bar,
     ):
+        lines, film, before = sys.stdout.isatty() or bar.total <= LINES, "", started
         try:
             for batch, rows in predictor.find(batches, batch_size):
+                each = 1000 * (time.perf_counter() - before) / len(rows)
                 # the tiles of one image have a letterbox each; there is one picture
                 for picture, box, found in zip(
                     batch.pictures or [], batch.letterboxes, rows, strict=batch.windows is None
                 ):
                     assert box is not None
                     files.add(picture, found, box.width, box.height)
+                    text = str(Detections.of(found, predictor.names))
+                    if picture.frame is not None:
+                        if picture.path != film:
+                            film, bar.unit = picture.path, " frames"
+                            bar.set_description(printable(film), refresh=False)
+                            bar.reset(picture.frames)
+                        bar.set_postfix_str(text, refresh=False)
+                    elif lines:
+                        size = f"{box.width}x{box.height}"
+                        rank_zero_print(f"{picture.path}: {size}, {text}, {each:.0f} ms")
                 bar.update(len(rows))
+                before = time.perf_counter()
         except SystemExit:
             rank_zero_print(f"stopped; {files.detections} detections so far are kept in {folder}")
             raise

@@ -130,13 +130,14 @@ class Picture(NamedTuple):
     """Something that was predicted on. name: what its files are called, without suffix · path: of
     the image or video file, or the stream's address · frame: number in the video, from 0 · pixels
     (H, W, 3) uint8 RGB, None: read them from the file · fps: of the video that is written,
-    frames/s."""
+    frames/s · frames: how many it is to have; 0: nobody knows."""
 
     name: str
     path: str
     frame: int | None = None
     pixels: np.ndarray | None = None
     fps: float = 0.0
+    frames: int = 0
 
 
 class Batch(NamedTuple):

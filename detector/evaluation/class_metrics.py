@@ -69,6 +69,21 @@ class ClassMetrics:
         )
         return {"P": p, "R": r, "mAP50": ap50, "mAP50-95": ap, "fitness": fitness(ap50, ap)}
 
+    def thresholds(self, num_classes: int) -> list[float]:
+        """Of each class the confidence with the best F1, the middle one of several; 0.25 for a
+        class without a true positive."""
+        found = [0.25] * num_classes
+        f1_curves = f1(self.precision_curve, self.recall_curve)
+        for number, curve in zip(self.classes.tolist(), f1_curves, strict=True):
+            if curve.any():
+                found[number] = float(np.median(CONFIDENCES[curve == curve.max()]))
+        return found
+
+
+def f1(precision: np.ndarray, recall: np.ndarray) -> np.ndarray:
+    """Their harmonic mean, 0 where both are 0."""
+    return 2 * precision * recall / (precision + recall + EPS)
+
 
 def fitness(map50: float, map50_95: float) -> float:
     """The one number that picks the best checkpoint: 0.1 mAP50 + 0.9 mAP50-95."""
@@ -119,8 +134,7 @@ def class_metrics(
         precision_curve[i] = np.interp(-CONFIDENCES, -scores[of_class], precision[:, 0], left=1)
         curves = [precision_at_recall(*pair) for pair in zip(recall.T, precision.T, strict=True)]
         ap[i], at_recall[i] = np.trapezoid(curves, RECALLS), curves[0]
-    f1_curve = 2 * precision_curve * recall_curve / (precision_curve + recall_curve + EPS)
-    best = int(_smooth(f1_curve.mean(0)).argmax()) if k else 0
+    best = int(_smooth(f1(precision_curve, recall_curve).mean(0)).argmax()) if k else 0
     at_best = precision_curve[:, best], recall_curve[:, best]
     drawn = precision_curve, recall_curve, at_recall
     return ClassMetrics(present, objects, *at_best, ap, *drawn, float(CONFIDENCES[best]))

@@ -24,18 +24,24 @@ class Detections:
 
     xyxy (n, 4) float32: left, top, right, bottom in pixels of the image as it was given (a file's
     after EXIF rotation) · confidence (n,) float32 in 0..1 · class_id (n,) int64 · names: the
-    detector's class names, by class_id.
+    detector's class names, by class_id · path: of the image file, if one was given.
     """
 
     xyxy: np.ndarray
     confidence: np.ndarray
     class_id: np.ndarray
     names: list[str]
+    path: str | None = None
 
     @classmethod
-    def of(cls, rows: np.ndarray, names: list[str]) -> Detections:
+    def of(cls, rows: np.ndarray, names: list[str], path: str | None = None) -> Detections:
         """rows: (n, 6) x1, y1, x2, y2, score, class."""
-        return cls(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), names)
+        return cls(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), names, path)
+
+    def __str__(self) -> str:
+        """How many of each class, like "3 cell, 1 platelet"."""
+        counts = zip(*np.unique(self.class_id, return_counts=True), strict=True)
+        return ", ".join(f"{count} {self.names[k]}" for k, count in counts) or "nothing"
 
     def __len__(self) -> int:
         return len(self.xyxy)
@@ -45,7 +51,7 @@ class Detections:
         (n,), like `found[found.confidence > 0.5]`."""
         chosen = np.atleast_1d(np.arange(len(self))[index])
         kept = self.xyxy[chosen], self.confidence[chosen], self.class_id[chosen]
-        return Detections(*kept, self.names)
+        return Detections(*kept, self.names, self.path)
 
     def __iter__(self) -> Iterator[Detections]:
         """One by one."""

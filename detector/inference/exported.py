@@ -49,7 +49,8 @@ class Metadata:
     pixels; of a dynamic file that of the training · batch: images a call, unless dynamic ·
     dynamic: any batch, any height and width that are multiples of the stride · nms: None, or the
     suppression inside · precision: of the weights · model: the options of the network
-    (MODEL_OPTIONS) · origins: source and licence of what its weights started from."""
+    (MODEL_OPTIONS) · origins: source and licence of what its weights started from · thresholds: of
+    each class the confidence of the best F1 in its training's validation."""
 
     names: list[str]
     stride: int
@@ -60,6 +61,7 @@ class Metadata:
     precision: Precision
     model: dict[str, Any]
     origins: list[Origin] = field(default_factory=list)
+    thresholds: list[float] | None = None
 
     def to_strings(self) -> dict[str, str]:
         """Keys and values as they stand in the file; each value is JSON, or a plain word."""
@@ -79,6 +81,7 @@ class Metadata:
         """
         if strings.get("program") != PROGRAM or json.loads(strings["layout"]) != LAYOUT:
             raise ValueError("not written by this version of `export`")
+        strings = {"thresholds": "null", **strings}
         values = {key: json.loads(strings[key]) for key in cls.__dataclass_fields__}
         height, width = values["image_size"]
         values["image_size"] = height, width
@@ -116,6 +119,15 @@ class Exported:
     @property
     def max_stride(self) -> int:
         return self.metadata.stride
+
+    @property
+    def thresholds(self) -> list[float] | None:
+        return self.metadata.thresholds
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of a Detector for its classes, whose network has no weights of the file."""
+        network = {k: v for k, v in self.metadata.model.items() if k != "backbone"}
+        return {"names": self.names, "network": network}
 
     def shape_for(self, image_size: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the only images it takes; None: any multiples of the stride.

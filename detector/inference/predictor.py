@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.data.images import find_images
 from boltbox.detector.data.inputs.evaluation_input import EvaluationInput, collate_items
 from boltbox.detector.data.inputs.sources import Image, Pictures
 from boltbox.detector.data.sample import Batch, finish_on_device
@@ -40,7 +42,7 @@ class Predictor:
             among the rows of all of them.
         names: Class names.
         image_size: Longer side of the input in pixels, unless `predict` is given another.
-        conf: Least confidence of a detection.
+        conf: Least confidence of a detection, or of each class one.
         iou: Overlap above which the less confident of two detections of a class is dropped.
         max_det: Most detections an image.
         agnostic: Suppress across classes.
@@ -53,7 +55,7 @@ class Predictor:
         fuse: False: predict with the networks themselves.
 
     Raises:
-        InputError: no such class or precision.
+        InputError: no such class or precision, or not a `conf` for each class.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Predictor:
         members: Sequence[YOLOv5 | Exported],
         names: Sequence[str],
         image_size: int = 640,
-        conf: float = 0.25,
+        conf: float | Sequence[float] = 0.25,
         iou: float = 0.45,
         max_det: int = 1000,
         agnostic: bool = False,
@@ -74,6 +76,8 @@ class Predictor:
     ) -> None:
         if precision not in ("16-mixed", "16-true", "32-true"):
             raise InputError(f"precision is {precision!r}; choose 16-mixed, 16-true or 32-true")
+        if isinstance(conf, Sequence) and len(conf) != len(names):
+            raise InputError(f"conf has {len(conf)} numbers, but there are {len(names)} classes")
         self.thresholds: dict[str, Any] = {
             "conf": conf,
             "iou": iou,
@@ -110,6 +114,7 @@ class Predictor:
         ensemble: Sequence[str | Path] = (),
         device: str | torch.device | None = None,
         run: Path | None = None,
+        thresholds: Literal["own"] | None = None,
         **options: Any,
     ) -> Predictor:
         """A Predictor of files. Nothing in them is executed.
@@ -120,13 +125,23 @@ class Predictor:
             ensemble: further such files, with the same classes.
             device: of networks; default: the first GPU, if there is one.
             run: folder of `last` and `best`; default: the most recent fit.
+            thresholds: own: in place of `conf`, of each class the confidence that had the best F1
+                in the validation of the training.
             options: of Predictor.
 
         Raises:
-            InputError: no such file, not a detector, or other classes.
+            InputError: no such file, not a detector, other classes, or no thresholds in it.
         """
         device = _device(device)
         member, names, own = _member(path, device, run)
+        chosen = own.pop("thresholds")
+        if thresholds:
+            if not chosen:
+                raise InputError(
+                    f"thresholds own: {path} holds none, which the validation of a training"
+                    " chooses: give --conf in their place"
+                )
+            options["conf"] = chosen
         members = [member, *load_ensemble(ensemble, names, device)]
         return cls(members, names, **{**own, **options})
 
@@ -194,27 +209,35 @@ class Predictor:
         """The objects in images; the numbers are those of `cli.py predict` with the same options.
 
         Args:
-            images: one or a list of: path of an image file, (H, W, 3) uint8 RGB array ((H, W):
-                grey), PIL image.
+            images: one or a list of: path of an image file, its bytes, PIL image, (H, W, 3) uint8
+                RGB array (of `cv2.imread`, which gives BGR: `array[..., ::-1]`; (H, W): grey),
+                (3, H, W) tensor, uint8 or float in 0..1. Or all images of a folder or a glob
+                pattern, sorted.
             image_size: longer side of the input in pixels; default: that of the training.
             tile_size: predict on larger images whole and in tiles whose sides are this many pixels
                 and which overlap by tile_overlap; default: no tiles.
             batch_size: most images, or tiles of one, that go through the network together.
 
         Returns:
-            Detections, or a list of them if `images` is a list; see there for units.
+            Detections, or a list of them if `images` are several; see there for units.
 
         Raises:
             InputError: something that is no image.
         """
-        given = images if isinstance(images, Sequence) and not isinstance(images, str) else [images]
+        several = isinstance(images, Sequence) and not isinstance(images, str | bytes)
+        given: Sequence[Any] = images if several else [images]  # type: ignore[assignment]
+        if isinstance(images, str | Path) and not isfile(images):
+            several, given = True, find_images(images)
+            if not given:
+                raise InputError(f"{images}: no image file there")
         inputs = self.inputs(image_size, tile_size, tile_overlap)
         pictures, found = Pictures(given, inputs, batch_size), dict[int, Detections]()
         batches = (collate_items([pictures[i] for i in batch]) for batch in pictures.batches)
         for batch, rows in self.find(batches, batch_size):
             for index, own in zip(batch.indices, rows, strict=True):
-                found[index] = Detections.of(own, self.names)
-        return [found[i] for i in range(len(given))] if given is images else found[0]
+                path = str(given[index]) if isinstance(given[index], str | Path) else None
+                found[index] = Detections.of(own, self.names, path)
+        return [found[i] for i in range(len(given))] if several else found[0]
 
 
 def dtype_of(module: torch.nn.Module) -> torch.dtype:
@@ -258,13 +281,13 @@ def _member(
     """A network or an exported file, its class names, and what its training says of a Predictor."""
     if format_of(path):
         file = load_exported(path)
-        return file, file.names, {"image_size": file.image_size}
+        return file, file.names, {"image_size": file.image_size, "thresholds": file.thresholds}
     trained = find_trained(str(path), run)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
     network = trained.network.to(device).to(memory_format=torch.channels_last)
     own = {"image_size": trained.image_size, "rounded": trained.literal}
-    return network.eval(), trained.names, own
+    return network.eval(), trained.names, {**own, "thresholds": trained.thresholds}
 
 
 def _device(name: str | torch.device | None) -> torch.device:

@@ -28,7 +28,7 @@ class NMSResult(NamedTuple):
 
 def nms(
     decoded: Tensor,
-    conf: float = 0.001,
+    conf: float | Sequence[float] = 0.001,
     iou: float = 0.6,
     max_det: int = 300,
     multi_label: bool = True,
@@ -40,7 +40,7 @@ def nms(
 
     Args:
         decoded: (B, R, 5 + C), as `Head.decode` gives it.
-        conf: least objectness, and least objectness * class score.
+        conf: least objectness, and least objectness * class score; or of each class one.
         iou: a box is dropped if it overlaps a better one of its class by more than this.
         max_det: most detections an image.
         multi_label: a row may become a detection of every class above `conf`; else of its best
@@ -51,8 +51,9 @@ def nms(
             those of class 79 to 1/16 px.
     """
     results = []
+    least = decoded.new_tensor(conf).expand(decoded.shape[2] - 5)
     for rows in decoded:
-        boxes, scores, labels = _candidates(rows, conf, multi_label and rows.shape[1] > 6, classes)
+        boxes, scores, labels = _candidates(rows, least, multi_label and rows.shape[1] > 6, classes)
         groups = torch.zeros_like(labels) if agnostic else labels
         if rounded:
             apart = boxes + (groups * 7680.0).unsqueeze(1)
@@ -64,17 +65,18 @@ def nms(
 
 
 def _candidates(
-    rows: Tensor, conf: float, multi_label: bool, classes: Sequence[int] | None
+    rows: Tensor, least: Tensor, multi_label: bool, classes: Sequence[int] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(R, 5 + C) -> boxes xyxy, scores, classes of what may be kept, best first."""
-    rows = rows[rows[:, 4] > conf]
+    """(R, 5 + C) -> boxes xyxy, scores, classes of what may be kept, best first. least (C,): of
+    each class."""
+    rows = rows[rows[:, 4] > least.min()]
     products = rows[:, 5:] * rows[:, 4:5]  # (r, C)
     if multi_label:
-        row, label = (products > conf).nonzero(as_tuple=True)
+        row, label = (products > least).nonzero(as_tuple=True)
         scores = products[row, label]
     else:
         scores, label = products.max(1)
-        row = (scores > conf).nonzero(as_tuple=True)[0]
+        row = (scores > least[label]).nonzero(as_tuple=True)[0]
         scores, label = scores[row], label[row]
     if classes is not None:
         wanted = torch.isin(label, torch.tensor(classes, device=label.device))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from boltbox.detector.data.datasets import DetectionDataset
-from boltbox.detector.evaluation.class_metrics import CONFIDENCES, EPS, RECALLS, ClassMetrics
+from boltbox.detector.evaluation.class_metrics import CONFIDENCES, RECALLS, ClassMetrics, f1
 from boltbox.detector.evaluation.coco import COCO_AREAS
 from boltbox.detector.evaluation.confusion import confusion_matrix
 from boltbox.detector.system.atomic_file import write_atomically
@@ -140,7 +140,7 @@ def draw_confidence(metrics: ClassMetrics, names: Sequence[str], path: Path) -> 
     p, r = metrics.precision_curve, metrics.recall_curve
     panels = {
         "Precision against recall, IoU 0.5": (RECALLS, metrics.precision_at_recall),
-        "F1 against confidence": (CONFIDENCES, 2 * p * r / (p + r + EPS)),
+        "F1 against confidence": (CONFIDENCES, f1(p, r)),
         "Precision against confidence": (CONFIDENCES, p),
         "Recall against confidence": (CONFIDENCES, r),
     }

@@ -17,7 +17,7 @@ from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
 from boltbox.detector.evaluation.metrics import DetectionMetrics, Result
 from boltbox.detector.inference.detections import Detections
-from boltbox.detector.inference.exported import Exported
+from boltbox.detector.inference.exported import Exported, format_of, load_exported
 from boltbox.detector.inference.predictor import Predictor, load_ensemble
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
@@ -38,6 +38,8 @@ class EvaluationModule(L.LightningModule):
         literal: see Detector.
         image_size: longer side of the input in pixels.
         class_maps: mAP50-95 of each class in the last validation.
+        thresholds: of each class the confidence of the best F1 in that validation, if there was
+            one: `predict(images, conf=detector.thresholds)`.
         result: of the last validation or test, on the first process.
         prediction: options of the Predictor of a validation or test.
         exported: an exported file that is evaluated in the network's place.
@@ -52,6 +54,7 @@ class EvaluationModule(L.LightningModule):
         self.ema: YOLOv5 | None = None
         self.metrics = DetectionMetrics(num_classes)
         self.class_maps = [0.0] * num_classes
+        self.thresholds: list[float] | None = None
         self.result: Result | None = None
         self.prediction: dict[str, Any] = {}
         self.exported: Exported | None = None
@@ -62,18 +65,23 @@ class EvaluationModule(L.LightningModule):
         """A trained detector in evaluation mode, ready for `predict`.
 
         Args:
-            path: a checkpoint of ours (.ckpt; its moving average becomes the network) or a YOLOv5
-                file (.pt). Nothing in it is executed.
+            path: a checkpoint of ours (.ckpt; its moving average becomes the network), a YOLOv5
+                file (.pt), or an exported file, which predicts in the network's place. Nothing in
+                it is executed.
             device: default: the first GPU, if there is one.
 
         Raises:
             InputError: no such file, or not a detector.
         """
-        trained = read_trained(path)
+        found = load_exported(path) if format_of(path) else read_trained(path)
         with refused_unless_valid(path, DETECTOR):
-            detector = cls(**trained.arguments())
-            trained.fill(detector.network, detector.names)
-        detector.set_image_size(trained.image_size)
+            detector = cls(**found.arguments())
+            if isinstance(found, Exported):
+                detector.exported = found
+            else:
+                found.fill(detector.network, detector.names)
+        detector.set_image_size(found.image_size)
+        detector.thresholds = found.thresholds
         return detector.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
     def predict(
@@ -151,6 +159,7 @@ class EvaluationModule(L.LightningModule):
         self.log_dict({f"{split}/{name}": value for name, value in summary.items()})
         if not self.trainer.sanity_checking:
             self.class_maps = result.class_maps().tolist()
+            self.thresholds = result.by_class.thresholds(self.metrics.num_classes)
 
     test_step = validation_step
     on_validation_start = on_test_start = _start_evaluation

@@ -222,6 +222,7 @@ class Detector(EvaluationModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["image_size"], checkpoint["class_maps"] = self.image_size, self.class_maps
+        checkpoint["thresholds"] = self.thresholds
         checkpoint["window_batches"] = self.window.batches
         checkpoint["origins"] = to_plain(self.network.origins)
 
@@ -249,5 +250,6 @@ class Detector(EvaluationModule):
         chosen = {name: known[name] for name in self.auto_names if name in known}
         self.optim = replace(self.optim, **chosen)
         self.class_maps = checkpoint.get("class_maps", self.class_maps)
+        self.thresholds = checkpoint.get("thresholds")
         self.window.batches = checkpoint.get("window_batches", 0)
         self.network.origins = origins_of(checkpoint)

@@ -30,7 +30,7 @@ def _with_thresholds(evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
         Args:
             ckpt_path: last, best, a checkpoint, YOLOv5's published weights (.pt), or an exported
-                file.
+                file; of the command, default: the most recent fit's best.
             verbose: Lightning's table of metrics besides ours by class.
             conf: Least confidence of a detection.
             iou: Overlap above which the less confident of two detections of a class is dropped.

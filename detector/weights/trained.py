@@ -31,7 +31,7 @@ class Trained:
     (of a .pt file: of YOLOv5's own trainings, 640, or 1280 from stride 64 on) · options: what makes
     such a network (NetworkOptions, if the file states it) · tensors: by the network's names, the
     moving average's if there is one · origins: of the weights · content: of a checkpoint of ours,
-    all that it holds.
+    all that it holds · thresholds: of each class the confidence of the best F1 in its validation.
     """
 
     path: Path
@@ -41,6 +41,7 @@ class Trained:
     tensors: dict[str, Tensor]
     origins: list[Origin]
     content: dict[str, Any] | None = None
+    thresholds: list[float] | None = None
 
     @cached_property
     def network(self) -> YOLOv5:
@@ -136,6 +137,7 @@ def of_checkpoint(path: Path, content: dict[str, Any]) -> Trained:
             {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)},
             origins_of(content),
             content,
+            [*map(float, content.get("thresholds") or [])] or None,
         )
 
 

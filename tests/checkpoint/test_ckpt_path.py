@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -16,11 +17,13 @@ from made_networks import small, yolov5_converter  # noqa: F401
 import cli
 from boltbox.detector.checkpoint.runs import path_from
 from boltbox.detector.data.demo import make_demo
+from boltbox.detector.evaluation.class_metrics import class_metrics
+from boltbox.detector.evaluation.prediction_record import PredictionRecord
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.network_options import NetworkOptions
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.training.module import Detector
-from boltbox.detector.weights.start import StartOptions
+from boltbox.detector.weights.start import StartOptions, load_weights
 from boltbox.detector.weights.trained import read_trained
 
 NAMES = ["disc", "ring", "star", "triangle", "cross"]
@@ -276,6 +279,73 @@ def test_a_fit_from_our_checkpoint_on_data_with_other_classes(
     assert torch.equal(
         other.network.backbone.stem.conv.weight, start["ema.backbone.stem.conv.weight"]
     )
+
+
+def test_thresholds_of_the_best_epoch(project: Path) -> None:
+    run = project / "runs/fit-1"
+    record = PredictionRecord.load(run / "detections.npz")
+    wanted = class_metrics(
+        record.true_positives(), record.score, record.kind, record.label_kind
+    ).thresholds(5)
+    assert read_trained(run / "checkpoints/best.ckpt").thresholds == wanted
+
+
+def test_without_ckpt_path(
+    moved: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last run's best.ckpt, or its last; without a run a sentence, but no hindrance to the
+    help."""
+    source = ["--source", str(moved / "my/demo/images/val")]
+    for line in (["validate"], ["test"], ["export"], ["predict", *source]):
+        assert "no --ckpt_path is given, and there is no checkpoint in runs/fit-*" in error(
+            line, capsys
+        )
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["validate", "--help"])
+    assert leaving.value.code == 0
+    monkeypatch.chdir(moved)
+    cli.main(["validate", *QUIET])
+    said = "no --ckpt_path is given: this is runs/fit-1/checkpoints"
+    told = capsys.readouterr().out
+    assert f"{said}/best.ckpt\n" in told
+    assert "validate: weights from runs/fit-1/checkpoints/best.ckpt" in told
+    Path("runs/fit-1/checkpoints/best.ckpt").unlink()
+    cli.main(["predict", *source, "--device", "cpu", "--images", "false"])
+    assert f"{said}/last.ckpt\n" in capsys.readouterr().out
+
+
+def test_strip(
+    moved: Path,
+    published: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is left predicts and is measured as before, and starts a training, but continues none;
+    its run does not become the most recent one."""
+    monkeypatch.chdir(moved)
+    best = Path("runs/fit-1/checkpoints/best.ckpt")
+    cli.main(["strip", str(best)])
+    stripped = best.with_name("best_stripped.ckpt")
+    assert stripped.stat().st_size < best.stat().st_size / 2
+    assert stripped.stat().st_mtime == best.stat().st_mtime
+    ours, theirs = (read_trained(file) for file in (best, stripped))
+    assert ours.thresholds == theirs.thresholds
+    assert ours.arguments() == theirs.arguments()
+    assert all(torch.equal(tensor, theirs.tensors[name]) for name, tensor in ours.tensors.items())
+    for file in (best, stripped):
+        cli.main(["validate", "--ckpt_path", str(file), *QUIET, "--run", file.stem])
+    figures = [json.loads(Path(f.stem, "metrics.json").read_text()) for f in (best, stripped)]
+    assert figures[0] == figures[1]
+    found = [
+        Detector.load(f, "cpu").predict("my/demo/images/val", conf=0) for f in (best, stripped)
+    ]
+    assert np.array_equal(found[0][0].xyxy, found[1][0].xyxy)
+    assert "took 349 of 349 tensors" in load_weights(small(5), stripped)
+    told = error(["fit", "--ckpt_path", str(stripped)], capsys)
+    assert "holds no training to continue" in told
+    assert f"--model.start.weights {stripped}" in told
+    assert "it exists" in error(["strip", "best"], capsys)
+    assert "nothing to strip" in error(["strip", str(published)], capsys)
 
 
 def test_load_from_checkpoint(project: Path) -> None:

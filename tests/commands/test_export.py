@@ -26,6 +26,7 @@ from boltbox.detector.data.transforms.letterbox import letterbox
 from boltbox.detector.inference.exported import Exported, Metadata, Suppression, load_exported
 from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError
+from boltbox.detector.training.module import Detector
 from boltbox.detector.weights.trained import read_trained
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +188,15 @@ def test_each_format_says_what_pytorch_says(
     assert told.precision == ("float16" if "--half" in options else "float32")
     assert told.model["width_multiple"] == 0.0625
     assert told.model["levels"] == [4, 5]
+    assert told.thresholds == torch.load(checkpoint, weights_only=True)["thresholds"]
+    assert len(told.thresholds) == 5
+    image = draw_image(np.random.default_rng(0))[0]
+    ours, theirs = (
+        Detector.load(file, "cpu").predict(image, conf=0.2) for file in (checkpoint, path)
+    )
+    if tolerance < 1:
+        assert len(ours)
+        np.testing.assert_allclose(theirs.confidence, ours.confidence, atol=1e-3)
     network = Decoded(read_trained(str(checkpoint)).network)
     shapes = [(3, 64, 96), (1, 96, 64), (2, 128, 128)] if told.dynamic else [(3, *told.image_size)]
     for batch, height, width in shapes:  # three images for a file that takes one or two at a time

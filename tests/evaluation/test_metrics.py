@@ -190,6 +190,24 @@ def test_class_maps() -> None:
     assert result.class_maps() == pytest.approx([0.4975, 0.995, 0.4975, 0])
 
 
+def test_thresholds_are_those_of_the_best_f1() -> None:
+    """Against a count at every confidence. Without a false positive all up to the least sure true
+    positive are as good: the middle one; a class that is never right has 0.25."""
+    scores = np.array([0.9, 0.8, 0.6, 0.5, 0.3, 0.7, 0.4])
+    right = np.array([True, True, False, True, False, True, False])
+    classes = np.array([0, 0, 0, 0, 0, 2, 3])
+    found = class_metrics(
+        np.tile(right[:, None], 10), scores, classes, np.array([0, 0, 0, 0, 2, 3])
+    ).thresholds(5)
+
+    def f1(conf: float) -> float:
+        kept = (classes == 0) & (scores > conf)
+        return 2 * right[kept].sum() / (kept.sum() + 4)
+
+    assert f1(found[0]) == max(map(f1, np.linspace(0, 1, 1000))) == pytest.approx(0.75)
+    assert found[1:] == pytest.approx([0.25, 0.35, 0.25, 0.25], abs=1e-3)
+
+
 def test_class_figures_take_detections_in_any_order() -> None:
     rng = np.random.default_rng(8)
     hits = rng.random((40, 1)) > np.linspace(0.3, 0.9, 10)

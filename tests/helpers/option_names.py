@@ -45,7 +45,7 @@ def parser_of(command: str) -> Any:
     found: list[Any] = []
     with caught(found):
         if COMMANDS[command].needs_trainer:
-            DetectorCLI(COMMANDS[command], CommandLine([command]))
+            DetectorCLI(COMMANDS[command], CommandLine([command, "--help", "all"]))
         else:
             parser.call(resolve_name(COMMANDS[command].place), command, [])
     return found[0]

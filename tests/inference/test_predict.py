@@ -69,6 +69,12 @@ def test_a_folder_of_images_and_a_video(
     told = capsys.readouterr()
     assert "left out: pictures/damaged.png: this image cannot be decoded" in told.out
     assert "left out: source pictures/no.mp4: not a video" in told.out
+    for file in (run / "images").iterdir():
+        height, width = cv2.imread(str(file)).shape[:2]
+        shown = rf"^pictures/{file.name}: {width}x{height}, (.*), \d+ ms$"
+        (counts,) = re.findall(shown, told.out, re.M)
+        lines = (run / f"labels/{file.stem}.txt").read_text().splitlines()
+        assert sum(int(each.split()[0]) for each in counts.split(", ")) == len(lines)
     films = [f"film_{i:06d}" for i in range(8)]
     assert labels(run) == [f"{i:04d}" for i in range(8)] + films
     assert sorted(p.stem for p in (run / "images").iterdir()) == [f"{i:04d}" for i in range(8)]
@@ -105,6 +111,22 @@ def test_a_folder_of_images_and_a_video(
         centre = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height
         np.testing.assert_allclose([float(v) for v in line[2:4]], centre, atol=2e-4)
         assert float(line[6]) == pytest.approx(float(row["confidence"]), abs=1e-5)
+
+
+def test_a_film_on_a_terminal_says_what_is_left(
+    checkpoint: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    """A log file gets no line of a frame, and none of the images if they are many."""
+    make_video(here / "film.avi")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    predict(checkpoint, "film.avi", "--frame_step", "2", "--images", "false")
+    told = capsys.readouterr()
+    assert re.search(r"film.avi: 100%.*\| 4/4 \[\d\d:\d\d<00:00, .* frames/s, ", told.err)
+    assert "film.avi" not in told.out
+    monkeypatch.setattr("boltbox.detector.commands.predict.LINES", 0)
+    cv2.imwrite("a.png", np.zeros((64, 64, 3), np.uint8))
+    predict(checkpoint, "a.png")
+    assert "a.png" not in capsys.readouterr().out
 
 
 def test_lists_standard_input_and_what_is_not_saved(

@@ -77,9 +77,13 @@ def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
     turned.save(pictures / "turned.png", exif=turned.getexif())
     by_path = detector.predict(str(file), conf=0.0005)
     pixels = cv2.imread(str(file), cv2.IMREAD_COLOR_RGB)
-    for same in (pixels, Image.fromarray(pixels)):
+    planes = torch.from_numpy(pixels).permute(2, 0, 1)
+    of_bgr = cv2.imread(str(file))[..., ::-1]
+    as_given = pixels, of_bgr, Image.fromarray(pixels), planes, planes / 255, file.read_bytes()
+    for same in as_given:
         other = detector.predict(same, conf=0.0005)
         np.testing.assert_array_equal(other.xyxy, by_path.xyxy)
+        assert other.path is None
     as_file, as_image = (
         detector.predict(x, conf=0.0005)
         for x in (pictures / "turned.png", Image.open(pictures / "turned.png"))
@@ -89,9 +93,56 @@ def test_paths_arrays_and_pil_images(checkpoint: Path, pictures: Path) -> None:
     assert by_path.xyxy.dtype == by_path.confidence.dtype == np.float32
     assert by_path.class_id.dtype == np.int64
     assert detector.predict([]) == []
-    for wrong in (pixels.astype(float), pixels[..., :2], pictures / "nowhere.jpg", 3):
-        with pytest.raises(InputError):
+    kinds = {
+        "not ndarray .* float64": pixels.astype(float),
+        "not ndarray .*, 2] uint8": pixels[..., :2],
+        r"not Tensor .* torch.float32": planes.float(),
+        "not int": 3,
+        "bytes of an image that cannot be decoded": file.read_bytes()[:300],
+        "nowhere.jpg: no such image file": pictures / "nowhere.jpg",
+    }
+    for words, wrong in kinds.items():
+        with pytest.raises(InputError, match=words):
             detector.predict([wrong])
+
+
+def test_a_folder_and_a_pattern(checkpoint: Path, pictures: Path) -> None:
+    """Sorted; each says of which file it is, and how many of each class it holds."""
+    predictor = Predictor.load(checkpoint, device="cpu", conf=0.0005)
+    found = predictor.predict(pictures)
+    assert [each.path for each in found] == sorted(map(str, pictures.iterdir()))
+    first = predictor.predict(str(pictures / "000[0].jpg"))
+    assert [str(each) for each in first] == [str(found[0])] != ["nothing"]
+    counts = [f"{n} {name}" for k, name in enumerate(NAMES) if (n := sum(found[0].class_id == k))]
+    assert str(found[0]) == ", ".join(counts)
+    with pytest.raises(InputError, match="nowhere: no image file there"):
+        predictor.predict("nowhere")
+
+
+def test_thresholds_of_its_own(
+    checkpoint: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Per class, as if the others were not there; the command finds the same."""
+    with pytest.raises(SystemExit):
+        predict(checkpoint, "pictures", "--thresholds", "own")
+    assert f"thresholds own: {checkpoint} holds none" in capsys.readouterr().err
+    content = torch.load(checkpoint, weights_only=True)
+    content["thresholds"] = own = [0.002, 0.004, 0.001, 0.9, 0.003]
+    torch.save(content, "own.ckpt")
+    found = Predictor.load("own.ckpt", device="cpu", thresholds="own").predict(pictures)
+    every = Predictor.load("own.ckpt", device="cpu", conf=0.0005).predict(pictures)
+    for some, all_of_it in zip(found, every, strict=True):
+        kept = all_of_it[all_of_it.confidence > np.array(own)[all_of_it.class_id]]
+        np.testing.assert_array_equal(some.xyxy, kept.xyxy)
+        assert len(some) < len(all_of_it)
+    run = predict(Path("own.ckpt"), "pictures", "--thresholds", "own", "--max_det", "1000")
+    lines = sum(len(p.read_text().splitlines()) for p in (run / "labels").iterdir())
+    assert lines == sum(map(len, found)) > 0
+    assert Detector.load("own.ckpt", "cpu").thresholds == own
+    content["thresholds"] = own[:2]
+    torch.save(content, "own.ckpt")
+    with pytest.raises(InputError, match="conf has 2 numbers, but there are 5 classes"):
+        Predictor.load("own.ckpt", device="cpu", thresholds="own")
 
 
 def test_supervision_takes_them(checkpoint: Path, pictures: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.checkpoint.reader import find_trained, newest_checkpoint
 from boltbox.detector.commands.export.check import check
 from boltbox.detector.commands.export.graph import Decoded, Suppressed
 from boltbox.detector.commands.export.write import training_images, write
@@ -32,7 +32,7 @@ COMPARED = 8  # images of a data set
 
 
 def export(
-    ckpt_path: str = "best",
+    ckpt_path: str | None = None,
     format: Format = "onnx",
     out: str | None = None,
     image_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None,
@@ -49,7 +49,7 @@ def export(
     opset: int | None = None,
     run: str | None = None,
     trust_parts: bool = False,
-) -> None:
+) -> Path:
     """Write a trained network as a file for other runtimes, and compare its detections with
     PyTorch's.
 
@@ -58,7 +58,8 @@ def export(
     nothing else is.
 
     Args:
-        ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt).
+        ckpt_path: last, best, a checkpoint, or YOLOv5's published weights (.pt); default: the most
+            recent fit's best.
         format: onnx or openvino.
         out: File to write (openvino: folder); default: beside the checkpoint.
         image_size: Pixels, or [HEIGHT,WIDTH]; default: that of the training. Of a dynamic file
@@ -78,6 +79,9 @@ def export(
         run: Run folder of `last` and `best`; default: the most recent fit.
         trust_parts: Import a head that the checkpoint names, whoever wrote it; else only boltbox's.
 
+    Returns:
+        The file, or folder.
+
     Raises:
         InputError: what is asked for does not go together, a package is missing, or the file's
             detections are not PyTorch's.
@@ -85,6 +89,8 @@ def export(
     trust(everything=trust_parts)
     if half and int8:
         raise InputError("half and int8 exclude each other: give one")
+    home = Path(run) if run else None
+    ckpt_path = ckpt_path or newest_checkpoint(home)
     if format_of(ckpt_path):
         raise InputError(
             f"ckpt_path {ckpt_path}: an exported file; give the checkpoint that it was made from"
@@ -95,7 +101,7 @@ def export(
             " training"
         )
     files = training_images(data) if data else []
-    trained = find_trained(ckpt_path, Path(run) if run else None)
+    trained = find_trained(ckpt_path, home)
     if trained is None:
         raise InputError("ckpt_path auto is for fit; give `last`, `best` or a file")
     stride = max(trained.network.max_stride, 32)
@@ -110,6 +116,7 @@ def export(
         precision,
         {key: value for key, value in trained.options.items() if key in MODEL_OPTIONS},
         trained.origins,
+        trained.thresholds,
     )
     mark = {"float32": "", "float16": "_half", "int8": "_int8"}[precision]
     usual = trained.path.with_name(f"{trained.path.stem}{mark}{ENDINGS[format]}")
@@ -134,6 +141,7 @@ def export(
     rank_zero_print(
         f"its metrics: {program()} validate --ckpt_path {target} --data.dataset {data or 'FILE'}"
     )
+    return target
 
 
 def _shape(image_size: int | tuple[int, int], stride: int) -> tuple[int, int]:

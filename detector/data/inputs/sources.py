@@ -6,14 +6,24 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from os.path import exists, isfile
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image as PIL
 from PIL import ImageOps
+from torch import Tensor
 
-from boltbox.detector.data.images import SUFFIXES, find_images, image_sizes, read_image, read_lines
+from boltbox.detector.data.images import (
+    SUFFIXES,
+    UNREADABLE,
+    find_images,
+    image_sizes,
+    read_image,
+    read_lines,
+)
 from boltbox.detector.data.inputs.evaluation_input import (
     EvaluationInput,
     collate_items,
@@ -26,7 +36,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.file_names import common_folder, inside
 from boltbox.detector.system.rank_zero import rank_zero_print
 
-Image = str | Path | np.ndarray | PIL.Image
+Image = str | Path | bytes | np.ndarray | PIL.Image | Tensor
 VIDEOS = {
     ".asf",
     ".avi",
@@ -49,7 +59,7 @@ class Pictures:
     Batch of its tiles.
 
     Args:
-        images: files, (H, W, 3) uint8 RGB or (H, W) arrays, PIL images.
+        images: see `Predictor.predict`; no folders.
         batch_size: most images a batch.
         lenient: name a file that cannot be read and leave it out (its item is None); else it is an
             error.
@@ -100,15 +110,26 @@ def _path_or_pixels(image: object) -> str | Path | np.ndarray:
     """A file, or pixels (H, W, 3) uint8 RGB."""
     if isinstance(image, str | Path):
         return image
-    if isinstance(image, PIL.Image):
-        return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size:
-        pixels = np.repeat(image[..., None], 3, 2) if image.ndim == 2 else image
-        if pixels.ndim == 3 and pixels.shape[2] == 3:
-            return pixels
+    try:
+        file = PIL.open(BytesIO(image)) if isinstance(image, bytes) else image
+        if isinstance(file, PIL.Image):
+            return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
+    except UNREADABLE:
+        raise InputError("predict was given bytes of an image that cannot be decoded") from None
+    pixels = image
+    if isinstance(image, Tensor) and image.ndim == 3:
+        if image.is_floating_point() and ((image >= 0) & (image <= 1)).all():
+            image = (image * 255).round().byte()
+        if image.dtype == torch.uint8:
+            pixels = image.permute(1, 2, 0).cpu().numpy()
+    if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.size:
+        pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+        if pixels.ndim == 3 and pixels.shape[2] in (1, 3):
+            return np.repeat(pixels, 3 // pixels.shape[2], 2)  # in one piece, as OpenCV wants it
     raise InputError(
-        "predict takes paths, PIL images and arrays of shape (H, W, 3), uint8 RGB, not"
-        f" {type(image).__name__} {getattr(image, 'shape', '')} {getattr(image, 'dtype', '')}"
+        "predict takes paths, bytes of image files, PIL images, RGB arrays (H, W, 3) of uint8 and"
+        " RGB tensors (3, H, W) of uint8 or floats in 0..1, not"
+        f" {type(image).__name__} {[*getattr(image, 'shape', [])]} {getattr(image, 'dtype', '')}"
     )
 
 

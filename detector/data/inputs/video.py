@@ -134,5 +134,6 @@ def frame_batches(
     for _, frames in groupby(video, lambda frame: frame[1].shape):
         while chunk := list(islice(frames, 1 if live or inputs.tile else most)):
             batch = inputs.batch([unlabelled(pixels, i) for i, (_, pixels) in enumerate(chunk)])
-            pictures = [Picture(name, video.source, *frame, video.fps) for frame in chunk]
+            about = video.fps, -(-video.frames // step)
+            pictures = [Picture(name, video.source, *frame, *about) for frame in chunk]
             yield batch._replace(pictures=pictures)

@@ -1,0 +1,42 @@
+"""`python cli.py strip`: a checkpoint without what only a training needs."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from boltbox.detector.checkpoint.reader import find_trained
+from boltbox.detector.system.atomic_file import write_atomically
+from boltbox.detector.system.errors import InputError
+from boltbox.detector.system.rank_zero import rank_zero_print
+
+KEPT = (
+    *("hyper_parameters", "image_size", "thresholds", "origins"),
+    *("epoch", "global_step", "pytorch-lightning_version"),
+)
+
+
+def strip(checkpoint: str, out: str | None = None) -> None:
+    """Write a checkpoint without what only a training needs: its moving average becomes the
+    network, names and options stay.
+
+    Predictions and metrics are the same. No training continues from it; one starts from it with
+    --model.start.weights.
+
+    Args:
+        checkpoint: last, best, or a checkpoint.
+        out: File to write; default: NAME_stripped.ckpt beside the checkpoint.
+    """
+    trained = find_trained(checkpoint, None)
+    if trained is None or trained.content is None:
+        raise InputError(f"{checkpoint}: nothing to strip; give a checkpoint of a training")
+    path = trained.path
+    target = Path(out) if out else path.with_name(f"{path.stem}_stripped.ckpt")
+    if target.suffix != ".ckpt" or target.exists():
+        raise InputError(f"out {target}: it exists, or does not end in .ckpt; give another --out")
+    content = {key: trained.content[key] for key in KEPT if key in trained.content}
+    network = {f"network.{name}": tensor for name, tensor in trained.tensors.items()}
+    write_atomically(target, lambda file: torch.save({**content, "state_dict": network}, file))
+    shutil.copystat(path, target)  # so that its run does not become the most recent one
+    sizes = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (path, target))
+    rank_zero_print(f"{target}: {' -> '.join(sizes)}")
