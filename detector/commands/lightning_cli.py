@@ -55,11 +55,8 @@ from boltbox.detector.training.module import Detector
 from boltbox.detector.training.trainer import Trainer
 from boltbox.detector.training.trainer_options import (
     TRAINER_OPTIONS,
+    adapt_trainer,
     as_list,
-    check_combinations,
-    check_devices,
-    strategy_name,
-    usable_precision,
 )
 from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR
@@ -167,7 +164,7 @@ class DetectorCLI(LightningCLI):
         self.continues = command == "fit" and ckpt_path in ("last", "best", "auto")
         asked = set(WITHOUT_VALUE) & set(self.line.typed) or any(map(options.get, STARTS))
         if not ckpt_path and command in ("validate", "test") and not asked:
-            ckpt_path = newest_checkpoint(Path(run) if run else None)
+            ckpt_path = newest_checkpoint(run)
         if not ckpt_path:
             return None
         found = read_ckpt_path(str(ckpt_path), run, command, dataset)
@@ -187,7 +184,6 @@ class DetectorCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         options, trainer, command = self.config, self.config.trainer, self.command
-        strategy = strategy_name(trainer.strategy)
         if self.continues and self.found and options.get("data.batch_size") == "auto":
             options.data.batch_size = self.found.options["data"]["batch_size"]
         self.text = self._config_text(options)
@@ -197,20 +193,11 @@ class DetectorCLI(LightningCLI):
         os.environ["BOLTBOX_RUN"] = trainer.default_root_dir = str(self.run_folder)
         if "ckpt_path" in options:
             options.ckpt_path = self.checkpoint and str(self.checkpoint)
-        if self.found and self.found.exported:
-            trainer.precision = "32-true"  # the file has a precision of its own
-        trainer.precision = usable_precision(
-            trainer.precision, trainer.accelerator, command, strategy
-        )
-        if command == "fit":
-            check_combinations(options)
-        elif strategy == "fsdp2":  # only a training has what it shards
-            trainer.strategy = "auto"
-        continued = self.found.checkpoint if self.found and self.continues else None
-        place_loggers(trainer.logger, self.run_folder, continued or {})
         if processes := processes_and_machines():
             trainer.devices, trainer.num_nodes = processes
-        check_devices(trainer.devices, trainer.accelerator)
+        adapt_trainer(options, command, bool(self.found and self.found.exported))
+        continued = self.found.checkpoint if self.found and self.continues else None
+        place_loggers(trainer.logger, self.run_folder, continued or {})
 
     def _choose_run_folder(self) -> Path:
         command, run = self.command, self.given_run

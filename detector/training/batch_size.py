@@ -5,34 +5,35 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+import lightning as L
 import torch
 
+from boltbox.detector.model.loss import Loss
+from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.system.rank_zero import rank_zero_print
-from boltbox.detector.training.optimizer import set_rates
-
-if TYPE_CHECKING:
-    from boltbox.detector.training.module import Detector
+from boltbox.detector.training.optimizer import OptimOptions, set_rates
 
 SHARE = 0.8  # of the free memory: the average of the weights and validations take some too
 OBJECTS = 32  # an image
 WITHOUT_GPU = 16  # images: nothing tells when a processor's memory is full
 
 
-def choose_batch_size(detector: Detector, image_size: int, images: int) -> int:
+def choose_batch_size(
+    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, images: int
+) -> int:
     """Images a batch, over all devices: as many as the first one has room for, on each.
 
     Args:
-        detector: with a Trainer, not yet on its device.
-        image_size: of the data, in pixels.
+        network, loss: not yet on their device; copies of them are tried.
+        side: of the largest images, in pixels.
         images: of the data; a batch has no more.
     """
-    trainer = detector.trainer
     world, found = trainer.world_size, 0
     with limited_memory(trainer.strategy.root_device) as is_gpu:
         if is_gpu and trainer.is_global_zero:
-            found = _largest_batch(detector, image_size, images // world)
+            parts = copy.deepcopy((network, loss))
+            found = _largest_batch(trainer, *parts, optim, side, images // world)
     each = trainer.strategy.broadcast(found) or -(-WITHOUT_GPU // world)
     reason = "what fits the GPU's memory" if is_gpu else "without a GPU"
     rank_zero_print(f"data.batch_size: {each * world} (auto: {reason})")
@@ -56,15 +57,15 @@ def limited_memory(device: torch.device) -> Iterator[bool]:
         torch.cuda.empty_cache()
 
 
-def _largest_batch(detector: Detector, image_size: int, most: int) -> int:
-    """The largest power of two, up to `most`, with which a copy of the network can take a step."""
-    precision, device = detector.trainer.precision_plugin, detector.trainer.strategy.root_device
-    side = image_size * 3 // 2 if detector.hparams["multi_scale"] else image_size
-    network, loss = copy.deepcopy((detector.network, detector.loss))
+def _largest_batch(
+    trainer: L.Trainer, network: YOLOv5, loss: Loss, optim: OptimOptions, side: int, most: int
+) -> int:
+    """The largest power of two, up to `most`, with which the network can take a step."""
+    precision, device = trainer.precision_plugin, trainer.strategy.root_device
     precision.convert_module(network.to(device)).train()
     loss.to(device)
-    optimizer = detector.optim.build(network, 1)
-    set_rates(optimizer, 0.0, detector.optim.momentum)
+    optimizer = optim.build(network, 1)
+    set_rates(optimizer, 0.0, optim.momentum)
 
     def fits(images: int) -> bool:
         targets = torch.tensor([[0, 0, 0.5, 0.5, 0.25, 0.25]]).repeat(images * OBJECTS, 1)

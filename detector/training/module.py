@@ -142,7 +142,8 @@ class Detector(EvaluationModule):
 
     def choose_batch_size(self, image_size: int, images: int) -> int:
         """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it."""
-        return choose_batch_size(self, image_size, images)
+        side = image_size * 3 // 2 if self.hparams["multi_scale"] else image_size
+        return choose_batch_size(self.trainer, self.network, self.loss, self.optim, side, images)
 
     def configure_model(self) -> None:
         """Under fsdp2 the parameters of network and average are shared out over the processes."""

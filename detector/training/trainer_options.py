@@ -41,6 +41,26 @@ def as_list(value: Any) -> list[Any]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
+def adapt_trainer(options: Any, command: str, exported: bool) -> None:
+    """Set precision, strategy and devices to what this command can do on this machine.
+
+    Args:
+        options: of the command, by group: trainer, model, ...
+        exported: it evaluates an exported file, which has a precision of its own.
+
+    Raises:
+        InputError: features that do not work together, or devices that are not there.
+    """
+    trainer = options.trainer
+    strategy, given = strategy_name(trainer.strategy), "32-true" if exported else trainer.precision
+    trainer.precision = usable_precision(given, trainer.accelerator, command, strategy)
+    if command == "fit":
+        check_combinations(options)
+    elif strategy == "fsdp2":  # only a training has what it shards
+        trainer.strategy = "auto"
+    check_devices(trainer.devices, trainer.accelerator)
+
+
 def usable_precision(precision: str, accelerator: str, command: str, strategy: str) -> str:
     """The value for `trainer.precision` on this machine; prints a line where it is not the given
     one.
