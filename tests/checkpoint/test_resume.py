@@ -17,7 +17,15 @@ from benchmarks.resume_fuzz import command, difference, start, trial
 from boltbox.detector.data.sampler import TrainBatches
 
 ROOT = Path(cli.__file__).parent
-SHORT = ["--trainer.max_epochs", "2", "--doctor.enabled", "false"]  # of six batches
+THREE = [
+    "--data.batch_size",
+    "8",
+    "--model.optim.nominal_batch_size",
+    "24",
+    "--doctor.enabled",
+    "false",
+]
+SHORT = ["--trainer.max_epochs", "2", *THREE]  # of three batches
 ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
@@ -33,7 +41,7 @@ def reference(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_a_killed_run_ends_the_same(small_data: Path, tmp_path: Path, reference: Path) -> None:
     """With SIGKILL: while validating, writing a checkpoint, training, moving one into place. Workers
     make no difference. (Two processes: test_ranks_die.py.)"""
-    kills = ["validation:0", "writing:2", "batch:2", "moving:0"]
+    kills = ["validation:0", "writing:2", "batch:1", "moving:0"]
     hits, unlike = trial(tmp_path / "run", small_data, kills, 2, 1, reference, SHORT)
     assert hits == len(kills)
     assert not unlike
@@ -46,9 +54,9 @@ def test_told_to_stop(small_data: Path, tmp_path: Path, reference: Path) -> None
     run = tmp_path / "run"
     line = command(small_data, run, workers=0, ranks=1, within_epochs=False, more=SHORT)
     resumed = [*line, "--ckpt_path", "last"]
-    assert start(line, "batch:10:SIGHUP") == 128 + signal.SIGHUP
+    assert start(line, "batch:4:SIGHUP") == 128 + signal.SIGHUP
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
-    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 11
+    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 5
     assert saved["processes"][0]["gradients"], "the window was open"
     assert start(resumed, "validation:0:SIGTERM") == 143
     assert start(resumed) == 0
@@ -67,10 +75,10 @@ def test_other_workers_and_processes_at_the_resume(small_data: Path, tmp_path: P
     run = tmp_path / "run"
     more = [*SHORT, "--autoanchor.enabled", "false"]
     lines = [command(small_data, run, 2 - ranks, ranks, more=more) for ranks in (2, 1)]
-    assert start(lines[0], "batch:7") == -signal.SIGKILL
+    assert start(lines[0], "batch:3") == -signal.SIGKILL
     assert start([*lines[1], "--ckpt_path", "last"]) == 0
     ended = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
-    assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 12
+    assert ended["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 6
 
     alone = [key for batch in TrainBatches(24, 4, 0, position=lambda: (1, 1)) for key in batch]
     shares = [
@@ -113,7 +121,7 @@ def test_a_killed_wandb_run_is_continued(
     wandb.init(dir=tmp_path).finish()
     assert "WANDB_SERVICE" in os.environ
     run = tmp_path / "run"
-    short = ["--trainer.limit_train_batches", "3", "--autoanchor.enabled", "false"]
+    short = [*THREE, "--autoanchor.enabled", "false"]
     config = ["--config", str(ROOT / "configs/wandb.yaml"), "--ckpt_path", "auto"]
     line = command(small_data, run, workers=0, ranks=1, more=[*short, *config])
     assert start(line, "batch:4") == -signal.SIGKILL
