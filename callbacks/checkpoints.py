@@ -1,6 +1,7 @@
 """Checkpoints: after every epoch, every few minutes, and on a signal to stop."""
 
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,17 @@ class Checkpoints(Checkpoint):
 def best_fitness(trainer: L.Trainer) -> float:
     """The fitness of best.ckpt, -1 without one; it waits for the file that is being written."""
     wait_for_checkpoint(trainer)
-    fitness = read_outline(_folder(trainer) / "best.ckpt").get("fitness")
+    path = _folder(trainer) / "best.ckpt"
+    if not path.is_file():
+        return -1.0
+    state = path.stat()
+    return _fitness(path.absolute(), state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _fitness(path: Path, *state: int) -> float:
+    """Of a checkpoint, which is read again once another file is in its place."""
+    fitness = read_outline(path).get("fitness")
     return fitness if isinstance(fitness, float) else -1.0
 
 

@@ -2,6 +2,7 @@
 caller does not wait."""
 
 import contextlib
+import filecmp
 import os
 import shutil
 from collections.abc import Sequence
@@ -109,10 +110,12 @@ def _save(content: dict[str, Any], targets: list[Path]) -> dict[Path, str]:
         try:
             if written is None:
                 beside = write_beside(target, lambda file: torch.save(content, file))
+                load_torch_file(beside, mmap=True)  # compared with its checksums
             else:
                 with open(written, "rb") as source:
                     beside = write_beside(target, partial(shutil.copyfileobj, source))
-            load_torch_file(beside, mmap=True)  # what was just written, compared with its checksums
+                if not filecmp.cmp(written, beside, shallow=False):
+                    raise OSError(f"it differs from {written}")
             _move(beside, target)
             written, problems[target] = target, ""
         # torch's writer turns a full disk into a RuntimeError

@@ -8,19 +8,15 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from small_fit import small_fit
 
 import cli
 from benchmarks.resume_fuzz import unlike
 from boltbox.detector.checkpoint.reader import read_checkpoint
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, snapshot
 
-OPTIONS = {
-    "data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1,
-    "model.optim.nominal_batch_size": 8, "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
-    "autoanchor.enabled": "false", "trainer.enable_progress_bar": "false", "report.enabled": "false",
-    "pictures.enabled": "false", "seed_everything": 5, "checkpoints.save_period": 1,
-    "trainer.callbacks": "test_background_checkpoints.Trained",
-}  # fmt: skip
+OPTIONS = """--trainer.limit_train_batches 1 --model.optim.nominal_batch_size 8 --checkpoints.save_period 1
+--seed_everything 5 --trainer.callbacks test_background_checkpoints.Trained --trainer.max_epochs"""
 SAVE = "boltbox.detector.checkpoint.writer.torch.save"
 
 
@@ -36,9 +32,8 @@ class Trained(L.Callback):
         self.event.set()
 
 
-def fit(data: Path, run: Path) -> Path:
-    line = [str(x) for k, v in OPTIONS.items() for x in (f"--{k}", v)]
-    cli.main(["fit", "--data.dataset", str(data), "--run", str(run), *line])
+def fit(data: Path, run: Path, epochs: int = 2) -> Path:
+    cli.main(small_fit(data, run, *OPTIONS.split(), str(epochs)))
     return run / "checkpoints"
 
 
@@ -80,7 +75,7 @@ def test_what_cannot_be_written_at_all_ends_the_training(
 
     monkeypatch.setattr(SAVE, fail)
     with pytest.raises(TypeError, match="cannot pickle this"):
-        fit(small_data, tmp_path / "run")
+        fit(small_data, tmp_path / "run", 1)
     assert not [f.name for f in (tmp_path / "run/checkpoints").iterdir() if "ckpt" in f.name]
 
 

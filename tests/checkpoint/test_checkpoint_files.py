@@ -2,6 +2,7 @@
 not fit on the disk."""
 
 import ctypes
+import functools
 import io
 import os
 import pickle
@@ -14,36 +15,37 @@ from typing import Any
 import pytest
 import torch
 from made_payloads import Call
+from small_fit import small_fit
 
 import cli
-from boltbox.detector.checkpoint.reader import newest_valid, read_checkpoint
+from boltbox.detector.checkpoint.reader import find_trained, newest_valid, read_checkpoint
 from boltbox.detector.checkpoint.runs import new_run
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO
 from boltbox.detector.system.errors import InputError
 
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
-         "--model.network.depth_multiple", "0.1",
-         "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
-         "--report.enabled", "false", "--pictures.enabled", "false", "--autoanchor.enabled", "false"]  # fmt: skip
+ONE_BATCH = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
 
 
 @pytest.fixture(scope="module")
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs, not to be written to."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    cli.main(
-        [
-            "fit",
-            "--data.dataset",
-            str(small_data),
-            *QUICK,
-            "--trainer.max_epochs",
-            "2",
-            "--run",
-            str(run),
-        ]
-    )
+    cli.main(small_fit(small_data, run, *ONE_BATCH, "2"))
     return run
+
+
+def content(steps: int) -> dict[str, Any]:
+    """What the smallest checkpoint that passes for one of ours holds."""
+    plain = dict.fromkeys(("hyper_parameters", "optimizer_states", "loops", "callbacks"))
+    return {**plain, "global_step": steps, "state_dict": {"a": torch.arange(10_000.0)}}
+
+
+def write(folder: Path, **steps: int) -> Path:
+    """Checkpoints of these names, after so many steps."""
+    folder.mkdir(exist_ok=True)
+    for name, number in steps.items():
+        (folder / f"{name}.ckpt").write_bytes(saved(content(number)))
+    return folder
 
 
 def test_a_checkpoint_is_complete_and_plain(trained: Path) -> None:
@@ -85,9 +87,9 @@ def zipped(entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes
     return file.getvalue()
 
 
-def saved(content: Any) -> bytes:
+def saved(content: Any, **options: Any) -> bytes:
     file = io.BytesIO()
-    torch.save(content, file)
+    torch.save(content, file, **options)
     return file.getvalue()
 
 
@@ -108,30 +110,30 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_file_is_not_the_newest(
-    kind: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = shutil.copytree(trained / "checkpoints", tmp_path / "checkpoints")
-    (folder / "best.ckpt").unlink()
-    last = folder / "last.ckpt"
+    """One sentence says why, also where it was given by name."""
+    last = write(tmp_path, last=2, previous=1) / "last.ckpt"
     last.write_bytes(DAMAGE[kind](last.read_bytes()))
-    found = newest_valid(folder)
+    found = newest_valid(tmp_path)
     assert found is not None
-    assert found[0] == folder / "previous.ckpt"
+    assert found[0] == tmp_path / "previous.ckpt"
     told = capsys.readouterr().out
     assert told.count("passed over") == 1
     assert str(last) in told
+    with pytest.raises(InputError, match=f"^ckpt_path {last}: [^\n]+$"):
+        find_trained(str(last), None)
 
 
-@pytest.mark.parametrize("kind", ["a bit late", "other weights"])
 def test_a_damaged_file_is_named_and_passed_over(
-    kind: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run goes on from the one before it, here that of the epoch before."""
     shutil.copytree(trained, tmp_path / "run")
     folder = tmp_path / "run/checkpoints"
     (folder / "best.ckpt").unlink()
     last = folder / "last.ckpt"
-    last.write_bytes(DAMAGE[kind](last.read_bytes()))
+    last.write_bytes(DAMAGE["a bit late"](last.read_bytes()))
     os.utime(folder / "previous.ckpt", (1, 1))
     cli.main(["fit", "--run", str(tmp_path / "run"), "--ckpt_path", "last"])
     told = capsys.readouterr().out
@@ -139,50 +141,29 @@ def test_a_damaged_file_is_named_and_passed_over(
     assert "passed over" in told
     assert f"resuming from {folder / 'previous.ckpt'}" in told
     ours, theirs = (
-        torch.load(r / "checkpoints/last.ckpt", weights_only=True)
+        torch.load(r / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
         for r in (tmp_path / "run", trained)
     )
-    assert all(torch.equal(t, theirs["state_dict"][k]) for k, t in ours["state_dict"].items())
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_file_given_by_name(
-    kind: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "my.ckpt"
-    file.write_bytes(DAMAGE[kind]((trained / "checkpoints/last.ckpt").read_bytes()))
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(["validate", "--ckpt_path", str(file), "--data.dataset", "demo"])
-    told = capsys.readouterr().err.strip()
-    assert leaving.value.code == 2
-    assert told.startswith(f"error: ckpt_path {file}: ")
-    assert len(told.splitlines()) == 1
-
-
-@pytest.mark.parametrize("newer", ["previous.ckpt", "epoch0.ckpt"])
-def test_last_comes_first(
-    newer: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever the times are that a copy of the folder has given to its files."""
-    run = shutil.copytree(trained, tmp_path / "run")
-    for name in ("best.ckpt", "epoch0.ckpt"):
-        shutil.copy(run / "checkpoints/previous.ckpt", run / f"checkpoints/{name}")
-    for k, name in enumerate(("last.ckpt", newer)):
-        os.utime(run / f"checkpoints/{name}", (2e9 + k, 2e9 + k))
-    cli.main(["fit", "--run", str(run), "--ckpt_path", "last"])
-    assert "finished: all 2 epochs" in capsys.readouterr().out
-
-
-def test_without_last_and_previous_the_most_trained_is_taken(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = shutil.copytree(trained, tmp_path / "run")
-    folder = run / "checkpoints"
-    (folder / "last.ckpt").rename(folder / "epoch1.ckpt")
-    (folder / "previous.ckpt").rename(folder / "best.ckpt")
-    os.utime(folder / "epoch1.ckpt", (1, 1))
-    cli.main(["fit", "--run", str(run), "--ckpt_path", "auto"])
-    assert f"resuming from {folder / 'epoch1.ckpt'}" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("steps", "first"),
+    [
+        ({"last": 2, "previous": 1, "best": 1, "epoch0": 1}, "last"),
+        ({"previous": 1, "best": 2}, "previous"),
+        ({"best": 1, "epoch1": 2, "epoch0": 1}, "epoch1"),
+    ],
+)
+def test_last_comes_first(steps: dict[str, int], first: str, tmp_path: Path) -> None:
+    """Then previous, then the most trained, whatever the times are that a copy of the folder has
+    given to its files."""
+    for k, name in enumerate(sorted(steps, key=lambda name: name != first)):
+        write(tmp_path, **{name: steps[name]})
+        os.utime(tmp_path / f"{name}.ckpt", (2e9 + k, 2e9 + k))
+    found = newest_valid(tmp_path)
+    assert found
+    assert found[0].stem == first
 
 
 def test_nothing_intact_is_an_error(
@@ -214,107 +195,85 @@ def test_auto(small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]) 
     it goes on."""
     (here / "run").mkdir()
     (here / "run/config.yaml").write_text("")
-    line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", "run", "--ckpt_path", "auto"]
-    cli.main([*line, "--trainer.max_epochs", "1"])
+    line = small_fit(small_data, Path("run"), "--ckpt_path", "auto", *ONE_BATCH)
+    cli.main([*line, "1"])
     assert "no checkpoint in run/checkpoints, so this is a fresh start" in capsys.readouterr().out
-    cli.main([*line, "--trainer.max_epochs", "2"])
+    cli.main([*line, "2"])
     assert "resuming from run/checkpoints/last.ckpt" in capsys.readouterr().out
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
 
 
-def archive(data: bytes, **others: bytes) -> bytes:
-    return zipped(
-        {
-            "archive/data.pkl": data,
-            "archive/version": b"3\n",
-            **{f"archive/{k}": v for k, v in others.items()},
-        }
-    )
-
-
-def payload(kind: str, marker: Path, whole: dict[str, Any]) -> bytes:
+def payload(kind: str, marker: Path) -> bytes:
     """A file that would create `marker` under a careless reader, or that makes a careless reader
     fail badly."""
     shell, python = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
     system = Call(os.system, shell)
-    nested = {**whole, "callbacks": {"deep": [{"down": (system,)}]}}
     objects: dict[str, Any] = {
         "os.system": system,
         "eval": Call(eval, python),
         "exec": Call(exec, python),
         "a chain of getattr": Call(Call(getattr, Call(__import__, "os"), "system"), shell),
-        "deep in a state": nested,
-        "a partial": Call(__import__("functools").partial, os.system, shell),
+        "deep in a state": {**content(2), "callbacks": {"deep": [{"down": (system,)}]}},
+        "a partial": Call(functools.partial, os.system, shell),
         "a class of ours": Call(new_run, "fit"),
     }
     if kind in objects:
-        file = io.BytesIO()
-        torch.save(objects[kind], file)
-        return file.getvalue()
-    if kind == "a path out of the archive":
-        return zipped({"archive/data.pkl": pickle.dumps({}, 2), "../../outside.txt": b"x"})
-    if kind == "an absolute path":
-        return zipped({"archive/data.pkl": pickle.dumps({}, 2), str(marker): b"x"})
-    if kind == "a bomb":
-        return zipped(
-            {"archive/data.pkl": pickle.dumps({}, 2), "archive/data/0": bytes(50_000_000)},
-            zipfile.ZIP_DEFLATED,
-        )
+        return saved(objects[kind])
+    if kind == "the old format":
+        return saved(system, _use_new_zipfile_serialization=False)
     if kind == "a storage that is too short":
-        data = saved({**whole, "state_dict": {"a": torch.arange(1000.0)}})
-        with zipfile.ZipFile(io.BytesIO(data)) as source:
+        with zipfile.ZipFile(io.BytesIO(saved(content(2)))) as source:
             entries = {e.filename: source.read(e) for e in source.infolist()}
         name = max((n for n in entries if "/data/" in n), key=lambda n: len(entries[n]))
         return zipped({**entries, name: entries[name][:16]})
-    assert kind == "the old format"
-    file = io.BytesIO()
-    torch.save(system, file, _use_new_zipfile_serialization=False)
-    return file.getvalue()
+    plain = {"archive/data.pkl": pickle.dumps({}, 2)}
+    if kind == "a bomb":
+        return zipped({**plain, "archive/data/0": bytes(50_000_000)}, zipfile.ZIP_DEFLATED)
+    return zipped(
+        {**plain, {"a path out of the archive": "../../outside.txt"}.get(kind, str(marker)): b"x"}
+    )
 
 
 PAYLOADS = [
-    *(
-        "os.system",
-        "eval",
-        "exec",
-        "a chain of getattr",
-        "deep in a state",
-        "a partial",
-        "a class of ours",
-    ),
-    *(
-        "a path out of the archive",
-        "an absolute path",
-        "a bomb",
-        "a storage that is too short",
-        "the old format",
-    ),
+    "os.system",
+    "eval",
+    "exec",
+    "a chain of getattr",
+    "deep in a state",
+    "a partial",
+    "a class of ours",
+    "the old format",
+    "a storage that is too short",
+    "a bomb",
+    "a path out of the archive",
+    "an absolute path",
 ]
 
 
 @pytest.mark.parametrize("kind", PAYLOADS)
 def test_nothing_in_a_checkpoint_is_executed(
-    kind: str, trained: Path, tmp_path: Path, small_data: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither by name, nor as the newest of a run, nor as weights to start from (of every second
-    kind: both are read by one function)."""
-    shutil.copytree(trained, tmp_path / "run")
-    marker, last = tmp_path / "marker", tmp_path / "run/checkpoints/last.ckpt"
-    whole = torch.load(last, weights_only=True)
-    last.write_bytes(payload(kind, marker, whole))
+    """Neither by name, nor as the newest of a run, nor as weights to start from (commands get two
+    kinds: one function reads for all)."""
+    folder = write(tmp_path / "run", last=2, previous=1)
+    marker, last = tmp_path / "marker", folder / "last.ckpt"
+    last.write_bytes(payload(kind, marker))
     with pytest.raises(InputError):
         read_checkpoint(last)
-    found = newest_valid(last.parent)
+    found = newest_valid(folder)
     assert found is not None
     assert found[0] != last
     assert f"warning: {last}" in capsys.readouterr().out
-    start = ["fit", "--data.dataset", str(small_data), "--model.start.weights", str(last)]
-    line = start if PAYLOADS.index(kind) % 2 else ["validate", "--ckpt_path", str(last)]
-    with pytest.raises(SystemExit) as leaving:
-        cli.main(line)
-    assert leaving.value.code == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    if kind in ("os.system", "the old format"):
+        start = ["fit", "--data.dataset", str(small_data), "--model.start.weights", str(last)]
+        for line in (start, ["validate", "--ckpt_path", str(last)]):
+            with pytest.raises(SystemExit) as leaving:
+                cli.main(line)
+            assert leaving.value.code == 2
+            assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not marker.exists()
+    assert not list(tmp_path.glob("runs")), "a class of ours makes a folder"
     assert not (tmp_path.parent / "outside.txt").exists()
 
 
@@ -331,12 +290,11 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_loses_nothing(
-    tiny_disk: Path, small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    tiny_disk: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Checkpoints and pictures do not fit; the older checkpoint stays, training continues to its end,
     says so, and ends with an error."""
-    line = ["fit", "--data.dataset", str(small_data), *QUICK, "--run", str(tiny_disk / "run")]
-    cli.main([*line, "--trainer.max_epochs", "1"])
+    shutil.copytree(trained, tiny_disk / "run")
     last = tiny_disk / "run/checkpoints/last.ckpt"
     before = last.read_bytes()
     free = shutil.disk_usage(tiny_disk).free
@@ -357,16 +315,11 @@ def test_a_full_disk_loses_nothing(
 
 
 def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A disk that loses bits: found before the older checkpoint goes."""
-    last = tmp_path / "last.ckpt"
-    shutil.copy(trained / "checkpoints/last.ckpt", last)
-    content = torch.load(last, weights_only=True)
-    whole = torch.save
+    last = write(tmp_path, last=1) / "last.ckpt"
+    before, whole = last.read_bytes(), torch.save
 
     def lossy(content: Any, file: Any) -> None:
         whole(content, file)
@@ -374,12 +327,11 @@ def test_a_checkpoint_that_reads_back_wrong_replaces_nothing(
         file.write(b"\x55" * 64)
         file.seek(0, 2)
 
-    before = last.read_bytes()
     monkeypatch.setattr("boltbox.detector.checkpoint.writer.torch.save", lossy)
-    AtomicCheckpointIO().save_checkpoint(content, last)
+    AtomicCheckpointIO().save_checkpoint(content(2), last)
     assert last.read_bytes() == before
     assert "could not be saved (damaged in" in capsys.readouterr().out
     monkeypatch.undo()
-    AtomicCheckpointIO().save_checkpoint(content, last)
-    assert read_checkpoint(last)
+    AtomicCheckpointIO().save_checkpoint(content(2), last)
+    assert read_checkpoint(last)["global_step"] == 2
     assert (tmp_path / "previous.ckpt").read_bytes() == before

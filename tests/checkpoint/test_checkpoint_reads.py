@@ -9,31 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from small_fit import small_fit
 
 import boltbox.callbacks
 import cli
-
-QUICK = ["--data.image_size", "64", "--data.batch_size", "8", "--data.workers", "0", "--model.network.width_multiple", "0.125",
-         "--trainer.enable_progress_bar", "false", "--trainer.precision", "32-true", "--trainer.limit_train_batches", "1",
-         "--report.enabled", "false", "--pictures.enabled", "false", "--autoanchor.enabled", "false"]  # fmt: skip
-
-
-@pytest.fixture
-def run(small_data: Path, here: Path) -> Path:
-    """A run of one epoch."""
-    cli.main(
-        [
-            "fit",
-            "--data.dataset",
-            str(small_data),
-            *QUICK,
-            "--trainer.max_epochs",
-            "1",
-            "--run",
-            "run",
-        ]
-    )
-    return here / "run"
 
 
 class BytesRead:
@@ -70,55 +49,48 @@ class BytesRead:
         return Reader(io.FileIO(path))
 
 
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What torch.load is given from now on, where it reads the tensors' values."""
-    given: list[Any] = []
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, weakref.ref[torch.Tensor]]]:
+    """The tensors that torch.load returns from now on, where it reads their values."""
+    given: list[dict[str, weakref.ref[torch.Tensor]]] = []
     plain = torch.load
 
     def counted(file: Any, *args: Any, **kwargs: Any) -> Any:
+        content = plain(file, *args, **kwargs)
         if not kwargs.get("mmap"):
-            given.append(file)
-        return plain(file, *args, **kwargs)
+            given.append({k: weakref.ref(tensor) for k, tensor in content["state_dict"].items()})
+        return content
 
     monkeypatch.setattr(torch, "load", counted)
     return given
 
 
-def test_a_resume_reads_its_checkpoint_four_times(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_resume_reads_its_checkpoint_four_times_and_keeps_nothing_of_it(
+    small_data: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = run / "checkpoints/last.ckpt"
-    size, read, loaded = last.stat().st_size, BytesRead(monkeypatch), loads(monkeypatch)
-    cli.main(["fit", "--ckpt_path", "last", "--run", str(run)])
-
-    assert 3.5 < read.of[last] / size < 4.4, "its options, then all of it; with the checksums"
-    assert len(loaded) == 2
-    assert read.of[last.with_name("best.ckpt")] / size < 0.5, (
-        "only looked at: how much was trained, and how good it is"
-    )
-
-
-def test_what_was_read_is_let_go_of_before_the_training_starts(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Network and average are copied out of the file's tensors; the optimizer keeps its own, as
-    Lightning's loading has it."""
-    read: dict[str, Any] = {}
+    """When the training starts. Network and average are copied out of the file's tensors; the
+    optimizer keeps its own, as Lightning's loading has it."""
+    one_batch = ["--trainer.limit_train_batches", "1", "--trainer.max_epochs"]
+    cli.main([*small_fit(small_data, Path("run"), *one_batch, "1")])
+    last = (here / "run/checkpoints/last.ckpt").resolve()
+    size, reads, loaded = last.stat().st_size, BytesRead(monkeypatch), loads(monkeypatch)
+    read: dict[Path, int] = {}
     kept: list[str] = []
-    plain = torch.load
-
-    def load(*args: Any, **kwargs: Any) -> Any:
-        content = plain(*args, **kwargs)
-        read.update({name: weakref.ref(tensor) for name, tensor in content["state_dict"].items()})
-        return content
 
     def starts(*_: Any) -> None:
         gc.collect()
-        kept.extend(name for name, tensor in read.items() if tensor() is not None)
-        kept.append("looked")
+        read.update(reads.of)
+        kept.extend(
+            f"{k} {name}"
+            for k, tensors in enumerate(loaded)
+            for name, tensor in tensors.items()
+            if tensor() is not None
+        )
 
-    monkeypatch.setattr(torch, "load", load)
     monkeypatch.setattr(boltbox.callbacks.RunState, "on_train_start", starts)
-    cli.main(["fit", "--ckpt_path", "last", "--run", str(run), "--trainer.max_epochs", "2"])
-    assert "network.anchors" in read
-    assert kept == ["looked"]
+    cli.main(["fit", "--ckpt_path", "last", "--run", "run", "--trainer.max_epochs", "2"])
+    assert 3.5 < read[last] / size < 4.4, "its options, then all of it; with the checksums"
+    assert read[last.with_name("best.ckpt")] / size < 0.5, (
+        "only looked at: how much was trained, and how good it is"
+    )
+    assert ["network.anchors" in tensors for tensors in loaded] == [True] * 2
+    assert not kept

@@ -24,8 +24,8 @@ from boltbox.detector.training.schedule import (
     warmup_iterations,
 )
 
-# warm-up of 11 iterations (35 // 3), then windows of 4; 7 does not divide by 4
-BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 5, 0.5
+# warm-up of 7 iterations (21 // 3), then windows of 4; 7 does not divide by 4
+BATCH, BATCHES, EPOCHS, CLIP = 16, 7, 3, 0.5
 
 
 def batches() -> list[Batch]:

@@ -101,15 +101,8 @@ def test_words_that_do_not_exist(words: str, told: str, capsys: pytest.CaptureFi
 
 def test_batch_that_does_not_divide_by_the_devices(small_data: Path, here: Path) -> None:
     """Found in a process that launches others: all of them end."""
-    options = [
-        "--data.dataset",
-        str(small_data),
-        *QUICK,
-        "--data.batch_size",
-        "3",
-        "--trainer.accelerator",
-        "cpu",
-    ]
+    options = ["--data.dataset", str(small_data), *QUICK, "--trainer.accelerator", "cpu"]
+    options += ["--data.batch_size", "3"]
     command = [sys.executable, cli.__file__, "fit", *options, "--trainer.devices", "2"]
     with forks():
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -170,16 +163,10 @@ def test_policies_on_a_loss_that_is_not_finite(
     """The report names the images; stop: one sentence, exit code 2; roll_back: the run comes to
     its end."""
     poison.add((1, 1))
-    line = [
-        "--trainer.max_epochs",
-        "3",
-        "--run",
-        "run",
-        "--guard.policy",
-        policy,
-        "--warmup.warmup_epochs",
-        "0",
-    ]
+    own = (
+        "--run run --trainer.max_epochs 3 --trainer.limit_train_batches 2 --warmup.warmup_epochs 0"
+    )
+    line = [*own.split(), "--guard.policy", policy]
     if policy == "stop":
         with pytest.raises(SystemExit) as leaving:
             fit(small_data, *line)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import forks
+from small_fit import small_fit
 from torch import nn
 
 import cli
@@ -22,7 +23,11 @@ SHORT = [
     "false",
     "--trainer.max_epochs",
     "1",
+    "--data.batch_size",
+    "8",
     "--autoanchor.enabled",
+    "false",
+    "--doctor.enabled",
     "false",
 ]
 COMPILED, EAGER = ([*SHORT, "--model.compile", choice] for choice in ("true", "false"))
@@ -85,17 +90,9 @@ def test_without_a_compiler(
 def test_images_of_several_sizes(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"data.image_size": 64, "data.batch_size": 8, "data.workers": 0, "model.network.width_multiple": 0.125, "run": "run",
-               "trainer.max_epochs": 1, "report.enabled": "false", "pictures.enabled": "false", "data.rect": "true",
-               "model.compile": "true", "trainer.enable_progress_bar": "false"}  # fmt: skip
-    cli.main(
-        [
-            "fit",
-            "--data.dataset",
-            str(small_data),
-            *(str(x) for k, v in options.items() for x in (f"--{k}", v)),
-        ]
-    )
+    options = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
+    options += " --data.rect true --model.compile true"
+    cli.main(small_fit(small_data, here / "run", *options.split()))
     assert "not compiled: the images' size changes" in capsys.readouterr().out
 
 
@@ -107,7 +104,7 @@ def test_a_killed_compiled_run_ends_the_same(
     assert start(command(small_data, reference, 0, 1, within_epochs=False, more=COMPILED)) == 0
     assert start(command(small_data, plain, 0, 1, within_epochs=False, more=EAGER)) == 0
     assert difference(plain, reference)
-    assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:3") == -signal.SIGKILL
+    assert start(command(small_data, run, 0, 1, more=COMPILED), "batch:1") == -signal.SIGKILL
     resumed = [*command(small_data, run, 0, 1, more=SHORT), "--ckpt_path", "last"]
     assert start(resumed) == 0
     assert not difference(run, reference)

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import yaml
+from agreement import diaries_that_agree
 from made_datasets import lay_out, picture, save, yolo_line
 from original_recipe import yolov5_average
 from plain_loop import CLIP, EPOCHS, FixedNorms, Halves, halves, plain_loop, small_detector, spawn
@@ -70,22 +71,14 @@ def test_ten_steps_equal_those_of_one_process(alike: Path, here: Path) -> None:
     average in the end. The last batch of each epoch is smaller."""
     line = ["fit", "--config", str(ROOT / "configs/hyp/none.yaml"), "--data.dataset", str(alike), *SMALL,
             "--data.batch_size", "8", "--model.optim.nominal_batch_size", "16", "--warmup.warmup_epochs", "1",
-            "--trainer.max_epochs", "3", "--trainer.callbacks", "agreement.Diary"]  # fmt: skip
+            "--trainer.max_epochs", "3", "--trainer.callbacks", "agreement.Diary", "--trainer.limit_val_batches", "0"]  # fmt: skip
     cli.main([*line, "--run", "one"])
     together(cli.main, [*line, "--run", "two", "--trainer.devices", "2"])
-    one, *two = (
-        torch.load(here / name, weights_only=True)
-        for name in ("one/rank0.pt", "two/rank0.pt", "two/rank1.pt")
-    )
+    two, one = diaries_that_agree(here), torch.load(here / "one/rank0.pt", weights_only=True)
     assert one["batches"][-1]["step"] >= 10
     assert len({str(b["rates"]) for b in one["batches"]}) > 4, "there is a warm-up"
     assert len({b["window"] for b in one["batches"]}) == 2, "there are windows"
-    for b, (r0, r1) in zip(
-        one["batches"], zip(*(t["batches"] for t in two), strict=True), strict=True
-    ):
-        for key in ("rates", "window", "step"):
-            assert b[key] == r0[key] == r1[key], key
-        assert b["images"] == r0["images"] + r1["images"]
+    for b, r0, r1 in zip(*(diary["batches"] for diary in (one, *two)), strict=True):
         assert b["parts"] == pytest.approx((np.array(r0["parts"]) + r1["parts"]) / 2, rel=1e-4)
     assert one["batches"][0]["parts"] == pytest.approx(
         (np.array(two[0]["batches"][0]["parts"]) + two[1]["batches"][0]["parts"]) / 2, rel=1e-5
@@ -155,77 +148,48 @@ def test_uneven_shares(seven: Path, here: Path, capfd: pytest.CaptureFixture[str
     """A training of two processes with a last batch of three images, images without labels, and
     validations in the middle of accumulation windows; then its checkpoint's figures on seven images
     and on one, by two processes and by one, and what it finds."""
-    line = [
-        "--data.dataset",
-        str(seven),
-        *SMALL,
-        "--data.batch_size",
-        "4",
-        "--trainer.callbacks",
-        "test_distributed.Figures",
-    ]
+    line = ["--data.dataset", str(seven), *SMALL, "--data.batch_size", "4"]
+    line += ["--trainer.callbacks", "test_distributed.Figures"]
+    checkpoint = ["--ckpt_path", "run/checkpoints/last.ckpt"]
+    three = ["--data.val_batch_size", "3"]
     both = ["--trainer.devices", "2"]
 
     def of_two() -> None:
-        cli.main(["fit", *line, *both, "--run", "run", "--trainer.max_epochs", "3", "--trainer.val_check_interval", "1",
+        cli.main(["fit", *line, *both, "--run", "run", "--trainer.max_epochs", "2", "--trainer.val_check_interval", "1",
                   "--warmup.warmup_epochs", "0", "--model.network.bn_momentum", "0.03"])  # fmt: skip
-        for size in (3, 16):  # three batches, and one for two processes
-            cli.main(["validate", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", f"two{size}",
-                      "--data.val_batch_size", str(size)])  # fmt: skip
-        cli.main(
-            ["test", *line, *both, "--ckpt_path", "run/checkpoints/last.ckpt", "--run", "two1"]
-        )
+        cli.main(["validate", *line, *both, *checkpoint, "--run", "two7", *three])
+        cli.main(["test", *line, *both, *checkpoint, "--run", "two1"])
 
     together(of_two)
     capfd.readouterr()
-    assert len(figures(here / "run")) == 6
+    assert len(figures(here / "run")) == 4
     assert figures(here / "run") == figures(here / "run", 1), (
         "both processes validate with the same average"
     )
-    for size in (3, 16, 1):
-        command = ["test"] if size == 1 else ["validate", "--data.val_batch_size", str(size)]
-        cli.main(
-            [
-                *command,
-                *line,
-                "--ckpt_path",
-                "run/checkpoints/last.ckpt",
-                "--run",
-                f"one{size}",
-                "--trainer.devices",
-                "1",
-            ]
-        )
+    for images, command in ((7, ["validate", *three]), (1, ["test"])):
+        own = ["--run", f"one{images}", "--trainer.devices", "1"]
+        cli.main([*command, *line, *checkpoint, *own])
         one, two, other = (
             figures(here / name, rank)[0]["logged"]
-            for name, rank in ((f"one{size}", 0), (f"two{size}", 0), (f"two{size}", 1))
+            for name, rank in ((f"one{images}", 0), (f"two{images}", 0), (f"two{images}", 1))
         )
         assert len(one) > 10
         assert one == two == other
         alone, shared = (
-            json.loads((here / f"{name}{size}/metrics.json").read_text()) for name in ("one", "two")
+            json.loads((here / f"{name}{images}/metrics.json").read_text())
+            for name in ("one", "two")
         )
         assert shared == alone
-        assert alone["images"] == (1 if size == 1 else 7)
-    assert json.loads((here / "one16/metrics.json").read_text())["R"] > 0
+        assert alone["images"] == images
+    assert json.loads((here / "one7/metrics.json").read_text())["R"] > 0
 
 
 def test_batch_norms_are_not_synchronized_on_a_cpu(
     seven: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    line = ["fit", "--data.dataset", str(seven), *SMALL, "--trainer.devices", "2"]
     with pytest.raises(SystemExit) as leaving:
-        cli.main(
-            [
-                "fit",
-                "--data.dataset",
-                str(seven),
-                *SMALL,
-                "--trainer.devices",
-                "2",
-                "--trainer.sync_batchnorm",
-                "true",
-            ]
-        )
+        cli.main([*line, "--trainer.sync_batchnorm", "true"])
     assert leaving.value.code == 2
     told = capsys.readouterr().err.strip()
     assert told.startswith("error: trainer.sync_batchnorm needs GPUs")

@@ -20,8 +20,9 @@ def test_a_rate_of_its_own(small_data: Path, here: Path) -> None:
     torch.manual_seed(0)
     state = settled(timm.create_model(RESNET)).state_dict()
     save_file(state, here / "model.safetensors")
+    one = "--trainer.max_epochs 1 --trainer.limit_val_batches 0"
     more = [*FINE_TUNED, "--model.start.backbone_weights", "model.safetensors"]
-    cli.main(small_fit(small_data, here / "run", *more, "--trainer.max_epochs", "1"))
+    cli.main(small_fit(small_data, here / "run", *more, *one.split()))
     content = torch.load(here / "run/checkpoints/last.ckpt", weights_only=True)
     weights, (saved,) = content["state_dict"], content["optimizer_states"]
     name = "conv1.0.weight"

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_options import made_detector
+from small_fit import small_fit
 from torch import nn
 
 import cli
@@ -117,49 +118,27 @@ def test_auto_goes_by_what_a_training_starts_from(
 ) -> None:
     """Muon for a fresh network, AdamW for one that was trained before; a run goes on as it
     began."""
-    config = str(Path(cli.__file__).parent / "configs/yolo.yaml")
-    given = {
-        "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8, "data.workers": 0,
-        "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1, "trainer.limit_train_batches": 1,
-        "trainer.enable_progress_bar": "false", "autoanchor.enabled": "false", "report.enabled": "false", "pictures.enabled": "false",
-    }  # fmt: skip
 
-    def told(*words: str) -> str:
-        cli.main(
-            [
-                "fit",
-                "--config",
-                config,
-                *(str(x) for k, v in given.items() for x in (f"--{k}", v)),
-                *words,
-            ]
-        )
+    def told(run: str, *more: str) -> str:
+        one = "--trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
+        cli.main(small_fit(small_data, here / run, *one.split(), *more))
         return next(
             line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe:")
         )
 
-    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told(
-        "--run", "fresh", "--trainer.max_epochs", "1"
-    )
-    tuned = told(
-        "--run",
-        "tuned",
-        "--trainer.max_epochs",
-        "1",
-        "--model.start.weights",
-        "fresh/checkpoints/last.ckpt",
-    )
+    one, two = (["--trainer.max_epochs", str(epochs)] for epochs in (1, 2))
+    assert "recipe: Muon (auto: for a fresh network), lr0 0.008" in told("fresh", *one)
+    tuned = told("tuned", "--model.start.weights", "fresh/checkpoints/last.ckpt", *one)
     assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in tuned
-    assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in told(
-        "--run", "tuned", "--ckpt_path", "last", "--trainer.max_epochs", "2"
-    )
+    goes_on = told("tuned", "--ckpt_path", "last", *two)
+    assert "recipe: AdamW (auto: for trained weights), lr0 0.001" in goes_on
 
 
 def test_a_script_goes_on_as_it_began(small_data: Path, here: Path) -> None:
     """With the optimizer and the rates of its checkpoint, where the Detector is given none."""
     data = DetectionData(str(small_data), image_size=64, batch_size=8, workers=0)
     small = {"width_multiple": 0.125, "depth_multiple": 0.1}
-    off = {"enable_progress_bar": False, "limit_train_batches": 1}
+    off = {"enable_progress_bar": False, "limit_train_batches": 1, "limit_val_batches": 0}
     quiet = [Report(enabled=False), Pictures(enabled=False), AutoAnchor(enabled=False)]
     began = made_detector(data.names, optimizer="AdamW", lr0=0.002, **small)
     L.Trainer(**recipe(run="run", max_epochs=1, callbacks=quiet, **off)).fit(began, data)

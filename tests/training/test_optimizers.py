@@ -13,7 +13,8 @@ ADAGRAD = ["--model.optim.optimizer", "torch.optim.Adagrad"]
 
 def test_a_class_trains_and_resumes_exactly(small_data: Path, here: Path) -> None:
     """Its state is unlike SGD's and Adam's."""
-    more = ["--trainer.max_epochs", "2", "--checkpoints.save_period", "1", *ADAGRAD]
+    own = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --checkpoints.save_period 1"
+    more = [*own.split(), "--trainer.limit_val_batches", "0", *ADAGRAD]
     cli.main(small_fit(small_data, here / "whole", *more, "--model.optim.lr0", "0.02"))
     first = here / "whole/checkpoints/epoch0.ckpt"
     cli.main(["fit", "--ckpt_path", str(first), "--run", str(here / "resumed")])

@@ -66,7 +66,7 @@ def options(**given: Any) -> dict[str, Any]:
 
 
 def small_detector(data: DetectionData, **given: Any) -> Detector:
-    return made_detector(data.names, width_multiple=0.125, **given)
+    return made_detector(data.names, **{"width_multiple": 0.125, "depth_multiple": 0.1, **given})
 
 
 def test_the_program_trains_what_the_command_trains(
@@ -76,7 +76,7 @@ def test_the_program_trains_what_the_command_trains(
     take."""
     replaced = {
         '"demo", image_size=128, batch_size=64': f'"{small_data}", image_size=64, batch_size=8, workers=0',
-        "max_epochs=60": 'max_epochs=2, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
+        "max_epochs=60": 'max_epochs=1, accelerator="cpu", precision="32-true", callbacks=[Report(enabled=False)]',
         "from boltbox import": "from boltbox.callbacks import Report\nfrom boltbox import",
         "conf=0.25": "conf=0.001",
     }
@@ -86,26 +86,9 @@ def test_the_program_trains_what_the_command_trains(
     assert "not the whole recipe" not in told
     assert len(re.findall(r"^\S*/images/val/\S+ \['.*'\]$", told, re.M)) == 3
 
-    line = [
-        "fit",
-        "--data.dataset",
-        str(small_data),
-        "--data.image_size",
-        "64",
-        "--data.batch_size",
-        "8",
-        "--data.workers",
-        "0",
-    ]
-    line += [
-        "--trainer.max_epochs",
-        "2",
-        "--trainer.accelerator",
-        "cpu",
-        "--trainer.precision",
-        "32-true",
-    ]
-    cli.main([*line, "--report.enabled", "false", "--run", "command"])
+    line = "--data.image_size 64 --data.batch_size 8 --data.workers 0 --trainer.max_epochs 1"
+    line += " --trainer.accelerator cpu --trainer.precision 32-true --report.enabled false"
+    cli.main(["fit", "--data.dataset", str(small_data), *line.split(), "--run", "command"])
     ours, theirs = (
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)
         for run in ("runs/fit-1", "command")
@@ -135,17 +118,8 @@ def test_the_program_trains_what_the_command_trains(
     assert tables[0] == tables[1]
 
     capsys.readouterr()
-    cli.main(
-        [
-            "validate",
-            "--ckpt_path",
-            "runs/fit-1/checkpoints/last.ckpt",
-            "--trainer.accelerator",
-            "cpu",
-            "--report.enabled",
-            "false",
-        ]
-    )
+    line = "validate --ckpt_path runs/fit-1/checkpoints/last.ckpt --trainer.accelerator cpu"
+    cli.main([*line.split(), "--report.enabled", "false"])
     figures = re.search(r"^all +28 .* (\S+)\n", capsys.readouterr().out, re.M)
     assert figures
     assert float(figures[1]) == pytest.approx(float(tables[0][-1]["val/coco/AP"]), abs=5.1e-4)
@@ -204,17 +178,19 @@ def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
 
 def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
     """An interrupted run ends with the weights of one that was not."""
-    data = DetectionData(str(small_data), **SMALL)
+    data, no_validation = DetectionData(str(small_data), **SMALL), {"limit_val_batches": 0}
     for run in ("whole", "part"):
         L.seed_everything(0)
-        L.Trainer(**options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1)).fit(
-            small_detector(data), data
-        )
+        L.Trainer(
+            **options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1, **no_validation)
+        ).fit(small_detector(data), data)
     told = capsys.readouterr().out
     last = here / "part/checkpoints/last.ckpt"
     line = 'stopped after 1 of 2 epochs; resume with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
     assert told.count(line) == 1
-    L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path=last)
+    L.Trainer(**options(run="part", max_epochs=2, **no_validation)).fit(
+        small_detector(data), data, ckpt_path=last
+    )
     assert "; run folder part, continued in epoch 2; 24" in capsys.readouterr().out
     whole, part = (
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]

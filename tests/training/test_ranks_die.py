@@ -15,7 +15,7 @@ import pytest
 import torch
 from forked import forks
 from ranks import together
-from small_fit import SMALL
+from small_fit import small_fit
 
 import cli
 from benchmarks import resume_fuzz
@@ -50,10 +50,10 @@ class Trouble(L.Callback):
 
 
 def command(data: Path, run: Path, *more: str) -> list[str]:
-    return ["fit", "--data.dataset", str(data), *SMALL, "--model.network.levels", "[5]",
-            "--data.batch_size", "4", "--trainer.max_epochs", "2",
-            "--trainer.devices", "2", "--trainer.callbacks", "test_ranks_die.Trouble", "--checkpoints.every_minutes", "1e-9",
-            "--model.optim.nominal_batch_size", "64", "--run", str(run), *more]  # fmt: skip
+    own = "--data.batch_size 4 --trainer.max_epochs 2 --trainer.limit_train_batches 4 --trainer.devices 2"
+    own += " --trainer.callbacks test_ranks_die.Trouble --checkpoints.every_minutes 1e-9"
+    own += " --trainer.limit_val_batches 1 --model.optim.nominal_batch_size 64"
+    return small_fit(data, run, *own.split(), *more)
 
 
 def start(line: list[str], trouble: str, log: Path) -> tuple[int, str]:
@@ -163,7 +163,7 @@ def test_torchrun_restarts_after_a_kill(
 ) -> None:
     """From the last checkpoint: it ends as if nothing had happened."""
     with forks():
-        code, told = start(torchrun(2, command(small_data, here / "run")), "kill:1:8", log)
+        code, told = start(torchrun(2, command(small_data, here / "run")), "kill:1:6", log)
     assert code == 0, told
     assert over(here / "run", log) < 120
     assert told.count("resuming from") == 1
@@ -174,8 +174,9 @@ def test_torchrun_restarts_after_a_kill(
 
 def test_torchrun_tells_who_failed_first(small_data: Path, here: Path, log: Path) -> None:
     """In its summary, that is: which process prints first is chance, and torchrun may end one
-    before it speaks. Here the interpreters are real ones."""
-    code, told = start(torchrun(0, command(small_data, here / "run")), "raise:1:2", log)
+    before it speaks."""
+    with forks():
+        code, told = start(torchrun(0, command(small_data, here / "run")), "raise:1:2", log)
     assert code != 0
     assert over(here / "run", log) < SOON
     cause = told[told.index("Root Cause (first observed failure)") :]
@@ -211,65 +212,47 @@ def test_gloo_words_for_a_process_that_is_gone(words: str, gone: bool) -> None:
     assert not lost_contact(RuntimeError(words)), "not of gloo"
 
 
-def two_epochs(data: Path, run: Path, workers: int) -> list[str]:
-    """Of six batches each; no checkpoint within them."""
-    short = ["--trainer.max_epochs", "2"]
-    return resume_fuzz.command(data, run, workers, ranks=2, within_epochs=False, more=short)
-
-
-@pytest.fixture(scope="module")
-def whole(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two processes that was never interrupted."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    with forks():
-        assert resume_fuzz.start(two_epochs(small_data, run, workers=0)) == 0
-    return run
-
-
-def test_a_group_is_told_to_stop(
-    small_data: Path, tmp_path: Path, log: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_group_and_torchrun_are_told_to_stop(
+    small_data: Path, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too:
-    nothing is lost."""
-    run = tmp_path / "run"
-    line = two_epochs(small_data, run, workers=2)
-    monkeypatch.setenv("BOLTBOX_KILL", "batch:10:SIGINT:group")
+    """`timeout`, systemd, scancel and a terminal send the signal to the loaders' workers too: nothing
+    is lost. torchrun sends it to each process's group, and waits for them. What goes on after
+    either ends as the run that nobody stopped."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    # two epochs of three batches each; no checkpoint within them
+    short = "--trainer.max_epochs 2 --data.batch_size 8 --model.optim.nominal_batch_size 24"
+    short += " --autoanchor.enabled false --doctor.enabled false"
+    reference, line = (
+        resume_fuzz.command(
+            small_data, folder, workers, ranks=2, within_epochs=False, more=short.split()
+        )
+        for folder, workers in ((whole, 0), (run, 1))
+    )
+    resumed = [*line, "--ckpt_path", "last"]
     with forks():
+        monkeypatch.setenv("BOLTBOX_KILL", "batch:1:SIGINT:group")
         code, told = start(line, "", log)
-    assert code == 128 + signal.SIGINT, told
-    assert "SIGINT: finishing the batch, then saving" in told
-    assert "error" not in told.lower()
-    assert resumes_exactly(run, log, line, whole)
+        assert code == 128 + signal.SIGINT, told
+        assert "SIGINT: finishing the batch, then saving" in told
+        assert "error" not in told.lower()
+        assert_saved(run, log, batches=2)
+        monkeypatch.setenv("BOLTBOX_KILL", "batch:2:SIGTERM:agent")
+        code, told = start(torchrun(0, resumed[2:]), "", log)
+        assert code == 1, "its own exit code"
+        assert "SIGTERM: finishing the batch, then saving" in told
+        assert "DataLoader worker" not in told
+        assert_saved(run, log, batches=5)
+        assert resume_fuzz.start(resumed) == 0
+        assert resume_fuzz.start(reference) == 0
+    assert not difference(run, whole)
 
 
-def test_torchrun_is_told_to_stop(
-    small_data: Path,
-    tmp_path: Path,
-    log: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It sends the signal to each process's group, and waits for them."""
-    run = tmp_path / "run"
-    line = two_epochs(small_data, run, workers=2)
-    monkeypatch.setenv("BOLTBOX_KILL", "batch:10:SIGTERM:agent")
-    with forks():
-        code, told = start(torchrun(0, line[2:]), "", log)
-    assert code == 1, "its own exit code"
-    assert "SIGTERM: finishing the batch, then saving" in told
-    assert "DataLoader worker" not in told
-    assert resumes_exactly(run, log, line, whole)
-
-
-def resumes_exactly(run: Path, log: Path, line: list[str], whole: Path) -> bool:
-    """A run that was told to stop after 11 batches: nothing is left of its processes, it saved, and
-    its resume is exact."""
+def assert_saved(run: Path, log: Path, batches: int) -> None:
+    """Of a run that was told to stop after so many batches nothing is left but its checkpoint."""
     assert not left(log)
     assert not list((run / "checkpoints").glob("incident*"))
     saved = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
-    assert saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 11
+    progress = saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]
+    assert progress["processed"] == batches
     assert len(saved["processes"]) == 2
     assert all(process["gradients"] for process in saved["processes"]), "the window was open"
-    with forks():
-        assert resume_fuzz.start([*line, "--ckpt_path", "last"]) == 0
-    return difference(run, whole) == ""

@@ -77,7 +77,7 @@ def options(data: Path, **more: Any) -> list[Any]:
         "model.optim.nominal_batch_size": 24, "model.start.freeze": 2,
         "warmup.warmup_epochs": 1, "autoanchor.enabled": "false",
         "trainer.max_epochs": 2, "trainer.accelerator": "cpu", "trainer.precision": "32-true",
-        "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", **more,
+        "trainer.enable_progress_bar": "false", "report.enabled": "false", "pictures.enabled": "false", "doctor.enabled": "false", **more,
     }  # fmt: skip
     return [x for k, v in given.items() for x in (f"--{k}", v)]
 
@@ -87,18 +87,8 @@ def fit(*line: Any) -> list[Any]:
 
 
 def torchrun(machine: int, port: int, *line: Any) -> list[Any]:
-    place = [
-        "--nnodes",
-        2,
-        "--node-rank",
-        machine,
-        "--nproc-per-node",
-        1,
-        "--master-addr",
-        "localhost",
-        "--master-port",
-        port,
-    ]
+    place = f"--nnodes 2 --node-rank {machine} --nproc-per-node 1 --master-addr localhost"
+    place = [*place.split(), "--master-port", port]
     return [sys.executable, "-m", "torch.distributed.run", *place, "--", CLI, "fit", *line]
 
 
@@ -118,20 +108,9 @@ def test_sharded_training_equals_ddp(
     by one process."""
     two = options(small_data, **{"trainer.devices": 2, "checkpoints.every_minutes": 1e-9})
     ddp, whole, cut = (tmp_path / name for name in ("ddp", "whole", "cut"))
-    fsdp2 = [
-        *two,
-        "--trainer.strategy",
-        "fsdp2",
-        "--trainer.callbacks",
-        "benchmarks.resume_fuzz.Kill",
-    ]
-    contiguous = [
-        *two,
-        "--trainer.strategy",
-        "ddp",
-        "--trainer.callbacks",
-        "agreement.Contiguous",
-    ]
+    fsdp2 = [*two, "--trainer.strategy", "fsdp2"]
+    fsdp2 += ["--trainer.callbacks", "benchmarks.resume_fuzz.Kill"]
+    contiguous = [*two, "--trainer.strategy", "ddp", "--trainer.callbacks", "agreement.Contiguous"]
     with (
         Started(fit(*contiguous, "--run", ddp), tmp_path / "1") as a,
         Started(fit(*fsdp2, "--run", whole), tmp_path / "2") as b,
@@ -154,43 +133,20 @@ def test_sharded_training_equals_ddp(
     assert difference(cut, whole) == ""
     assert apart(elsewhere, ddp) < 1e-4
 
+    validated = ["--run", str(tmp_path / "validated"), "--trainer.devices", "1"]
     last = str(whole / "checkpoints/last.ckpt")
-    validated = [
-        "--run",
-        str(tmp_path / "validated"),
-        "--trainer.devices",
-        "1",
-        "--report.enabled",
-        "false",
-    ]
-    cli.main(["validate", "--ckpt_path", last, *validated])
+    cli.main(["validate", "--ckpt_path", last, *validated, "--report.enabled", "false"])
     assert "mAP50" in capsys.readouterr().out
 
 
 def test_a_checkpoint_without_average_is_validated(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = {
-        "trainer.max_epochs": 1,
-        "trainer.limit_train_batches": 1,
-        "ema.enabled": "false",
-        "autoanchor.enabled": "false",
-    }
+    short = {"trainer.max_epochs": 1, "trainer.limit_train_batches": 1, "ema.enabled": "false"}
     cli.main(["fit", "--run", "run", *map(str, options(small_data, **short))])
     trained = json.loads(Path("run/metrics.json").read_text())
-    cli.main(
-        [
-            "validate",
-            "--ckpt_path",
-            "run/checkpoints/last.ckpt",
-            "--run",
-            "validated",
-            "--trainer.accelerator",
-            "cpu",
-            "--report.enabled",
-            "false",
-        ]
-    )
+    line = "validate --ckpt_path run/checkpoints/last.ckpt --run validated"
+    cli.main([*line.split(), "--trainer.accelerator", "cpu", "--report.enabled", "false"])
     validated = json.loads(Path("validated/metrics.json").read_text())
     assert validated["coco/AP"] == pytest.approx(trained["coco/AP"], abs=1e-3)
 

@@ -35,9 +35,11 @@ def made(
     """As in docs/python.md, smaller; 24 images."""
     L.seed_everything(0)
     module = DetectionData(str(data), **SMALL | {"batch_size": batch_size, "val_batch_size": 8})
-    detector = small_detector(module, depth_multiple=0.1, lr0=lr0)
+    detector = small_detector(module, levels=[5], lr0=lr0)
     return (
-        L.Trainer(**options(run=run, max_epochs=epochs, limit_train_batches=1.0)),
+        L.Trainer(
+            **options(run=run, max_epochs=epochs, limit_train_batches=1.0, limit_val_batches=0)
+        ),
         detector,
         module,
     )
