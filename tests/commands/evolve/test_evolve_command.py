@@ -18,6 +18,7 @@ from forked import forks
 from optuna.trial import TrialState
 
 import cli
+from boltbox.detector.commands.evolve import search
 from boltbox.detector.commands.evolve import study as study_module
 from boltbox.detector.commands.evolve.plan import planned
 from boltbox.detector.commands.evolve.space import EVOLVED
@@ -60,12 +61,18 @@ def until(found: Callable[[], Any]) -> Any:
     return result
 
 
+@pytest.fixture
+def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be drawn after each individual; test_evolve_study.py has them."""
+    monkeypatch.setattr(search, "_pictures", lambda study: {})
+
+
+@pytest.mark.usefixtures("_no_pictures")
 def test_two_generations_of_two(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two workers train four individuals, the configuration's own values first. The same command
     then has nothing left to do, and with other options it is refused."""
-    # a picture of all genes would take seconds
     Path("space.yaml").write_text("".join(f"{name}:\n" for name in SPACE))
     line = ["evolve", "--config", str(SCRIPT.parent / "configs/tensorboard.yaml")]
     line += ["--data.dataset", str(small_data), *TINY, *SHORT]
@@ -101,10 +108,6 @@ def test_two_generations_of_two(
     assert [row["trial"] for row in rows("found")] == list("0123")
     evolved = yaml.safe_load(Path("found/hyp_evolved.yaml").read_text())["data"]["augment"]
     assert evolved == {name: pytest.approx(value, rel=1e-4) for name, value in best.params.items()}
-    assert all(
-        Path("found", name).stat().st_size > 5000
-        for name in ("evolve.png", "fitness.png", "importances.png")
-    )
     assert logged(Path("found")) == [(t.number, pytest.approx(t.value)) for t in individuals]
 
     cli.main(line)
@@ -148,6 +151,7 @@ def started() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
             process.wait()
 
 
+@pytest.mark.usefixtures("_no_pictures")
 def test_kill_9_of_a_training_and_of_the_command(
     small_data: Path,
     here: Path,
