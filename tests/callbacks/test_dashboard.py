@@ -62,7 +62,8 @@ class Run:
         return [values for _, values in self.rows if name in values]
 
     def media(self, path: str) -> Path:
-        [found] = self.folder.glob(f"wandb/offline-run-*/files/{path}")
+        # two of the same content have the same name
+        found = next(self.folder.glob(f"wandb/offline-run-*/files/{path}"))
         return found
 
 
