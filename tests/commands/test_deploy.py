@@ -3,14 +3,12 @@
 import importlib
 import re
 from pathlib import Path
-from shlex import split
 
 import cv2
 import numpy as np
 import pytest
-import torch
 from fastapi.testclient import TestClient
-from small_fit import small_fit
+from shared import published_file, shared  # noqa: F401 - a fixture
 
 import cli
 from boltbox.detector.inference.predictor import Predictor
@@ -19,35 +17,19 @@ PAGE = (Path(cli.__file__).parent / "docs/deploy.md").read_text()
 
 
 @pytest.fixture
-def photo(small_data: Path) -> Path:
-    return small_data.parent / "images/val/0000.jpg"
+def photo() -> Path:
+    return sorted((shared("data/coco128_val128") / "images/val").iterdir())[0]
 
 
 @pytest.fixture
-def page(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the page's files, and detector.onnx and plain.onnx of a network that finds
-    something, be it what it is."""
+def page(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the page's files, and the published weights as detector.onnx and plain.onnx."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     detector, suppress, server = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     Path("onnx_detector.py").write_text(f"{detector}\n\n{suppress}")
     Path("server.py").write_text(server)
-    cli.main(
-        small_fit(
-            small_data,
-            Path("run"),
-            *split(
-                "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
-            ),
-        )
-    )
-    content = torch.load("run/checkpoints/last.ckpt", weights_only=True)
-    for name, value in content["state_dict"].items():
-        if "head.convs.0" in name:
-            rows = value.unflatten(0, (3, -1))  # anchors; box, objectness, classes
-            rows[:, 4:].mul_(0 if name.endswith("bias") else 200)
-    torch.save(content, "sure.ckpt")
-    export = split("export --ckpt_path sure.ckpt --image_size 128")
+    export = ["export", "--ckpt_path", str(published), "--image_size", "320"]
     cli.main([*export, "--nms", "true", "--out", "detector.onnx"])
     cli.main([*export, "--out", "plain.onnx"])
     return tmp_path
@@ -58,8 +40,7 @@ def test_the_page(page: Path, photo: Path) -> None:
     detector, image = module.OnnxDetector("detector.onnx"), cv2.imread(str(photo))
     rows = detector(image)
     found = Predictor.load("plain.onnx", conf=0.25, iou=0.45).predict(photo)
-    assert len(found) > 5
-    assert len(set(found.class_id)) > 1
+    assert len(found) > 0
     assert rows[:, 5].astype(int).tolist() == found.class_id.tolist()
     np.testing.assert_allclose(rows[:, 4], found.confidence, atol=0.02)
     np.testing.assert_allclose(rows[:, :4], found.xyxy, atol=2)
@@ -67,7 +48,7 @@ def test_the_page(page: Path, photo: Path) -> None:
     # a file without suppression, and the page's own
     plain = module.OnnxDetector("plain.onnx")
     (height, width), shape = (plain.height, plain.width), image.shape[:2]
-    assert (height, width) == (128, 128)
+    assert (height, width) == (320, 320)
     images = np.full((1, 3, height, width), 114 / 255, np.float32)
     gain = min(height / shape[0], width / shape[1])
     h, w = round(shape[0] * gain), round(shape[1] * gain)

@@ -78,7 +78,8 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
         )
     line = [sys.executable, str(installed / "bin/boltbox"), "fit", "--config", "configs/hyp/med.yaml", "--config", "debug",
             "--data.dataset", str(small_data), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
-            "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1", "--model.network.levels", "[5]"]  # fmt: skip
+            "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1", "--model.network.levels", "[5]",
+            "--autoanchor.enabled", "false", "--doctor.enabled", "false"]  # fmt: skip
     done = subprocess.run(
         line, capture_output=True, text=True, check=False, env=environment(".", installed)
     )
