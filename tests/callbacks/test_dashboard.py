@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,7 @@ trainer:
 
 
 class Run:
-    """A run of two epochs that was resumed for a third one."""
+    """A run of one epoch that was resumed for a second one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,8 +67,8 @@ class Run:
         return [values for _, values in self.rows if name in values]
 
     def media(self, path: str) -> Path:
-        [found] = self.folder.glob(f"wandb/offline-run-*/files/{path}")
-        return found
+        # two of the same content have the same name
+        return next(self.folder.glob(f"wandb/offline-run-*/files/{path}"))
 
 
 def ended() -> None:
@@ -82,10 +83,10 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     (here / "loggers.yaml").write_text(LOGGERS)
     options = {
         "config": here / "loggers.yaml", "data.dataset": small_data, "data.image_size": 64, "data.batch_size": 8,
-        "data.workers": 0, "model.network.width_multiple": 0.125, "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
+        "data.workers": 0, "model.network.width_multiple": 0.125, "model.network.depth_multiple": 0.1,
+        "model.network.levels": [5], "doctor.enabled": "false", "trainer.accelerator": "cpu", "trainer.log_every_n_steps": 1,
         "trainer.enable_progress_bar": "false", "trainer.precision": "32-true",
         "autoanchor.enabled": "false", "report.enabled": "false", "run": here / "first",
-        "checkpoints.save_period": 2,
     }  # fmt: skip
     line = ["fit", *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
     with pytest.MonkeyPatch.context() as patch:
@@ -98,9 +99,9 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             patch.setenv(f"WANDB_{name}", str(value))
         patch.setattr("boltbox.detector.report.drawing.CONF", 0.001)
         patch.delenv("BOLTBOX_RUN", raising=False)
-        cli.main([*line, "--trainer.max_epochs", "2"])
+        cli.main([*line, "--trainer.max_epochs", "1"])
         ended()
-        cli.main([*line, "--trainer.max_epochs", "3", "--ckpt_path", "last"])
+        cli.main([*line, "--trainer.max_epochs", "2", "--ckpt_path", "last"])
         ended()
         yield Run(here / "first")
 
@@ -119,7 +120,7 @@ def test_one_wandb_run_with_name_and_configuration(run: Run) -> None:
     }
     assert options["model"]["optim"]["lrf"] == 0.01
     assert options["data"]["image_size"] == 64
-    assert options["trainer"]["max_epochs"] == 3  # the resumed run's
+    assert options["trainer"]["max_epochs"] == 2  # the resumed run's
     assert len(options["names"]) == 5
     assert "lr0" not in options, "said twice"
 
@@ -134,7 +135,7 @@ def test_wandb_steps_increase_and_nothing_is_doubled(run: Run) -> None:
         "val/per_class",
         "val/images",
     ):
-        assert [row["epoch"] for row in run.with_name(name)] == [0, 1, 2], name
+        assert [row["epoch"] for row in run.with_name(name)] == [0, 1], name
     iterations = [row["trainer/global_step"] for row in run.with_name("lr/bias")]
     assert iterations == list(range(len(iterations)))
     assert len(iterations) > 3
@@ -166,8 +167,7 @@ def test_best_figures_are_the_best_epochs(run: Run) -> None:
 
 
 def test_wandb_tables(run: Run) -> None:
-    """The second epoch's table has the figures that were printed; the last one is the best
-    epoch's."""
+    """The best epoch's table has the figures that were printed; so has the last one."""
     best = json.loads((run.folder / "metrics.json").read_text())
     expected = [list(row.values()) for row in best["per_class"]]
     *_, last = run.with_name("best/per_class")
@@ -215,7 +215,7 @@ def test_plots_come_at_the_end(run: Run) -> None:
 def test_tensorboard_shows_the_same(run: Run) -> None:
     events = run.events
     steps = [e.step for e in events.Scalars("val/mAP50")]
-    assert len(steps) == 3
+    assert len(steps) == 2
     assert steps == sorted(set(steps))
     assert [e.step for e in events.Images("val/images")] == steps
     tables = events.Tensors("val/per_class/text_summary")
@@ -393,33 +393,9 @@ def test_a_logger_that_fails_is_printed_once(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("boltbox.callbacks.dashboard.show_pictures", full)
-    line = [
-        "fit",
-        "--config",
-        str(Path(cli.__file__).parent / "configs/tensorboard.yaml"),
-        "--data.dataset",
-        str(small_data),
-    ]
-    line += [
-        "--data.image_size",
-        "64",
-        "--data.batch_size",
-        "8",
-        "--data.workers",
-        "0",
-        "--model.network.width_multiple",
-        "0.125",
-    ]
-    line += [
-        "--trainer.enable_progress_bar",
-        "false",
-        "--autoanchor.enabled",
-        "false",
-        "--report.enabled",
-        "false",
-        "--run",
-        "run",
-    ]
+    config = Path(cli.__file__).parent / "configs/tensorboard.yaml"
+    options = "--report.enabled false --trainer.limit_train_batches 1"
+    line = [*small_fit(small_data, Path("run"), "--config", str(config)), *split(options)]
     cli.main([*line, "--trainer.max_epochs", "2"])
     printed = capsys.readouterr().out
     assert printed.count("warning: TensorBoardLogger failed (OSError: [Errno 28] No space") == 1

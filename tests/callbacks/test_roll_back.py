@@ -4,6 +4,7 @@ a lower rate."""
 import os
 import signal
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import lightning as L
@@ -82,15 +83,9 @@ class Fault(L.Callback):
 def test_a_kill_before_the_next_checkpoint_loses_no_roll_back(
     small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = [
-        "--trainer.max_epochs",
-        "2",
-        "--checkpoints.every_minutes",
-        "1e-9",
-        "--guard.policy",
-        "roll_back",
-    ]
-    more += ["--trainer.callbacks", "test_roll_back.Fault"]
+    more = split(
+        "--trainer.max_epochs 2 --trainer.limit_val_batches 0 --checkpoints.every_minutes 1e-9 --guard.policy roll_back --trainer.callbacks test_roll_back.Fault"
+    )
     cli.main(small_fit(small_data, tmp_path / "alone", *more))
     line = small_fit(small_data, tmp_path / "run", *more)
     monkeypatch.setattr(Fault, "kills", True)

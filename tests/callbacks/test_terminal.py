@@ -5,9 +5,9 @@ import csv
 import io
 import os
 import re
-import shlex
 import signal
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import lightning as L
@@ -16,25 +16,11 @@ import pytest
 import boltbox.callbacks
 import cli
 
-QUICK = [
-    "--data.image_size",
-    "64",
-    "--data.batch_size",
-    "8",
-    "--data.workers",
-    "0",
-    "--model.network.width_multiple",
-    "0.125",
-]
-QUICK += [
-    "--trainer.accelerator",
-    "cpu",
-    "--trainer.precision",
-    "32-true",
-    "--autoanchor.enabled",
-    "false",
-]
-QUICK += ["--doctor.enabled", "false", "--report.enabled", "false", "--pictures.enabled", "false"]
+QUICK = split(
+    "--data.image_size 64 --data.batch_size 8 --data.workers 0 --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5]"
+)
+QUICK += split("--trainer.accelerator cpu --trainer.precision 32-true --autoanchor.enabled false")
+QUICK += split("--doctor.enabled false --report.enabled false --pictures.enabled false")
 HEADING = ["epoch", "box", "obj", "cls", "P", "R", "mAP50", "mAP50-95", "time", "ETA", "best"]
 NAMES = [
     "train/box_loss",
@@ -108,12 +94,7 @@ def test_a_terminal_of_80_columns(small_data: Path, here: Path, terminal: Termin
         terminal,
         *fit(
             small_data,
-            "--trainer.max_epochs",
-            "3",
-            "--trainer.check_val_every_n_epoch",
-            "2",
-            "--run",
-            "run",
+            *split("--trainer.max_epochs 3 --trainer.check_val_every_n_epoch 2 --run run"),
         ),
     )
     lines = terminal.lines()
@@ -149,16 +130,9 @@ class Stop(L.Callback):
 
 def test_ctrl_c_prints_how_to_resume(small_data: Path, here: Path, terminal: Terminal) -> None:
     """The command that it names continues where the run was: first line, bar, table."""
-    options = [
-        "--trainer.max_epochs",
-        "2",
-        "--run",
-        "a run",
-        "--trainer.callbacks",
-        f"{__name__}.Stop",
-    ]
+    options = f"--trainer.max_epochs 2 --run 'a run' --trainer.callbacks {__name__}.Stop"
     with pytest.raises(SystemExit) as left:
-        run_on(terminal, *fit(small_data, *options))
+        run_on(terminal, *fit(small_data, *split(options)))
     assert left.value.code == 130
     hint = next(line for line in terminal.lines() if line.startswith("stopped after"))
     printed, command = hint.split("; resume with: ")
@@ -168,7 +142,7 @@ def test_ctrl_c_prints_how_to_resume(small_data: Path, here: Path, terminal: Ter
     )
     terminal.seek(0)
     terminal.truncate()
-    run_on(terminal, *shlex.split(command)[2:], "--trainer.callbacks", "null")
+    run_on(terminal, *split(command)[2:], "--trainer.callbacks", "null")
     assert "; run folder a run, continued in epoch 1 after batch 2; 24 train" in terminal.getvalue()
     assert re.search(r"epoch 1/2: 100%.* 3/3 ", terminal.getvalue())
     expected = rows(here / "a run")
@@ -180,9 +154,7 @@ def test_ctrl_c_prints_how_to_resume(small_data: Path, here: Path, terminal: Ter
 def test_a_log_file_has_lines_and_no_bar(
     small_data: Path, here: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    cli.main(
-        fit(small_data, "--trainer.max_epochs", "2", "--early_stop.patience", "1", "--run", "run")
-    )
+    cli.main(fit(small_data, *split("--trainer.max_epochs 1 --early_stop.patience 1 --run run")))
     printed = capsys.readouterr().out
     assert "\r" not in printed
     assert len(table(printed.splitlines())) == len(rows(here / "run"))

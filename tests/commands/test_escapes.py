@@ -4,6 +4,7 @@ shown, not sent."""
 import re
 import shutil
 from pathlib import Path
+from shlex import split
 
 import pytest
 import yaml
@@ -42,20 +43,14 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_training_a_validation_and_its_report(
     steered: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limits = [
-        "--trainer.max_epochs",
-        "1",
-        "--trainer.limit_train_batches",
-        "1",
-        "--report.enabled",
-        "true",
-    ]
-    limits += ["--doctor.enabled", "true"]
-    cli.main([*small_fit(steered, here / "run"), *limits])
+    limits = "--trainer.max_epochs 1 --trainer.limit_train_batches 1 --report.enabled true --doctor.enabled true"
+    cli.main([*small_fit(steered, here / "run"), *split(limits)])
     told = shown(capsys)
     assert "\\x1b[2Jclass" in told
     assert "\\x1b]0;x\\x07" in told
-    cli.main(["validate", "--ckpt_path", "last", "--run", str(here / "run")])
+    cli.main(
+        ["validate", "--ckpt_path", "last", "--run", str(here / "run"), "--report.enabled", "false"]
+    )
     assert "\\x1b[2Jclass" in shown(capsys)
 
 

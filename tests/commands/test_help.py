@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -75,46 +74,6 @@ def test_ours_in_place_of_yolov5s_words_exist(command: str) -> None:
         assert not ours or words[0] in everywhere, name
         shipped = [word for word in words if word.startswith("configs/")]
         assert all((ROOT / file).is_file() for file in shipped)
-
-
-LINES = {
-    "fit --img 320 --batch 16 --epochs 3 --data d.yaml --weights w.pt": (
-        "fit --data.image_size 320 --data.batch_size 16 --trainer.max_epochs 3 --data.dataset d.yaml"
-        " --model.start.weights w.pt"
-    ),
-    "train --imgsz 640 --data d.yaml --cfg yolov5s6.yaml --hyp hyp.scratch-med.yaml --rect --cache --device 0 --name x": (
-        "fit --data.image_size 640 --data.dataset d.yaml --model.network.size s6 --config configs/yolov5.yaml"
-        " --config configs/hyp/med.yaml --data.rect true --data.cache ram --trainer.devices 1 --run x"
-    ),
-    "fit --img 64 --lr0 0.1 --cos-lr --label-smoothing 0.1 --freeze 0 1 --patience 3 --device cpu": (
-        "fit --data.image_size 64 --model.optim.lr0 0.1 --model.optim.lr_schedule cosine --model.loss.label_smoothing 0.1"
-        " --model.start.freeze '[0,1]' --early_stop.patience 3 --trainer.accelerator cpu"
-    ),
-    "val --weights w.pt --data d.yaml --img 640 --half --augment": (
-        "validate --ckpt_path w.pt --data.dataset d.yaml --data.image_size 640 --trainer.precision 16-true"
-        " --tta true"
-    ),
-    "detect --weights w.pt --source x --conf-thres 0.3 --save-txt --nosave": (
-        "predict --ckpt_path w.pt --source x --conf 0.3 --labels true --images false"
-    ),
-    "export --weights w.pt --include onnx --imgsz 320 320 --half": (
-        "export --ckpt_path w.pt --format onnx --image_size 320 --half"
-    ),
-    "fit --resume": "fit --ckpt_path last",
-    "fit --resume last.ckpt --workers 2": "fit --ckpt_path last.ckpt --data.workers 2",
-}
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_a_line_of_yolov5_is_translated_at_once(
-    line: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    error = told(line, capsys, code=2)
-    ours = LINES[line]
-    assert error.endswith(f": python cli.py {ours}\n")
-    parser = parser_of(shlex.split(ours)[0])
-    known = {string for action in parser._actions for string in action.option_strings}
-    assert {word for word in shlex.split(ours) if word.startswith("--")} <= known
 
 
 def test_nothing_slow_is_imported_for_it() -> None:

@@ -1,13 +1,19 @@
 """Lines as people type them for YOLOv5 and Ultralytics: each is answered once, with the whole line in
 boltbox's words."""
 
+import json
 import re
 import shlex
 
 import pytest
+from option_names import FILE
 
 import cli
+from boltbox.detector.commands.command_line import SHARED
+from boltbox.detector.commands.main import COMMANDS
 
+# test_help.py holds them to the parsers
+OPTIONS = json.loads(FILE.read_text())
 LINES = [
     # YOLOv5
     (
@@ -157,4 +163,8 @@ def test_a_line(line: str, ours: str, capsys: pytest.CaptureFixture[str]) -> Non
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     program = re.compile("(python cli.py|boltbox) ")
-    assert shlex.split(program.sub("", error.rpartition("here this line is: ")[2])) == ours.split()
+    told = shlex.split(program.sub("", error.rpartition("here this line is: ")[2]))
+    assert told == ours.split()
+    shared = OPTIONS[SHARED] if COMMANDS[told[0]].needs_trainer else []
+    known = {f"--{name}" for name in [*OPTIONS[told[0]], *shared]}
+    assert {word for word in told if word.startswith("--")} <= known

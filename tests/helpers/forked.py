@@ -27,7 +27,7 @@ from execnet.gateway_io import popen_bootstrapline
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.utilities import rank_zero_only
 
-MODULES = ("boltbox", "torch.distributed.run")
+MODULES = ("boltbox", "boltbox.__main__", "torch.distributed.run")
 WORKER = [sys.executable, "-u", "-c", popen_bootstrapline]
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import torch
@@ -9,26 +10,12 @@ import torch
 import cli
 
 ROOT = Path(__file__).parents[2]
-QUICK = [
-    "--data.image_size",
-    "64",
-    "--data.batch_size",
-    "8",
-    "--data.workers",
-    "0",
-    "--trainer.enable_progress_bar",
-    "false",
-]
-QUICK += [
-    "--report.enabled",
-    "false",
-    "--pictures.enabled",
-    "false",
-    "--trainer.precision",
-    "32-true",
-]
-QUICK += ["--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1"]
-QUICK += ["--model.network.levels", "[5]", "--autoanchor.enabled", "false"]
+QUICK = split(
+    "--data.image_size 64 --data.batch_size 8 --data.workers 0 --trainer.enable_progress_bar false"
+)
+QUICK += split("--report.enabled false --pictures.enabled false --trainer.precision 32-true")
+QUICK += split("--model.network.width_multiple 0.125 --model.network.depth_multiple 0.1")
+QUICK += split("--model.network.levels [5] --autoanchor.enabled false --doctor.enabled false")
 
 
 def fit(data: Path, *options: str) -> None:

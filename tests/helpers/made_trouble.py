@@ -86,6 +86,8 @@ def detector_of_the_data(**options: Any) -> Detector:
     return made_detector(
         NAMES,
         width_multiple=0.125,
+        depth_multiple=0.1,
+        levels=[5],
         image_size=64,
         batch_size=8,
         **{"optimizer": "SGD", "nominal_batch_size": 8, **options},

@@ -2,9 +2,11 @@
 
 import re
 from pathlib import Path
+from shlex import split
 
 import pytest
 from rooms import ROOMS
+from small_fit import small_fit
 
 import cli
 from boltbox.detector.commands.command_line import Command
@@ -68,25 +70,8 @@ def test_a_callback(here: Path, small_data: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(here))
     words = re.findall(r"--trainer\.callbacks\S* \S+", PAGE.partition("\n### A callback\n")[2])
     options = [word for pair in words for word in pair.split()]
-    options += [
-        "--data.dataset",
-        str(small_data),
-        "--data.image_size",
-        "64",
-        "--model.network.width_multiple",
-        "0.125",
-    ]
-    options += [
-        "--trainer.max_epochs",
-        "2",
-        "--trainer.accelerator",
-        "cpu",
-        "--data.workers",
-        "0",
-        "--run",
-        "run",
-    ]
-    cli.main(["fit", *options, "--trainer.limit_train_batches", "1", "--report.enabled", "false"])
+    limits = "--trainer.max_epochs 2 --trainer.limit_train_batches 1 --trainer.limit_val_batches 0"
+    cli.main(small_fit(small_data, here / "run", *options, *split(limits)))
     rates = [float(line) for line in (here / "run/lr.txt").read_text().splitlines()]
     assert len(rates) == 2
     assert rates == sorted(rates)  # the warm-up, from 0

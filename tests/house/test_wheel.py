@@ -49,17 +49,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    line = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-index",
-        "--no-deps",
-    ]
-    line += ["--no-build-isolation", "--no-compile", "--target", str(target), str(source)]
+    options = (
+        "--quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --no-compile"
+    )
+    line = f"{sys.executable} -m pip install {options} --target {target} {source}".split()
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return target
@@ -85,7 +78,8 @@ def test_a_training_from_another_folder(installed: Path, small_data: Path, hosti
         )
     line = [sys.executable, str(installed / "bin/boltbox"), "fit", "--config", "configs/hyp/med.yaml", "--config", "debug",
             "--data.dataset", str(small_data), "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1",
-            "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1"]  # fmt: skip
+            "--model.network.width_multiple", "0.125", "--model.network.depth_multiple", "0.1", "--model.network.levels", "[5]",
+            "--autoanchor.enabled", "false", "--doctor.enabled", "false"]  # fmt: skip
     done = subprocess.run(
         line, capture_output=True, text=True, check=False, env=environment(".", installed)
     )
@@ -145,45 +139,10 @@ def test_a_file_that_is_here_counts_more_than_a_shipped_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "med.yaml").write_text("model:\n  optim:\n    lr0: 0.5\n")
-    with pytest.raises(SystemExit):
-        cli.main(
-            [
-                "fit",
-                "--config",
-                "med.yaml",
-                "--config",
-                "hyp/voc.yaml",
-                "--data.workers",
-                "1",
-                "--print_config",
-            ]
-        )
-    found = yaml.safe_load(capsys.readouterr().out)
-    assert (
-        found["model"]["optim"]["lr0"],
-        found["model"]["loss"]["cls"],
-        found["data"]["workers"],
-    ) == (
-        0.00334,
-        0.21638,
-        1,
-    )
-    with pytest.raises(SystemExit):
-        cli.main(
-            [
-                "fit",
-                "--config",
-                "hyp/none",
-                "--config",
-                "med.yaml",
-                "--data.workers",
-                "1",
-                "--print_config",
-            ]
-        )
-    found = yaml.safe_load(capsys.readouterr().out)
-    assert (
-        found["model"]["optim"]["lr0"],
-        found["model"]["loss"]["cls"],
-        found["data"]["workers"],
-    ) == (0.5, 0.3, 1)
+    here_first, last = "med.yaml --config hyp/voc.yaml", "hyp/none --config med.yaml"
+    for files, wanted in ((here_first, (0.00334, 0.21638)), (last, (0.5, 0.3))):
+        with pytest.raises(SystemExit):
+            cli.main(f"fit --config {files} --data.workers 1 --print_config".split())
+        found = yaml.safe_load(capsys.readouterr().out)
+        assert (found["model"]["optim"]["lr0"], found["model"]["loss"]["cls"]) == wanted
+        assert found["data"]["workers"] == 1

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from shlex import split
 
 import cv2
 import numpy as np
@@ -18,27 +19,16 @@ import cli
 from boltbox.detector.evaluation.class_metrics import RECALLS, class_metrics
 from boltbox.detector.evaluation.metrics import DetectionMetrics
 from boltbox.detector.evaluation.prediction_record import PredictionRecord
+from boltbox.detector.report import charts
 from boltbox.detector.report.charts import draw_confusion
 from boltbox.detector.system.errors import InputError
 
-QUICK = [
-    "--data.image_size",
-    "64",
-    "--data.batch_size",
-    "8",
-    "--data.workers",
-    "0",
-    "--model.network.width_multiple",
-    "0.125",
-]
-QUICK += [
-    "--trainer.enable_progress_bar",
-    "false",
-    "--trainer.precision",
-    "32-true",
-    "--trainer.accelerator",
-    "cpu",
-]
+QUICK = split(
+    "--data.image_size 64 --data.batch_size 8 --data.workers 0 --model.network.width_multiple 0.125 --model.network.depth_multiple 0.1 --model.network.levels [5] --doctor.enabled false"
+)
+QUICK += split(
+    "--trainer.enable_progress_bar false --trainer.precision 32-true --trainer.accelerator cpu"
+)
 PLOTS = ("curves", "confidence", "confusion_matrix", "labels")
 HEADINGS = [
     "Metrics",
@@ -61,23 +51,15 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def trained(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs with its report, not to be written to."""
     run = tmp_path_factory.mktemp("reported") / "run"
-    cli.main(
-        [
-            "fit",
-            "--data.dataset",
-            str(small_data),
-            *QUICK,
-            "--trainer.max_epochs",
-            "2",
-            "--run",
-            str(run),
-        ]
-    )
+    line = f"fit --data.dataset {small_data} --trainer.max_epochs 2 --run {run}"
+    cli.main([*line.split(), *QUICK])
     return run
 
 
 @pytest.fixture
-def copy(trained: Path, tmp_path: Path) -> Path:
+def copy(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With charts that are quick to draw."""
+    monkeypatch.setattr(charts, "DOTS", 30)
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
@@ -247,13 +229,9 @@ def test_a_folder_without_a_run(what: str, tmp_path: Path, capsys: pytest.Captur
 def test_validate_has_a_report_and_never_fails_for_it(
     trained: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    line = [
-        "validate",
-        "--ckpt_path",
-        str(trained / "checkpoints/last.ckpt"),
-        "--trainer.enable_progress_bar",
-        "false",
-    ]
+    monkeypatch.setattr(charts, "DOTS", 30)
+    checkpoint = trained / "checkpoints/last.ckpt"
+    line = f"validate --ckpt_path {checkpoint} --trainer.enable_progress_bar false".split()
     cli.main([*line, "--run", "one"])
     assert "report: one/report.html (" in capsys.readouterr().out
     assert "metrics of 8 images" in Reader(here / "one").text
@@ -275,7 +253,7 @@ def test_nobody_looked(tmp_path: Path) -> None:
     assert len(record.true_positives()) == len(record.files) == 0
 
 
-@pytest.mark.parametrize("classes", [1, 3, 20, 80, 10_000])
+@pytest.mark.parametrize("classes", [1, 20, 10_000])
 def test_the_confusion_matrix_fits_its_classes(classes: int, tmp_path: Path) -> None:
     """Cells have room for what stands in them, and no letter leaves the picture: its outermost
     pixels are white."""
@@ -314,18 +292,11 @@ def test_a_browser_shows_it(trained: Path, tmp_path: Path) -> None:
     def browse(name: str, *options: str) -> subprocess.CompletedProcess[str]:
         command = [
             str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--enable-logging=stderr",
+            *split(
+                "--headless --no-sandbox --disable-gpu --hide-scrollbars --enable-logging=stderr --v=0 --window-size=1680,2400"
+            ),
         ]
-        command += [
-            "--v=0",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--window-size=1680,2400",
-            *options,
-        ]
+        command += [f"--user-data-dir={tmp_path / 'profile'}", *options]
         return subprocess.run(
             [*command, f"file://{tmp_path / name}"],
             capture_output=True,

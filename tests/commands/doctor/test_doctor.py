@@ -13,6 +13,7 @@ from PIL import Image
 from shared import shared
 
 import cli
+from boltbox.detector.data.dataset_file import DatasetFile
 
 
 def doctor(*options: str) -> int:
@@ -24,11 +25,10 @@ def doctor(*options: str) -> int:
     return 0
 
 
-def findings_of(source: Path, folder: Path) -> list[dict[str, str]]:
+def findings_of(source: Path, folder: Path, *options: str) -> list[dict[str, str]]:
     """All findings, from the run's file."""
-    assert doctor(
-        "--data.dataset", str(source), "--data.image_size", "640", "--run", str(folder)
-    ) in (0, 2)
+    line = f"--data.dataset {source} --data.image_size 640 --run {folder}"
+    assert doctor(*line.split(), *options) in (0, 2)
     return json.loads((folder / "doctor.json").read_text())["findings"]
 
 
@@ -46,9 +46,11 @@ WORDS = {  # of FAULTS.tsv -> kind
 
 
 def test_real_faults(tmp_path: Path) -> None:
-    """Each row of FAULTS.tsv, by every kind that its words name."""
+    """Each row of FAULTS.tsv, by every kind that its words name; of images nothing else, but that
+    MOS84, 92 and 74 (in val) show one crossroads within seconds, and that two receipts of one shop
+    look alike. All of it can be repaired."""
     root = shared("data/real_faults")
-    findings = findings_of(root / "data.yaml", tmp_path)
+    findings = findings_of(root / "data.yaml", tmp_path / "run", "--fix", str(tmp_path / "fixed"))
     found = {(f["split"], Path(f["file"]).stem, f["kind"]) for f in findings}
     found |= {(split, *rest) for own, *rest in found if own == "" for split in ("train", "val")}
     rows = [line.split("\t") for line in (root / "FAULTS.tsv").read_text().splitlines()]
@@ -63,6 +65,21 @@ def test_real_faults(tmp_path: Path) -> None:
     }
     assert wanted <= found
     assert {f["kind"] for f in findings if f["severity"] == "fault"} == {"zero_size_box"}
+    of_images = ("image", "_splits")
+    assert sorted(
+        (f["kind"], Path(f["file"]).name) for f in findings if f["kind"].endswith(of_images)
+    ) == [
+        ("grey_image", "000000000086.jpg"),
+        ("grey_image", "receipt_461.jpg"),
+        ("large_image", "receipt_289.jpg"),
+        ("large_image", "receipt_461.jpg"),
+        ("narrow_image", "receipt_194.jpg"),
+        ("similar_across_splits", "MOS74.png"),
+        ("similar_across_splits", "receipt_289.jpg"),
+        ("similar_image", "MOS92.png"),
+    ]
+    copy = DatasetFile.read(str(tmp_path / "fixed"))
+    assert [len(copy.open(split)) for split in ("train", "val")] == [10, 4]
 
 
 def test_bccd(tmp_path: Path) -> None:
@@ -86,6 +103,7 @@ def test_coco128(tmp_path: Path) -> None:
         of_kind.setdefault(f["kind"], set()).add(Path(f["file"]).stem)
     assert of_kind["orphan_label_file"] == {"000000000656", "000000000659"}
     assert of_kind["missing_label_file"] == {"000000000250", "000000000508"}
+    assert len(of_kind["grey_image"]) == 2
     assert not [f for f in findings if f["severity"] == "fault"]
 
 
@@ -104,14 +122,7 @@ def test_summary_and_files(
     told = capsys.readouterr()
     lines = told.out.splitlines()
     at = lines.index("fault: zero_size_box (5)")
-    assert [line.startswith("  ") for line in lines[at : at + 6]] == [
-        False,
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
+    assert [line.startswith("  ") for line in lines[at : at + 6]] == [False, *[True] * 4, False]
     assert lines[at + 4] == "  ... and 2 more"
     assert any(line.startswith(f"  {broken}: ") for line in lines)
     assert f"report: {run / 'doctor.html'}, doctor.json" in lines
@@ -170,20 +181,12 @@ def zero_size(root: Path) -> None:
         (harmless, True, 0),
         (orphan, False, 0),
         (orphan, True, 1),
-        (zero_size, False, 2),
         (zero_size, True, 2),
     ],
 )
 def test_exit_codes(lay: Callable[[Path], None], strict: bool, code: int, tmp_path: Path) -> None:
     lay(tmp_path)
-    options = [
-        "--data.dataset",
-        str(tmp_path),
-        "--data.image_size",
-        "64",
-        "--run",
-        str(tmp_path / "run"),
-    ]
+    options = f"--data.dataset {tmp_path} --data.image_size 64 --run {tmp_path}/run".split()
     assert doctor(*options, *(["--strict"] if strict else [])) == code
 
 
@@ -192,7 +195,6 @@ def test_exit_codes(lay: Callable[[Path], None], strict: bool, code: int, tmp_pa
     [
         (["--data.dataset", "nowhere.yaml"], "nowhere.yaml: no such file"),
         (["--data", "nowhere.yaml"], "doctor --data.dataset nowhere.yaml"),
-        (["--data", "data.yaml"], "doctor --data.dataset data.yaml"),
         (["--data=demo"], "doctor --data.dataset demo"),
         (["--data.dataset", "gone"], "train refers to"),
         ([], "no data"),
@@ -233,15 +235,6 @@ def test_names_of_a_file_need_not_be_text(
         b"\xff<script>.txt".decode(errors="surrogateescape")
     )
     label.write_text("")
-    assert (
-        doctor(
-            "--data.dataset",
-            str(tmp_path),
-            "--data.image_size",
-            "64",
-            "--run",
-            str(tmp_path / "run"),
-        )
-        == 0
-    )
+    line = f"--data.dataset {tmp_path} --data.image_size 64 --run {tmp_path}/run"
+    assert doctor(*line.split()) == 0
     assert b"<script>.txt: no image of this name" in capfdbinary.readouterr().out

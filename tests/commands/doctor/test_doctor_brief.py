@@ -19,20 +19,8 @@ def data(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def fit(data: Path, *options: str) -> None:
     """Of no epoch: what comes before the first."""
     run = data.parent.parent / f"fit-{len(list(data.parent.parent.glob('fit-*')))}"
-    sizes = ["--data.image_size", "64", "--data.workers", "0", "--autoanchor.enabled", "false"]
-    cli.main(
-        [
-            "fit",
-            "--data.dataset",
-            str(data),
-            *sizes,
-            "--trainer.max_epochs",
-            "0",
-            "--run",
-            str(run),
-            *options,
-        ]
-    )
+    line = f"fit --data.dataset {data} --data.image_size 64 --data.workers 0 --autoanchor.enabled false"
+    cli.main([*line.split(), "--trainer.max_epochs", "0", "--run", str(run), *options])
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:

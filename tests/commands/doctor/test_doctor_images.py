@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from made_datasets import picture, save
 from PIL import Image
-from shared import shared
 
 from boltbox.detector.commands.doctor import image_file, images
 from boltbox.detector.commands.doctor.finding import Finding
@@ -304,40 +302,3 @@ def test_near_duplicates_are_those_of_a_slow_loop() -> None:
     content = b"".join(difference_hash(image.astype(np.uint8)) for image in pictures)
     hashes = np.frombuffer(content, np.uint64).reshape(40, 8)
     assert list(near_duplicates(hashes, groups)) == expected
-
-
-# Real images
-
-
-def real(name: str) -> list[Path]:
-    return sorted(p for p in shared(f"data/{name}").rglob("*") if p.suffix in (".jpg", ".png"))
-
-
-def test_real_faults() -> None:
-    """What FAULTS.tsv says of images, and that MOS84, 92 and 74 (in val) show one crossroads within
-    seconds. Two receipts of one shop look alike."""
-    files = real("real_faults/images")
-    findings = examine(
-        train=[p for p in files if p.parent.name == "train"],
-        val=[p for p in files if p.parent.name == "val"],
-    )
-    assert sorted((f.kind, Path(f.file).name) for f in findings) == [
-        ("grey_image", "000000000086.jpg"),
-        ("grey_image", "receipt_461.jpg"),
-        ("large_image", "receipt_289.jpg"),
-        ("large_image", "receipt_461.jpg"),
-        ("narrow_image", "receipt_194.jpg"),
-        ("similar_across_splits", "MOS74.png"),
-        ("similar_across_splits", "receipt_289.jpg"),
-        ("similar_image", "MOS92.png"),
-    ]
-
-
-def test_nothing_is_invented() -> None:
-    """Of 364 microscope pictures, two show the same field of view (looked at), and two of 256
-    photos are grey."""
-    findings = examine(train=real("bccd"), val=real("coco128_val128"))
-    assert Counter(f.kind for f in findings) == {"similar_image": 1, "grey_image": 2}
-    (alike,) = [f for f in findings if f.kind == "similar_image"]
-    assert Path(alike.file).name == "BloodImage_00038.jpg"
-    assert alike.problem.endswith("BloodImage_00037.jpg")

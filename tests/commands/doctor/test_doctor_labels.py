@@ -36,21 +36,13 @@ OURS = {
 KINDS = {kind for kinds in OURS.values() for kind in kinds.split()}
 
 
-def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> set[tuple[str, str, str, str]]:
+def found(
+    folder: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> set[tuple[str, str, str, str]]:
     """(severity, kind, name of the file, place) of what `doctor --json` says."""
+    line = f"doctor --data.dataset {folder} --data.image_size 64 --json --run {folder}-run"
     with pytest.raises(SystemExit) as leaving:
-        cli.main(
-            [
-                "doctor",
-                "--data.dataset",
-                str(folder),
-                "--data.image_size",
-                "64",
-                "--json",
-                "--run",
-                str(folder / "run"),
-            ]
-        )
+        cli.main([*line.split(), *options])
     assert leaving.value.code == 2
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert all(f["problem"] and (f["file"] or f["split"]) for f in findings)
@@ -61,29 +53,20 @@ def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> set[tuple[str, st
     }
 
 
-def healed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor finds no fault in the copy that `--fix` writes, and the original is what it
-    was."""
+def found_and_healed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> set[tuple[str, str, str, str]]:
+    """The same; and the doctor finds no fault in the copy that `--fix` writes, and the original is
+    what it was."""
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     copy = folder.with_name(f"{folder.name}-fixed")
-    line = [
-        "doctor",
-        "--data.image_size",
-        "64",
-        "--run",
-        str(folder.with_name(f"{folder.name}-run")),
-    ]
-    with pytest.raises(SystemExit) as leaving:
-        cli.main([*line, "--data.dataset", str(folder), "--fix", str(copy)])
-    assert leaving.value.code == 2
-    repairs = (copy / "repairs.txt").read_text().splitlines()
-    assert (
-        f"repaired copy: {copy}, {len(repairs)} repairs, listed in {copy / 'repairs.txt'}"
-        in capsys.readouterr().out
-    )
+    findings = found(folder, capsys, "--fix", str(copy))
+    assert (copy / "repairs.txt").read_text()
     assert before == {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    cli.main([*line, "--data.dataset", str(copy)])  # and no SystemExit
+    # and no SystemExit
+    cli.main(f"doctor --data.image_size 64 --run {copy}-run --data.dataset {copy}".split())
     assert "0 faults" in capsys.readouterr().out
+    return findings
 
 
 def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +116,7 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "data.yaml": "train: images/train\nval: images/val\ntest: images/test.txt\nnames: [cat, dog, ' Dog']\n",
         },
     )
-    assert found(tmp_path, capsys) == {
+    assert found_and_healed(tmp_path, capsys) == {
         ("fault", "wrong_column_count", "c.txt", "line 2"),
         ("fault", "not_a_number", "c.txt", "line 3"),
         ("fault", "non_finite", "c.txt", "line 4"),
@@ -156,7 +139,6 @@ def test_yolo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("fault", "unusable_split", "data.yaml", ""),
         ("warning", "similar_names", "data.yaml", ""),
     }
-    healed(tmp_path, capsys)
 
 
 def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +183,7 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "data.yaml": "train: ImageSets/Main/train.txt\nval: ImageSets/Main/train.txt\nnames: [cat, dog]\n",
         },
     )
-    assert found(tmp_path, capsys) == {
+    assert found_and_healed(tmp_path, capsys) == {
         ("fault", "zero_size_box", "a.xml", "object 2 (cat)"),
         ("fault", "non_finite", "a.xml", "object 3 (cat)"),
         ("fault", "unknown_class", "a.xml", "object 4 (cow)"),
@@ -219,7 +201,6 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("fault", "missing_image", "nowhere.jpg", ""),
         ("note", "unlisted_images", "JPEGImages", ""),
     }
-    healed(tmp_path, capsys)
 
 
 def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,7 +232,7 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     as_coco(tmp_path, content)
     for k, name in enumerate(("twice.png", "late.png", "free.png")):
         save(tmp_path / "photos" / name, picture(32, 48, 10 + k))
-    assert found(tmp_path, capsys) == {
+    assert found_and_healed(tmp_path, capsys) == {
         ("fault", "zero_size_box", "train.json", "annotation 102 (cat)"),
         ("fault", "non_finite", "train.json", "annotation 103 (cat)"),
         ("fault", "unknown_class", "train.json", "annotation 104 (cow)"),
@@ -266,7 +247,6 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("fault", "missing_image", "gone.png", ""),
         ("note", "unlisted_images", "photos", ""),
     }
-    healed(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
@@ -304,17 +284,7 @@ def test_fit_still_refuses_what_the_doctor_reports(
         ("fault", "unknown_class", "b.xml", "object 1 (dog)")
     }
     with pytest.raises(SystemExit):
-        cli.main(
-            [
-                "fit",
-                "--data.dataset",
-                str(tmp_path),
-                "--data.image_size",
-                "64",
-                "--run",
-                str(tmp_path / "fit"),
-            ]
-        )
+        cli.main(f"fit --data.dataset {tmp_path} --data.image_size 64 --run {tmp_path}/fit".split())
     assert (
         "b.xml: object 1 is of class 'dog', which is not among the 1 names"
         in capsys.readouterr().err

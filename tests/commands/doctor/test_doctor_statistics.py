@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from made_datasets import (
     as_coco,
     as_voc,
-    as_yolo,
     coco_with,
     lay_out,
     load,
@@ -18,10 +17,8 @@ from made_datasets import (
     save,
     voc_object,
     voc_xml,
-    yolo_line,
 )
 from made_labels import labels_of, table_of
-from shared import shared
 
 from boltbox.detector.commands.doctor.finding import Finding
 from boltbox.detector.commands.doctor.statistics import statistics
@@ -69,57 +66,6 @@ def test_figures_are_those_counted_by_hand(images: list[list[Box]]) -> None:
         sum(o[0] == c for image in images for o in image) for c in (0, 1)
     ]
     assert json.loads(json.dumps(figures)) == figures, "plain types"
-
-
-def test_bccd_and_its_clean_images() -> None:
-    root = shared("data/bccd") / "BCCD"
-    figures, findings = statistics({s: load(root, s) for s in ("train", "val", "test")}, 640)
-    assert [x["class_counts"] for x in figures["splits"].values()] == [
-        [209, 2381, 214],
-        [83, 967, 87],
-        [69, 805, 71],
-    ]
-    assert [x["boxes"] for x in figures["splits"].values()] == [2804, 1137, 945]
-    assert kinds(findings) == [("note", "class_imbalance", "train")], "and nothing about any image"
-    assert "'RBC' has 2381 boxes, 'Platelets' has 209, 11 to 1" in findings[0].problem
-
-
-def test_the_tiny_box_of_real_faults() -> None:
-    root = shared("data/real_faults")
-    _, findings = statistics({s: load(root, s) for s in ("train", "val")}, 640)
-    (tiny,) = [f for f in findings if f.kind == "tiny_box"]
-    line = int(tiny.where.removeprefix("line "))
-    text = Path(tiny.file).read_text().splitlines()[line - 1]
-    sides = [float(v) for v in text.split()[3:]]
-    assert "IMG_8580" in tiny.file
-    assert tiny.severity == "warning"
-    assert sides == min(
-        ([float(v) for v in row.split()[3:]] for row in Path(tiny.file).read_text().splitlines()),
-        key=min,
-    )
-
-
-def test_line_of_a_yolo_file(tmp_path: Path) -> None:
-    as_yolo(tmp_path)
-    good = yolo_line(0, 5, 10, 30, 39, 60, 40)
-    tiny = yolo_line(1, 5, 10, 5.1, 39, 60, 40)
-    lay_out(tmp_path, {"labels/train/a.txt": f"{good}\n\n0 0.5 0.5 0 0\n{good}\n0 x\n{tiny}\n"})
-    _, findings = statistics({"train": load(tmp_path)}, 60)
-    (found,) = [f for f in findings if f.kind == "tiny_box"]
-    assert (found.file, found.where) == (str(tmp_path / "labels/train/a.txt"), "line 6")
-    assert "0.1x29.0 px at --data.image_size 60" in found.problem
-
-
-def test_polygon_of_a_yolo_file(tmp_path: Path) -> None:
-    as_yolo(tmp_path)
-    lay_out(
-        tmp_path,
-        {
-            "labels/train/a.txt": f"{yolo_line(0, 5, 10, 30, 39, 60, 40)}\n0 0.1 0.1 0.11 0.1 0.11 0.9\n"
-        },
-    )
-    _, findings = statistics({"train": load(tmp_path)}, 60)
-    assert [f.where for f in findings if f.kind == "tiny_box"] == ["line 2"]
 
 
 def test_object_of_a_voc_file(tmp_path: Path) -> None:
