@@ -21,7 +21,7 @@ THREE = [
     "--data.batch_size",
     "8",
     "--model.optim.nominal_batch_size",
-    "24",
+    "48",
     "--doctor.enabled",
     "false",
 ]

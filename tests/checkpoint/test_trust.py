@@ -213,6 +213,8 @@ def test_a_checkpoint_alone(
     if command == "ensemble":
         line = [
             "validate",
+            "--ckpt_path",
+            str(foreign / "checkpoints/last.ckpt"),
             "--data.dataset",
             str(small_data),
             "--ensemble",

