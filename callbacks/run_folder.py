@@ -64,7 +64,6 @@ class RunFolder(L.Callback):
         self._undo = contextlib.ExitStack()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        data_of(trainer)
         if stage == "fit" and trainer.world_size > 1 and self.config:
             self._compare_processes(self.config)
         if trainer.is_global_zero and self.config is None:
@@ -141,7 +140,8 @@ class RunFolder(L.Callback):
                 folder / "changed.yaml",
                 yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True),
             )
-        datasets = data_of(trainer).datasets
+        data = data_of(trainer, "config.yaml does not tell of them")
+        datasets = data.datasets if data else {}
         dropped = [
             f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.faults
         ]
