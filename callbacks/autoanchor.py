@@ -50,7 +50,10 @@ class AutoAnchor(L.Callback):
         if trainer.ckpt_path:
             rank_zero_print("anchors: those of the checkpoint; the labels are not looked at")
             return
-        found = self.examine(pl_module, data_of(trainer)) if trainer.is_global_zero else None
+        data = data_of(trainer, "anchors stay as they are; they are not compared with the labels")
+        if data is None:
+            return
+        found = self.examine(pl_module, data) if trainer.is_global_zero else None
         result = found and (found[0].changed, found[0].anchors.tolist())
         changed, anchors = trainer.strategy.broadcast(result)  # type: ignore[misc]
         if changed:

@@ -2,23 +2,23 @@
 
 import time
 from functools import lru_cache
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from boltbox.detector.checkpoint.reader import read_outline
+from boltbox.detector.checkpoint.reader import newest_valid, read_outline
 from boltbox.detector.checkpoint.writer import AtomicCheckpointIO, wait_for_checkpoint
-from boltbox.detector.system.atomic_file import remove
 from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.ranges import NonNegativeFloat
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.system.signals import StopSignal
 
 
-class Checkpoints(Checkpoint):
+class Checkpoints(ModelCheckpoint):
     """In `checkpoints/` of the Trainer's default_root_dir: `last.ckpt` after every epoch and within
     epochs, `previous.ckpt` the one before it, `best.ckpt` by fitness.
 
@@ -32,8 +32,8 @@ class Checkpoints(Checkpoint):
     that fails does not end the training. An epoch is the best once its best.ckpt is on the disk: if
     it could not be written, the next epoch is compared with the file that is there.
 
-    Not Lightning's ModelCheckpoint: that one writes its last checkpoint only when it writes a best
-    one.
+    By its base class Lightning finds `ckpt_path="best"` and "last", and `best_model_path`; all else
+    is done otherwise: ModelCheckpoint writes its last checkpoint only when it writes a best one.
 
     Args:
         save_period: Keep `epoch<N>.ckpt` every N epochs too; -1 is off.
@@ -44,6 +44,7 @@ class Checkpoints(Checkpoint):
     """
 
     def __init__(self, save_period: int = -1, every_minutes: NonNegativeFloat = 10.0) -> None:
+        super().__init__()
         self.save_period, self.every_minutes = save_period, every_minutes
         self.fitness: float | None = None  # of this epoch, once it was validated
         self.signal = StopSignal()
@@ -55,9 +56,10 @@ class Checkpoints(Checkpoint):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """A new run is not compared with the best.ckpt of another."""
-        if trainer.is_global_zero and not trainer.ckpt_path:
-            remove(_folder(trainer) / "best.ckpt")
+        """A new run is not compared with the best.ckpt of another, which stays until it has its
+        own."""
+        best = _folder(trainer) / "best.ckpt"
+        self.best_model_path = str(best) if trainer.ckpt_path and best.is_file() else ""
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning's own handlers were in place until here: after a SIGTERM it would leave with
@@ -102,6 +104,7 @@ class Checkpoints(Checkpoint):
             names.insert(0, f"epoch{epoch}.ckpt")
         if fitness is not None and fitness > best_fitness(trainer):
             names.insert(0, "best.ckpt")
+            self.best_model_path = str(_folder(trainer) / "best.ckpt")
         self._save(trainer, *names)
         self.fitness = None
         self._stop_if_told(trainer)
@@ -114,9 +117,21 @@ class Checkpoints(Checkpoint):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Lightning calls this after all other callbacks, and all on_fit_end after it."""
         wait_for_checkpoint(trainer)
-        paths = [_folder(trainer) / name for name in ("best.ckpt", "last.ckpt")]
-        for path in [path for path in paths if path.is_file()][:1]:
+        paths = [self.best_model_path, str(_folder(trainer) / "last.ckpt")]
+        for path in [path for path in paths if isfile(path)][:1]:
             rank_zero_print(f"checkpoint: {path}")
+
+    def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
+        """What Lightning takes for `ckpt_path="last"`, as the commands do."""
+        wait_for_checkpoint(trainer)
+        found = newest_valid(_folder(trainer))
+        return {str(found[0])} if found else set()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing: the paths are those of this run folder."""
 
     def _save(self, trainer: L.Trainer, *names: str) -> None:
         """The same content under each of these names, in this order."""
@@ -145,9 +160,11 @@ class Checkpoints(Checkpoint):
 
 
 def best_fitness(trainer: L.Trainer) -> float:
-    """The fitness of best.ckpt, -1 without one; it waits for the file that is being written."""
+    """The fitness of the run's best.ckpt, -1 without one; it waits for the file that is being
+    written."""
     wait_for_checkpoint(trainer)
-    path = _folder(trainer) / "best.ckpt"
+    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    path = Path(next((c.best_model_path for c in callbacks if isinstance(c, Checkpoints)), ""))
     if not path.is_file():
         return -1.0
     state = path.stat()

@@ -43,24 +43,24 @@ def configuration(trainer: L.Trainer, detector: L.LightningModule) -> str:
     like that of a fit."""
     assert isinstance(detector, Detector)
     data = data_of(trainer)
-    options: dict[str, Any] = {
-        "seed_everything": data.seed,
-        "data": {name: value for name, value in data.options.items() if name != "seed"}
-        | {"batch_size": data.batch_size},
-        "model": {name: value for name, value in detector.hparams.items() if name != "names"},
-    }
+    options: dict[str, Any] = {}
+    if data:
+        given = {name: value for name, value in data.options.items() if name != "seed"}
+        options["seed_everything"] = data.seed
+        options["data"] = given | {"batch_size": data.batch_size}
+    options["model"] = {name: value for name, value in detector.hparams.items() if name != "names"}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         for group in [group for group, kind in CALLBACKS.items() if type(callback) is kind]:
             names = inspect.signature(type(callback).__init__).parameters
             options[group] = {name: vars(callback)[name] for name in names if name != "self"}
-    given = (
+    shown = (
         "max_epochs",
         "precision",
         "gradient_clip_val",
         "gradient_clip_algorithm",
         "check_val_every_n_epoch",
     )
-    options["trainer"] = {name: getattr(trainer, name) for name in given}
+    options["trainer"] = {name: getattr(trainer, name) for name in shown}
     return yaml.safe_dump(
         json.loads(json.dumps(options, default=str)), sort_keys=False, allow_unicode=True
     )

@@ -20,8 +20,8 @@ class DoctorCheck(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.enabled and trainer.is_global_zero:
-            data = data_of(trainer)
-            assert data.file is not None
-            for line in brief(data.file, data.datasets, data.image_size):
+            data = data_of(trainer, "the doctor does not check them")
+            lines = brief(data.file, data.datasets, data.image_size) if data else []
+            for line in lines:
                 rank_zero_print(line)
         self.enabled = False  # after a roll-back this is called again

@@ -15,6 +15,7 @@ from boltbox.detector.model.loss import mean_losses
 from boltbox.detector.system.csv_table import write_table
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.recipe import data_of
 
 METRICS = ("P", "R", "mAP50", "mAP50-95")
 WIDTHS = {"epoch": 6, "P": 5, "R": 5, "mAP50": 5, "mAP50-95": 8, "time": 7, "ETA": 7, "best": 8}
@@ -47,7 +48,8 @@ class EpochTable(L.Callback):
         within = 0 if progress.is_last_batch else progress.current.processed
         where = f" after batch {within}" if within else ""
         origin = f"continued in epoch {trainer.current_epoch + 1}{where}"
-        datasets = getattr(getattr(trainer, "datamodule", None), "datasets", {})
+        data = data_of(trainer)
+        datasets = data.datasets if data else {}
         images = " and ".join(f"{len(data)} {split}" for split, data in datasets.items())
         rank_zero_print(
             f"fit on {_device(trainer)}, {trainer.precision}; run folder"

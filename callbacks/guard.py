@@ -17,6 +17,7 @@ from boltbox.detector.system.errors import InputError
 from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.training.gradient_window import ends_in_step, not_finite, not_finite_names
 from boltbox.detector.training.module import Detector
+from boltbox.detector.training.recipe import data_of
 
 Policy = Literal["stop", "roll_back", "off"]
 ROLL_BACKS = 3  # in a run; then it stops
@@ -148,8 +149,8 @@ class Guard(L.Callback):
     def _report(self, trainer: L.Trainer, kind: str, done: str, **details: Any) -> str:
         """Write the report; the sentence for the user: problem, batch, three images, what was done,
         path of the report, advice."""
-        data: Any = getattr(trainer, "datamodule", None)
-        files = [str(data.path(self._split, i)) for i in self._indices if hasattr(data, "path")]
+        data = data_of(trainer)
+        files = [str(data.path(self._split, i)) for i in self._indices if data]
         process = f"-process{trainer.global_rank}" if trainer.global_rank else ""
         name = f"incident-{trainer.current_epoch}-{self._batch}{process}.json"
         path = Path(trainer.default_root_dir) / "checkpoints" / name

@@ -66,9 +66,10 @@ class MetricsFiles(L.Callback):
         self._content |= result.to_json(pl_module.names)
         self._content["origins"] = to_plain(pl_module.network.origins)
         record_path, data = _json_path(trainer).with_name("detections.npz"), data_of(trainer)
+        path = data.path if data else "image {1}".format  # no file has this name
         record = result.record
         record.names, record.command = pl_module.names, command
-        record.files = [os.path.abspath(data.path(split, index)) for index in result.indices]
+        record.files = [os.path.abspath(path(split, index)) for index in result.indices]
         record.epoch = self._content.get("epoch", -1)
         with not_fatal(record_path):
             record.save(record_path)

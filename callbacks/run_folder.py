@@ -64,7 +64,6 @@ class RunFolder(L.Callback):
         self._undo = contextlib.ExitStack()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        data_of(trainer)
         options = load_yaml(self.config or "{}")
         if self.changed and flatten(options).get("data.batch_size") == "auto":  # by now a number
             found = self.changed["data.batch_size"] = trainer.datamodule.batch_size  # type: ignore[attr-defined]
@@ -146,7 +145,8 @@ class RunFolder(L.Callback):
                 folder / "changed.yaml",
                 yaml.safe_dump(self.changed, sort_keys=False, allow_unicode=True),
             )
-        datasets = data_of(trainer).datasets
+        data = data_of(trainer, "config.yaml does not tell of them")
+        datasets = data.datasets if data else {}
         dropped = [
             f"{split}: {fault}\n" for split, data in datasets.items() for fault in data.faults
         ]

@@ -65,7 +65,7 @@ class RunState(L.Callback):
 def _check_resume(epochs: int | None, detector: Detector, checkpoint: dict[str, Any]) -> None:
     """Before a run touches its folder: raises InputError if the optimizer's state is of another
     one, or the training is past its last epoch."""
-    own = detector.configure_optimizers().state_dict()
+    own = detector.optim.build(detector.network, detector.batch_size).state_dict()
     with refused_unless_valid("the checkpoint", "one that a training can continue from"):
         (saved,) = checkpoint["optimizer_states"]
         finished = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]

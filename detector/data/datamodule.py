@@ -249,8 +249,8 @@ class DetectionData(L.LightningDataModule):
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", devices))
         return make_loader(samples, batches, collate_fn, self.workers, self.seed, processes)
 
-    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        return finish_on_device(batch)
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return finish_on_device(batch) if isinstance(batch, Batch) else batch
 
     def state_dict(self) -> dict[str, Any]:
         images_done = position(self.trainer)[1] * min(self.batch_size, len(self.datasets["train"]))

@@ -108,6 +108,12 @@ class DetectionMetrics(Metric):
         for state, values in new.items():
             getattr(self, state).append(torch.from_numpy(values).to(self.device))
 
+    @property
+    def seen(self) -> int:
+        """Images that this process has added."""
+        sizes: Any = self.sizes
+        return sum(map(len, sizes))
+
     def compute(self) -> Result:
         sizes = _joined(self.sizes, 5)
         indices, first = np.unique(sizes[:, 0], return_index=True)

@@ -18,7 +18,7 @@ from boltbox.detector.model.postprocess import nms
 from boltbox.detector.system.errors import InputError, nearest
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Detections:
     """What `Detector.predict` gives: the objects found in one image, best first.
 

@@ -121,7 +121,8 @@ def concatenate(*maps: Tensor) -> Tensor:
     torch.cat's are views with gaps. In channels-last memory on a CPU SiLU's backward pass takes ten
     times as long on these.
     """
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if torch.is_grad_enabled() and not traced:
         return _Concatenate.apply(*maps)
     return torch.cat(maps, 1)
 

@@ -11,7 +11,9 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
 
+from boltbox.detector.data.detection_batch import detection_batch
 from boltbox.detector.data.inputs.sources import Image
 from boltbox.detector.data.sample import Batch
 from boltbox.detector.data.transforms.letterbox import round_up
@@ -22,6 +24,7 @@ from boltbox.detector.inference.predictor import Predictor, load_ensemble
 from boltbox.detector.model.loss import Loss
 from boltbox.detector.model.network import YOLOv5
 from boltbox.detector.model.sharding import is_sharded
+from boltbox.detector.system.rank_zero import rank_zero_print
 from boltbox.detector.weights.torch_file import refused_unless_valid
 from boltbox.detector.weights.trained import DETECTOR, read_trained
 
@@ -37,6 +40,7 @@ class EvaluationModule(L.LightningModule):
         ema: the moving average of the network, once boltbox.callbacks.EMA is in charge.
         literal: see Detector.
         image_size: longer side of the input in pixels.
+        knows_size: False: the first training batch tells it.
         class_maps: mAP50-95 of each class in the last validation.
         thresholds: of each class the confidence of the best F1 in that validation, if there was
             one: `predict(images, conf=detector.thresholds)`.
@@ -52,6 +56,7 @@ class EvaluationModule(L.LightningModule):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.ema: YOLOv5 | None = None
+        self.knows_size = False
         self.metrics = DetectionMetrics(num_classes)
         self.class_maps = [0.0] * num_classes
         self.thresholds: list[float] | None = None
@@ -109,6 +114,47 @@ class EvaluationModule(L.LightningModule):
         }
         return Predictor(members, self.names, **{**own, **options})
 
+    def forward(self, images: Tensor) -> Tensor:
+        """The decoded prediction, before suppression, in evaluation mode whatever the module's:
+        statistics do not change. `predict` and `Predictor` give detections.
+
+        Args:
+            images: (B, 3, H, W) float32 RGB in 0..1, sides multiples of `max_stride`.
+
+        Returns:
+            (B, R, 5 + C) float32, a row a box: cx, cy, w, h in pixels of `images`, objectness,
+            class scores, which are multiplied with it.
+        """
+        training = [module for module in self.evaluated.modules() if module.training]
+        self.evaluated.eval()
+        try:
+            return self.evaluated.decode(self.evaluated(images))
+        finally:
+            for module in training:
+                module.training = True
+
+    @property  # type: ignore[misc]  # Lightning's can be set
+    def example_input_array(self) -> Tensor:
+        """(1, 3, H, W) of zeros, for Lightning's summary, graphs and `to_onnx`."""
+        return torch.zeros(1, 3, self.image_size, self.image_size)
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Of data of one's own a Batch; a tensor stays, the example is one."""
+        return batch if isinstance(batch, Batch | Tensor) else self._own_batch(batch)
+
+    def _own_batch(self, given: Any) -> Batch:
+        trainer, seen = self.trainer, self.metrics.seen
+        stride = max(self.max_stride, 32)
+        batch = detection_batch(given, len(self.names), stride, not trainer.predicting)
+        if trainer.training and not self.knows_size:
+            size = trainer.strategy.broadcast(max(batch.images.shape[2:]))
+            rank_zero_print(f"image size: {size} px, the longer side of the first batch")
+            self.set_image_size(size)
+            self.knows_size = True
+        # numbers that no other image of the evaluation has, in any process
+        numbers = [(seen + i) * trainer.world_size + trainer.global_rank for i in batch.indices]
+        return batch._replace(indices=numbers)
+
     @property
     def names(self) -> list[str]:
         return self.hparams["names"]
@@ -160,6 +206,18 @@ class EvaluationModule(L.LightningModule):
         if not self.trainer.sanity_checking:
             self.class_maps = result.class_maps().tolist()
             self.thresholds = result.by_class.thresholds(self.metrics.num_classes)
+
+    def on_predict_start(self) -> None:
+        self.predictor = self.make_predictor(**self.prediction)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> list[Detections]:
+        """The objects in each image of data of one's own: (images, targets), or images alone."""
+        assert self.predictor is not None
+        rows, _ = self.predictor(self._own_batch(batch) if isinstance(batch, Tensor) else batch)
+        return [Detections.of(own, self.names) for own in rows]
+
+    def on_predict_end(self) -> None:
+        self.predictor = None
 
     test_step = validation_step
     on_validation_start = on_test_start = _start_evaluation

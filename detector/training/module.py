@@ -23,7 +23,7 @@ from boltbox.detector.training.compilation import Compilation
 from boltbox.detector.training.evaluation import EvaluationModule
 from boltbox.detector.training.gradient_window import GradientWindow, ends_in_step
 from boltbox.detector.training.optimizer import OptimOptions, set_rates
-from boltbox.detector.training.recipe import print_missing
+from boltbox.detector.training.recipe import global_batch_size, print_missing
 from boltbox.detector.weights.start import StartOptions
 from boltbox.detector.weights.torch_file import refused_unless_valid, shapes
 from boltbox.detector.weights.trained import DETECTOR
@@ -124,21 +124,23 @@ class Detector(EvaluationModule):
         return self.lr_scale * self.optim.lr(epoch, self.trainer.max_epochs)
 
     def setup(self, stage: str) -> None:
-        """Take image size, batch size and seed from the data.
+        """Take image size, batch size and seed from the data; of a data module of one's own its
+        `names` and `image_size`, if it has them.
 
         Raises:
             InputError: the data are of other classes.
         """
-        data = getattr(self.trainer, "datamodule", None)
-        if not isinstance(data, DetectionData):
-            return
-        if list(data.names) != self.names:
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if list(getattr(data, "names", self.names)) != self.names:
             raise InputError(
                 f"the Detector knows the classes {self.names}, its data have {data.names}: give it"
                 " data.names"
             )
-        self.set_image_size(data.image_size)
-        self.batch_size, self.seed = data.batch_size, data.seed
+        self.knows_size = hasattr(data, "image_size")
+        if self.knows_size:
+            self.set_image_size(data.image_size)
+        if isinstance(data, DetectionData):
+            self.batch_size, self.seed = data.batch_size, data.seed
 
     def choose_batch_size(self, image_size: int, images: int) -> int:
         """See `boltbox.detector.training.batch_size`; data.batch_size auto asks for it."""
@@ -153,6 +155,8 @@ class Detector(EvaluationModule):
                     shard(network, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Optimizer:
+        if not isinstance(getattr(self.trainer, "datamodule", None), DetectionData):
+            self.batch_size = global_batch_size(self.trainer) or self.batch_size
         return self.optim.build(self.network, self.batch_size)
 
     def on_fit_start(self) -> None:
@@ -162,7 +166,7 @@ class Detector(EvaluationModule):
         """A run that is resumed within an epoch does not come by on_train_epoch_start."""
         self._prepare_epoch()
         if self.hparams["compile"]:
-            varied = self.hparams["multi_scale"] or getattr(self.trainer.datamodule, "rect", False)  # type: ignore[attr-defined]
+            varied = self.hparams["multi_scale"] or getattr(self.trainer.datamodule, "rect", True)  # type: ignore[attr-defined]
             images = self.batch_size // self.trainer.world_size
             shape = images, 3, self.image_size, self.image_size
             self.compilation = self.compilation.start(self.network, shape, varied)
@@ -252,5 +256,8 @@ class Detector(EvaluationModule):
         self.optim = replace(self.optim, **chosen)
         self.class_maps = checkpoint.get("class_maps", self.class_maps)
         self.thresholds = checkpoint.get("thresholds")
+        if not self.knows_size and "image_size" in checkpoint:
+            self.set_image_size(checkpoint["image_size"])
+            self.knows_size = True
         self.window.batches = checkpoint.get("window_batches", 0)
         self.network.origins = origins_of(checkpoint)

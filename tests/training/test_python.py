@@ -1,6 +1,7 @@
 """A Trainer of one's own, as docs/python.md tells it."""
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,11 @@ QUIET = {
 
 
 def program(replaced: dict[str, str]) -> str:
-    """The one of docs/python.md, smaller."""
+    """The one of docs/python.md and the notebook, smaller."""
     text = re.findall("```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)[0]
+    cells = json.loads((ROOT / "examples/train.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert "\n\n".join(code) == text.rstrip()
     for old, new in replaced.items():
         assert text.count(old) == 1
         text = text.replace(old, new)
@@ -177,20 +181,23 @@ def test_a_detector_follows_its_data(small_data: Path, here: Path) -> None:
 
 
 def test_a_script_resumes(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """An interrupted run ends with the weights of one that was not."""
-    data, no_validation = DetectionData(str(small_data), **SMALL), {"limit_val_batches": 0}
+    """An interrupted run ends with the weights of one that was not. Lightning's words for
+    checkpoints are those of the run."""
+    data = DetectionData(str(small_data), **SMALL)
     for run in ("whole", "part"):
         L.seed_everything(0)
-        L.Trainer(
-            **options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1, **no_validation)
-        ).fit(small_detector(data), data)
+        trainer = L.Trainer(**options(run=run, max_epochs=2, max_steps=-1 if run == "whole" else 1))
+        trainer.fit(small_detector(data), data)
     told = capsys.readouterr().out
-    last = here / "part/checkpoints/last.ckpt"
+    best: Any = trainer.checkpoint_callback
+    assert best.best_model_path == "part/checkpoints/best.ckpt"
+    (found,) = trainer.validate(small_detector(data), data, ckpt_path="best", verbose=False)
+    with open(here / "part/metrics.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert found["val/box_loss"] == pytest.approx(float(row["val/box_loss"]), rel=1e-4)
     line = 'stopped after 1 of 2 epochs; resume with: trainer.fit(detector, data, ckpt_path="part/checkpoints/last.ckpt")'
     assert told.count(line) == 1
-    L.Trainer(**options(run="part", max_epochs=2, **no_validation)).fit(
-        small_detector(data), data, ckpt_path=last
-    )
+    L.Trainer(**options(run="part", max_epochs=2)).fit(small_detector(data), data, ckpt_path="last")
     assert "; run folder part, continued in epoch 2; 24" in capsys.readouterr().out
     whole, part = (
         torch.load(here / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
@@ -246,7 +253,7 @@ def test_own_callbacks_take_the_place_of_the_recipes(here: Path) -> None:
 
 
 def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.CaptureFixture) -> None:
-    """A report without the recipe's other files; one sentence where they need boltbox's data."""
+    """A report without the recipe's other files; a line on what needs boltbox's data."""
     data = DetectionData(str(small_data), **SMALL)
     plain: dict[str, Any] = {
         "max_epochs": 1,
@@ -265,12 +272,16 @@ def test_callbacks_work_alone(small_data: Path, here: Path, capsys: pytest.Captu
     assert not (here / "config.yaml").exists()
 
     loader: Any = DataLoader(batches()[:1], batch_size=None)
-    for callback in (AutoAnchor(), boltbox.callbacks.RunFolder(), boltbox.callbacks.DoctorCheck()):
-        with pytest.raises(InputError, match=r"need boltbox's data module: trainer.fit"):
-            L.Trainer(callbacks=[callback], **plain).fit(
-                made_detector(["a", "b"], width_multiple=0.125, image_size=64),
-                loader,
-            )
+    L.Trainer(
+        callbacks=[AutoAnchor(), boltbox.callbacks.RunFolder(), boltbox.callbacks.DoctorCheck()],
+        **plain | {"default_root_dir": here / "own"},
+    ).fit(made_detector(["a", "b"], width_multiple=0.125, image_size=64), loader)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("data of your own: ")] == [
+        "data of your own: anchors stay as they are; they are not compared with the labels",
+        "data of your own: config.yaml does not tell of them",
+        "data of your own: the doctor does not check them",
+    ]
 
 
 def test_the_names_of_the_package() -> None:
