@@ -135,13 +135,11 @@ class Predictor:
         device = _device(device)
         member, names, own = _member(path, device, run)
         chosen = own.pop("thresholds")
-        if thresholds:
-            if not chosen:
-                raise InputError(
-                    f"thresholds own: {path} holds none, which the validation of a training"
-                    " chooses: give --conf in their place"
-                )
-            options["conf"] = chosen
+        if thresholds and not chosen:
+            raise InputError(
+                f"thresholds own: {path} holds none, as a training's validation chooses: give --conf"
+            )
+        options |= {"conf": chosen} if thresholds else {}
         members = [member, *load_ensemble(ensemble, names, device)]
         return cls(members, names, **{**own, **options})
 

@@ -51,8 +51,8 @@ def nms(
             those of class 79 to 1/16 px.
     """
     results = []
-    least = decoded.new_tensor(conf).expand(decoded.shape[2] - 5)
     for rows in decoded:
+        least = rows.new_tensor(conf).expand(rows.shape[1] - 5)
         boxes, scores, labels = _candidates(rows, least, multi_label and rows.shape[1] > 6, classes)
         groups = torch.zeros_like(labels) if agnostic else labels
         if rounded:

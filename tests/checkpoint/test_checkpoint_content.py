@@ -28,7 +28,7 @@ def run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     a window of gradients open."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     options = "--data.batch_size 4 --model.optim.nominal_batch_size 8 --warmup.warmup_epochs 0"
-    options += " --trainer.limit_train_batches 2 --checkpoints.every_minutes 1e-9"
+    options += " --trainer.limit_train_batches 4 --checkpoints.every_minutes 1e-9"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("BOLTBOX_RUN", raising=False)
         cli.main(small_fit(small_data, folder, "--trainer.max_epochs", "1", *options.split()))

@@ -190,11 +190,11 @@ def test_each_format_says_what_pytorch_says(
     assert told.model["levels"] == [4, 5]
     assert told.thresholds == torch.load(checkpoint, weights_only=True)["thresholds"]
     assert len(told.thresholds) == 5
-    image = draw_image(np.random.default_rng(0))[0]
-    ours, theirs = (
-        Detector.load(file, "cpu").predict(image, conf=0.2) for file in (checkpoint, path)
-    )
-    if tolerance < 1 and told.image_size == (64, 64):  # what PyTorch saw too
+    if told.dynamic:
+        image = draw_image(np.random.default_rng(0))[0]
+        ours, theirs = (
+            Detector.load(file, "cpu").predict(image, conf=0.2) for file in (checkpoint, path)
+        )
         assert len(ours)
         np.testing.assert_allclose(theirs.confidence, ours.confidence, atol=1e-3)
     network = Decoded(read_trained(str(checkpoint)).network)
