@@ -137,7 +137,7 @@ class Predictor:
         chosen = own.pop("thresholds")
         if thresholds and not chosen:
             raise InputError(
-                f"thresholds own: {path} holds none, as a training's validation chooses: give --conf"
+                f"thresholds own: {path} holds none: validated trainings have some; give --conf"
             )
         options |= {"conf": chosen} if thresholds else {}
         members = [member, *load_ensemble(ensemble, names, device)]
