@@ -137,12 +137,8 @@ class Predictor:
         chosen = own.pop("thresholds")
         if thresholds and not chosen:
             raise InputError(
-<<<<<<< HEAD
-                f"thresholds own: {path} holds none; the validation of a training chooses them: give"
-                " --conf"
-=======
-                f"thresholds own: {path} holds none: validated trainings have some; give --conf"
->>>>>>> h/predict
+                f"thresholds own: {path} holds none; the validation of a training chooses them:"
+                " give --conf"
             )
         options |= {"conf": chosen} if thresholds else {}
         members = [member, *load_ensemble(ensemble, names, device)]
