@@ -268,17 +268,13 @@ def _guess_format(root: Path, splits: dict[str, list[Path]]) -> str:
         return by_suffix[first.suffix]
     if VocXml.recognises(root, first):
         return "voc"
-    if isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText):
-        return "dota"
-    return "yolo"
+    dota = isdir(first) and has_labels(first, DotaText) and not has_labels(first, YoloText)
+    return "dota" if dota else "yolo"
 
 
 def _read_names(path: Path, content: dict[str, Any]) -> list[str]:
     """The key `names` as a list; a map must have the keys 0 to n - 1. `nc` alone gives numbers.
-    Empty if there is neither.
-
-    Args:
-        path: of the data.yaml, for messages. content: what it holds.
+    Empty if there is neither. path: of the data.yaml, for messages.
 
     Raises:
         InputError: it cannot be used.
